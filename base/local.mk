@@ -14,22 +14,17 @@ libpinrail_internal_la_SOURCES += \
 	base/sync/deferred_hook.cc base/sync/call_scope.h base/sync/gate.h base/sync/gate.cc \
 	base/sync/fork_reinit.h base/sync/closed_in_child.h
 
-# The time of the last use: epochs, timestamps, the LRU list.
-libpinrail_internal_la_SOURCES += \
-	base/lru/epoch.h base/lru/timestamps.h base/lru/lru_list.h
-
-# The registration: its memory, its state word, its references, the threads that hold them.
+# The registration: its memory, its state word, the records of threads.
 libpinrail_internal_la_SOURCES += \
 	base/registration/registration.h base/registration/registration_arena.h \
-	base/registration/registration_arena.cc base/registration/incarnation.h \
+	base/registration/registration_arena.cc \
 	base/registration/services.h base/registration/services.cc base/registration/services_hook.cc \
 	base/registration/shortcut.h \
-	base/registration/references.h \
 	base/registration/recent_request.h base/registration/thread.h base/registration/thread.cc
 
 # What a hit reads without a lock.
 libpinrail_internal_la_SOURCES += \
-	base/hit/recent.h base/hit/note.h base/hit/start_bucket.h base/hit/start_table.h base/hit/allocation_table.h \
+	base/hit/recent.h base/hit/hints.h base/hit/start_hints.h base/hit/start_hints.cc \
 	base/hit/hit_counts.h
 libpinrail_internal_la_CXXFLAGS = $(room_cxxflags)
 nodist_libpinrail_internal_la_SOURCES = base/loader/static_components.c

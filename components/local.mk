@@ -8,10 +8,10 @@ noinst_LTLIBRARIES += components/common/libgpu_pool.la
 components_common_libgpu_pool_la_CXXFLAGS = $(room_cxxflags)
 components_common_libgpu_pool_la_SOURCES = \
 	components/common/gpu_pool/table.h components/common/gpu_pool/gpu_cache.h \
-	components/common/gpu_pool/gpu_pool.h components/common/gpu_pool/match.h components/common/gpu_pool/allocation_index.h \
+	components/common/gpu_pool/gpu_pool.h components/common/gpu_pool/match.h \
 	components/common/gpu_pool/gpu_component.h components/common/gpu_pool/settings.h \
 	components/common/gpu_pool/settings.cc components/common/gpu_pool/register.cc components/common/gpu_pool/evict.cc \
-	components/common/gpu_pool/references.cc components/common/gpu_pool/ft.cc \
+	components/common/gpu_pool/ft.cc \
 	components/common/gpu_pool/destroy.cc components/common/gpu_pool/publish.cc
 if STATIC_COMPONENTS
 libpinrail_internal_la_LIBADD += components/common/libgpu_pool.la
@@ -24,21 +24,14 @@ component_libraries += components/mpool_grdma.la
 components_mpool_grdma_la_SOURCES = \
 	components/mpool/grdma/grdma_component.cc components/mpool/grdma/grdma_settings.h \
 	components/mpool/grdma/grdma_settings.cc components/mpool/grdma/grdma.h components/mpool/grdma/grdma_create.cc \
-	components/mpool/grdma/grdma_request.h components/mpool/grdma/grdma_register.cc components/mpool/grdma/grdma_query.cc \
+	components/mpool/grdma/grdma_register.cc components/mpool/grdma/grdma_miss.cc \
 	components/mpool/grdma/grdma_device.cc components/mpool/grdma/grdma_deregister.cc \
-	components/mpool/grdma/grdma_evict.cc components/mpool/grdma/grdma_invalidate_hook.cc \
-	components/mpool/grdma/grdma_gc.h components/mpool/grdma/grdma_gc.cc \
-	components/mpool/grdma/grdma_deregistrar.h components/mpool/grdma/grdma_deregistrar.cc \
-	components/mpool/grdma/grdma_ft.cc components/mpool/grdma/grdma_destroy.cc \
-	components/mpool/grdma/grdma_stats.cc components/mpool/grdma/grdma_area.h components/mpool/grdma/grdma_in_flight.h \
-	components/mpool/grdma/grdma_pending.h components/mpool/grdma/grdma_pending.cc \
-	components/mpool/grdma/grdma_unindexed.h \
-	components/mpool/grdma/grdma_unindexed.cc components/mpool/grdma/grdma_unindexed_hook.cc \
-	components/mpool/grdma/grdma_gc_list.h components/mpool/grdma/grdma_gc_list.cc \
-	components/mpool/grdma/grdma_gc_list_hook.cc components/mpool/grdma/grdma_eviction_list.h \
-	components/mpool/grdma/grdma_eviction_list.cc components/mpool/grdma/grdma_registered.h \
-	components/mpool/grdma/grdma_registered.cc components/mpool/grdma/grdma_cache.h \
-	components/mpool/grdma/grdma_cache.cc components/mpool/grdma/grdma_gpu.h components/mpool/grdma/grdma_gpu.cc
+	components/mpool/grdma/grdma_invalidate_hook.cc components/mpool/grdma/grdma_gc.cc \
+	components/mpool/grdma/grdma_destroy.cc components/mpool/grdma/grdma_stats.cc \
+	components/mpool/grdma/grdma_area.h components/mpool/grdma/grdma_registrations.h \
+	components/mpool/grdma/grdma_outside.h components/mpool/grdma/grdma_gc_list.h \
+	components/mpool/grdma/grdma_cache.h components/mpool/grdma/grdma_cache.cc \
+	components/mpool/grdma/grdma_gpu.h components/mpool/grdma/grdma_gpu.cc
 components_mpool_grdma_la_LDFLAGS = $(component_ldflags)
 components_mpool_grdma_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_mpool_grdma)
 components_mpool_grdma_la_CXXFLAGS = $(room_cxxflags) $(PINRAIL_LTO)
@@ -68,10 +61,9 @@ components_mpool_odp_la_CXXFLAGS = $(room_cxxflags)
 component_libraries += components/rcache_vma.la
 components_rcache_vma_la_SOURCES = \
 	components/rcache/vma/vma_component.cc components/rcache/vma/vma_index.cc \
-	components/rcache/vma/vma_invalidate_hook.cc components/rcache/vma/vma_find.cc \
-	components/rcache/vma/vma_start_table.cc components/rcache/vma/vma_tree.cc components/rcache/vma/vma.h components/rcache/vma/vma_announcements.h \
-	components/rcache/vma/vma_start_table.h components/rcache/vma/vma_tree.h components/rcache/vma/vma_pool.h components/rcache/vma/vma_node.h \
-	components/rcache/vma/vma_slots.h
+	components/rcache/vma/vma_invalidate_hook.cc components/rcache/vma/vma_tree.cc components/rcache/vma/vma.h \
+	components/rcache/vma/vma_announcements.h components/rcache/vma/vma_tree.h components/rcache/vma/vma_pool.h \
+	components/rcache/vma/vma_node.h components/rcache/vma/vma_slots.h
 components_rcache_vma_la_LDFLAGS = $(component_ldflags)
 components_rcache_vma_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_rcache_vma)
 components_rcache_vma_la_CXXFLAGS = $(room_cxxflags) $(PINRAIL_LTO)

@@ -47,7 +47,7 @@ case $(getconf LONG_BIT) in
       now=$(awk -v name="$name" '$1 == name { print $2 }' "$work/now")
       case $name in
         *.*) fail "the field $name was at offset $was, and is at ${now:-none}" ;;
-        PINRAIL_*_ABI | PINRAIL_*_MASK) [ "${now:-0}" -gt "$was" ] || fail "$name was $was, and is ${now:-gone}" ;;
+        PINRAIL_*_ABI | PINRAIL_*_MASK | PINRAIL_*_ALL) [ "${now:-0}" -gt "$was" ] || fail "$name was $was, and is ${now:-gone}" ;;
         pinrail_*)
           if ! grep -q "^$name.size 0 " "$work/now" || [ "${now:-0}" -le "$was" ]; then
             fail "$name had $was bytes, and has ${now:-none}: only structs that begin with their size may grow"

@@ -1,7 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# hacking_test.sh - HACKING agrees with the code: the drawing of the state word, the sizes that it names, the list of
-# layers. Each decision is one line.
+# hacking_test.sh - HACKING agrees with the code: the drawing of the state word, the list of layers. Each decision is one line.
 set -u
 cd "${srcdir:-$(dirname "$0")/..}" || exit 99
 failed=0
@@ -11,12 +10,6 @@ complain() {
 }
 # constant NAME FILE: the digits of "NAME = 30000;" or "NAME = size_t{1} << 6;", the last number of the line.
 constant() { sed -nE "s/.*\b$1 = ([^;]*[^0-9])?([0-9]+)[),]*;.*/\2/p;s/.*\b$1 = ([0-9]+) .*/\1/p" "$2" | head -n 1; }
-# two_to_the NAME FILE: 2 to that constant; nothing if there is none, which differs from what HACKING says.
-two_to_the() {
-  local power
-  power=$(constant "$1" "$2")
-  [[ -z $power ]] || echo $((1 << power))
-}
 # same WHAT HACKING CODE
 same() { [[ -n $2 && $2 == "$3" ]] || complain "$1: HACKING has \"$2\", the code \"$3\""; }
 
@@ -37,19 +30,6 @@ same "bits of the generation" "$(sed -nE 's/^ +bits ([0-9]+)-([0-9]+) +generatio
 same "bits of the references" "$(sed -nE 's/^ +bits ([0-9]+)-63 +references .*/\1/p' HACKING)" "$references"
 same "numbers above the drawing" "$(grep -B 2 -E '^ +\|  +references  +\|' HACKING | head -n 1 | xargs)" \
   "63 $references $((references - 1)) $generation $(seq -s ' ' $((generation - 1)) -1 0)"
-
-# Sizes that the text names.
-counts=base/registration/references.h
-same "near slots" "$(sed -nE 's/.*near slot \(([0-9,]+) per thread\).*/\1/p' HACKING | tr -d ,)" \
-  "$(two_to_the kNearBits "$counts")"
-same "far slots" "$(sed -nE 's/.*far slot \(([0-9,]+) per thread\).*/\1/p' HACKING | tr -d ,)" \
-  "$(two_to_the kFarBits "$counts")"
-same "largest count of a slot" "$(sed -nE 's/.*A slot that has counted ([0-9,]+),.*/\1/p' HACKING | tr -d ,)" \
-  "$(constant kMaxCount "$counts")"
-same "recent requests" "$(sed -nE 's/.*recent\.h: ([0-9,]+) entries per thread.*/\1/p' HACKING | tr -d ,)" \
-  "$(constant kCount base/registration/recent_request.h)"
-grep -q 'Three$' HACKING && grep -q 'PINRAIL_START_ENTRIES = 3 ' base/registration/shortcut.h ||
-  complain "a bucket of the start table has not three entries"
 
 # Functions, types and flags that the text names occur in the code.
 named=$(grep -oE '\b[a-z_]+\(\)|\bk[A-Z][A-Za-z]+\b|\b[A-Z][a-z]+[A-Z][A-Za-z]+\b' HACKING | tr -d '()' | sort -u |

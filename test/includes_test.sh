@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # includes_test.sh - a folder includes only lower folders, a component includes no other component, and hook files contain
 # no call that hooks must not make. The name of a function tells whether it requires a lock. The order:
-#   include < base/{core,cuda} < base/sync < base/lru < base/registration < base/hit < base/{report,patch,slots}
+#   include < base/{core,cuda} < base/sync < base/registration < base/hit < base/{report,patch,slots}
 #           < base/{param,descriptors} < base/loader < framework/{rcache,registrar,monitor} < framework/mpool
 #           < components/common < components | framework/front < contrib/tools (public headers only)
 set -eu
@@ -19,7 +19,6 @@ height() {
     framework/include/*) echo 0 ;;
     base/core/* | base/cuda/*) echo 1 ;;
     base/sync/*) echo 2 ;;
-    base/lru/*) echo 3 ;;
     base/registration/*) echo 4 ;;
     base/hit/*) echo 5 ;;
     base/report/* | base/patch/* | base/slots/*) echo 6 ;;
@@ -56,7 +55,7 @@ for file in $files; do
       components/mpool/*:components/common/*) ;;
       components/*:components/*) complain "$file looks into another component: $included" ;;
       components/*:framework/include/* | components/*:base/core/* | components/*:base/sync/*) ;;
-      components/*:base/lru/* | components/*:base/registration/* | components/*:base/hit/*) ;;
+      components/*:base/registration/* | components/*:base/hit/*) ;;
       components/registrar/*:base/cuda/* | components/monitor/*:base/cuda/*) ;;
       components/common/*:framework/mpool/* | components/common/*:base/slots/*) ;;
       components/mpool/*:framework/mpool/* | components/mpool/*:framework/rcache/*) ;;

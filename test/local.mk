@@ -64,11 +64,15 @@ check_PROGRAMS += test/unit/rcache/vma_test test/stress/vma_stress test/conform/
 TESTS += test/unit/rcache/vma_test test/stress/vma_stress test/conform/grdma test/fault/grdma_fault \
 	test/stress/grdma_stress test/stress/references_stress
 vma_sources = components/rcache/vma/vma_index.cc components/rcache/vma/vma_invalidate_hook.cc \
-	components/rcache/vma/vma_find.cc components/rcache/vma/vma_start_table.cc components/rcache/vma/vma_tree.cc
-test_unit_rcache_vma_test_SOURCES = test/unit/rcache/vma_index_test.cc test/unit/rcache/start_table_test.cc \
-	test/unit/rcache/start_moves_test.cc test/unit/rcache/vma_random_test.cc test/unit/rcache/index_under_test.h \
-	$(vma_sources)
+	components/rcache/vma/vma_tree.cc
+test_unit_rcache_vma_test_SOURCES = test/unit/rcache/vma_index_test.cc test/unit/rcache/vma_random_test.cc \
+	test/unit/rcache/index_under_test.h $(vma_sources)
 test_unit_rcache_vma_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
+check_PROGRAMS += test/unit/mpool/grdma_lists_test
+TESTS += test/unit/mpool/grdma_lists_test
+test_unit_mpool_grdma_lists_test_SOURCES = test/unit/mpool/grdma_registrations_test.cc \
+	test/unit/mpool/grdma_outside_test.cc test/unit/mpool/grdma_gc_list_test.cc
+test_unit_mpool_grdma_lists_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_stress_vma_stress_SOURCES = test/stress/vma_stress_test.cc $(vma_sources)
 test_stress_vma_stress_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_stress_references_stress_SOURCES = test/stress/references_stress_test.cc
@@ -130,15 +134,15 @@ test_fault_grdma_fault_SOURCES = test/fault/grdma_fault_test.cc test/fault/prepi
 test_fault_grdma_fault_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_stress_grdma_stress_SOURCES = test/stress/grdma_stress_test.cc $(fake_registrar_sources)
 test_stress_grdma_stress_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
-counting_tests = test/stress/hot_buffer_stress test/stress/scale test/fault/lost_barrier
+counting_tests = test/stress/hot_buffer_stress test/stress/scale test/fault/no_thread_key
 check_PROGRAMS += $(counting_tests)
 TESTS += $(counting_tests)
 test_stress_hot_buffer_stress_SOURCES = test/stress/hot_buffer_stress.cc $(fake_registrar_sources)
 test_stress_hot_buffer_stress_LDADD = libpinrail.la $(GTEST_LIBS)
 test_stress_scale_SOURCES = test/stress/scale_test.cc $(fake_registrar_sources)
 test_stress_scale_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
-test_fault_lost_barrier_SOURCES = test/fault/lost_barrier_test.cc $(fake_registrar_sources)
-test_fault_lost_barrier_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
+test_fault_no_thread_key_SOURCES = test/fault/no_thread_key_test.cc $(fake_registrar_sources)
+test_fault_no_thread_key_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 endif
 
 # Random calls beside a model of the rules: test/attack/README. "make attack SECONDS_OF_EACH=60 SEED=7".
@@ -264,8 +268,7 @@ test_unit_base_base_test_SOURCES = \
 	test/unit/base/report_test.cc test/unit/base/param_parse_test.cc test/unit/base/param_file_test.cc \
 	test/unit/base/param_sources_test.cc test/unit/base/param_registry_test.cc test/unit/base/selection_test.cc \
 	test/unit/base/check_elf_test.cc test/unit/base/loader_test.cc test/unit/base/loader_open_test.cc \
-	test/unit/base/lru_list_test.cc test/unit/base/references_test.cc test/unit/base/registration_arena_test.cc \
-	test/unit/base/trust_test.cc
+	test/unit/base/registration_test.cc test/unit/base/registration_arena_test.cc test/unit/base/trust_test.cc
 test_unit_base_base_test_LDADD = test/libtest_support.la libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 EXTRA_test_unit_base_base_test_DEPENDENCIES = test/unit/base/tiny_component.la
 if HAVE_TOOLS
@@ -545,7 +548,7 @@ endif
 # What make check shortens: the longest cases on x86, and every mutant.
 phony_targets += model-soak
 model-soak: all test/model/references_model test/model/pool_model
-	PINRAIL_MODEL_ALL=1 sh $(srcdir)/test/model/explore_test.sh
+	sh $(srcdir)/test/model/explore_test.sh
 	PINRAIL_MODEL_ALL=1 CXX='$(CXX)' srcdir=$(srcdir) bash $(srcdir)/test/model/mutants_test.sh
 EXTRA_DIST += test/hook_wall/check test/reading/draw contrib/layers/draw contrib/layers/layers.svg
 TESTS += test/layers_test.sh
@@ -629,17 +632,14 @@ test_verbs_rdma_fork_SOURCES = test/integrity/iouring_fork_test.cc test/support/
 test_verbs_rdma_fork_CPPFLAGS = $(AM_CPPFLAGS) -DPINRAIL_TEST_DEVICE='"verbs"' -DPINRAIL_TEST_REGISTRARS='"verbs"'
 test_verbs_rdma_fork_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
 endif
-check_PROGRAMS += test/conform/gc_thread test/stress/gc_thread_stress test/stress/barriers
-TESTS += test/conform/gc_thread test/stress/gc_thread_stress test/stress/barriers
+check_PROGRAMS += test/conform/gc_thread test/stress/gc_thread_stress
+TESTS += test/conform/gc_thread test/stress/gc_thread_stress
 test_conform_gc_thread_SOURCES = test/conform/gc_thread_test.cc test/support/library.h test/support/tasks.h \
 	$(fake_registrar_sources)
 test_conform_gc_thread_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_stress_gc_thread_stress_SOURCES = test/stress/gc_thread_stress_test.cc test/support/library.h \
 	test/support/tasks.h $(fake_registrar_sources)
 test_stress_gc_thread_stress_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
-test_stress_barriers_SOURCES = test/stress/barriers_test.cc test/support/library.h test/support/tasks.h \
-	 $(fake_registrar_sources)
-test_stress_barriers_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 endif
 
 # GPU memory. libcuda.so.1 as a double, for machines without a GPU; real ones: test/gpu.
@@ -735,15 +735,10 @@ TESTS += test/fault/gpu_fault
 test_fault_gpu_fault_SOURCES = $(fake_registrar_sources) $(nth_allocation_sources) test/fault/gpu_fault_test.cc \
 	test/fault/gpu_unwind_fault_test.cc test/support/leaving_registrar.h test/conform/gpu_library.h
 test_fault_gpu_fault_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/unit/mpool/allocation_index_test
-TESTS += test/unit/mpool/allocation_index_test
-test_unit_mpool_allocation_index_test_SOURCES = test/unit/mpool/allocation_index_test.cc
-test_unit_mpool_allocation_index_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/unit/mpool/pending_calls_test
-TESTS += test/unit/mpool/pending_calls_test
-test_unit_mpool_pending_calls_test_SOURCES = test/unit/mpool/pending_calls_test.cc test/support/tasks.h \
-	components/mpool/grdma/grdma_pending.cc
-test_unit_mpool_pending_calls_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
+check_PROGRAMS += test/unit/base/hints_test
+TESTS += test/unit/base/hints_test
+test_unit_base_hints_test_SOURCES = test/unit/base/hints_test.cc
+test_unit_base_hints_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/unit/mpool/odp_cache_test
 TESTS += test/unit/mpool/odp_cache_test
 test_unit_mpool_odp_cache_test_SOURCES = test/unit/mpool/odp_cache_test.cc
@@ -831,7 +826,6 @@ test_stress_signal_stress_LDADD = libpinrail.la
 if HAVE_GTEST
 check_PROGRAMS += test/fault/unwind_fault
 TESTS += test/fault/unwind_fault
-# The first of them counts 300 references of one thread, for which its slots have room if its registrations are new.
 test_fault_unwind_fault_SOURCES = test/fault/dead_fault_test.cc test/fault/unwind_fault_test.cc \
 	test/fault/cancel_fault_test.cc test/support/leaving_registrar.h test/support/tasks.h $(fake_registrar_sources)
 test_fault_unwind_fault_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)

@@ -162,7 +162,7 @@ if grep -q '^monitor:patcher:event:' "$work/out"; then
     shows "^monitor:patcher:event:$event:before$"
   done
   for event in mprotect fork madvise-cold; do shows "^monitor:patcher:event:$event:kept$"; done
-  for event in madvise-dontneed-raw open-truncate; do shows "^monitor:patcher:event:$event:not seen$"; done
+  for event in madvise-dontneed-raw open-truncate-raw; do shows "^monitor:patcher:event:$event:not seen$"; done
   for event in ring-madvise ring-fallocate ring-ftruncate ring-open-truncate; do
     grep -Eq "^monitor:patcher:event:$event:(not seen|-)$" "$work/out" || fail "$event: neither unseen nor impossible"
   done

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// hit_counts.h - counts a pool's hits, and the releases that have ended, without a word that threads share.
+// hit_counts.h - counts a pool's hits without a word that threads share.
 //
 // Owns     a cache line for each thread, in pages that are populated on use.
-// Threads  add(), end_releases(), the sums and lines() at any time; construction and destruction exclude them. API
-//          context.
+// Threads  add() and sum() at any time; construction and destruction exclude them. API context.
 #ifndef PINRAIL_BASE_HIT_HIT_COUNTS_H
 #define PINRAIL_BASE_HIT_HIT_COUNTS_H
 
 #include <sys/mman.h>
 
-#include <algorithm>
 #include <new>
 
+#include "base/core/likely.h"
 #include "base/core/stat_counter.h"
 #include "base/registration/thread.h"
 
@@ -33,11 +32,10 @@ class HitCounts {
   HitCounts& operator=(const HitCounts&) = delete;
 
   void add(const pinrail_thread_t* thread) {
-    uint64_t* const count = &counts_[std::min(thread->index, kAlone)].hits;
-    if (thread->index < kAlone) {
-      stat_counter::increment(count);
+    if (likely(thread->index < kAlone)) {
+      stat_counter::increment(&counts_[thread->index].hits);
     } else {
-      __atomic_fetch_add(count, 1, __ATOMIC_RELAXED);  // relaxed: a statistic
+      __atomic_fetch_add(&counts_[kAlone].hits, 1, __ATOMIC_RELAXED);  // relaxed: a statistic
     }
   }
 
@@ -47,31 +45,10 @@ class HitCounts {
     return hits;
   }
 
-  // The thread does not use the pool any more for so many registrations that it has given back. release: pairs with the
-  // acquire loads in ended_releases(), after which the pool may be destroyed.
-  void end_releases(const pinrail_thread_t* thread, uint64_t count) {
-    uint64_t* const ended = &counts_[std::min(thread->index, kAlone)].ended_releases;
-    if (thread->index < kAlone) {
-      __atomic_store_n(ended, __atomic_load_n(ended, __ATOMIC_RELAXED) + count, __ATOMIC_RELEASE);
-    } else {
-      __atomic_fetch_add(ended, count, __ATOMIC_RELEASE);
-    }
-  }
-  uint64_t ended_releases() const {
-    uint64_t ended = 0;
-    for (uint32_t i = 0; i <= kAlone; ++i) ended += __atomic_load_n(&counts_[i].ended_releases, __ATOMIC_ACQUIRE);
-    return ended;
-  }
-
-  // The counter of thread i < kAlone is lines()[16 * i], as pinrail_shortcut_t says.
-  uint64_t* lines() { return &counts_[0].hits; }
-
  private:
   struct alignas(128) Count {
-    uint64_t hits;  // atomic, as the other
-    uint64_t ended_releases;
+    uint64_t hits;  // atomic
   };
-  static_assert(sizeof(Count) == 16 * sizeof(uint64_t), "as the contract of shortcuts says");
   static constexpr size_t kBytes = (kAlone + 1) * sizeof(Count);
   Count* counts_;
 };

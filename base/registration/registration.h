@@ -1,36 +1,41 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// registration.h - the state word of a registration.
+// registration.h - the state word of a registration: it alone decides whether a registration is valid and who ends it.
 //
-// One 64-bit word holds flags, generation and references, so that one compare-and-swap decides every race.
+// One 64-bit word holds flags, generation and references, so that one compare-and-swap decides every race. Each table
+// that leads to a registration is a hint: it may be stale or lossy, because a reference is only taken if the word says
+// so.
 //
-//  bit  0      indexed        in the index; a find may take a reference
-//  bit  1      dead           left the index, or never was in it; no new reference may be taken
-//  bit  2      per thread     references are counted per thread (references.h); otherwise in this word, and the thread
-//                             that drops the last reference sees it
-//  bit  3      evict claim    indexed, and an evictor is summing its references; the next hit must revoke the claim.
-//                             Together with "dead": it was evicted, and no hit revoked the claim
-//  bit  4      orphan         its pool was destroyed and the device registration with it; drops only count down
-//  bit  5      release claim  dead, and one thread is deregistering it; for pools in which several threads may see the
-//                             last drop
-//  bit  6      summed         dead, counted per thread, and held when it was summed (references/C5)
-//  bits 8-43   generation     rises when the memory is freed
-//  bits 44-63  references     of a registration that is not counted per thread; at most half of the range is used
+//  bit  0      indexed     a reference may be taken
+//  bit  1      dead        no reference may be taken any more, or never could be
+//  bit  2      last        dead and unreferenced: one thread owns the registration
+//  bit  3      orphan      its pool was destroyed and the device registration with it: the last drop frees the memory
+//  bit  4      transient   it ends with its last reference: persistent ones, and those that are not kept
+//  bit  5      notify      the drop of the last reference tells the pool, which keeps the registration
+//  bit  6      quick       the library may take and drop references without asking the pool
+//  bits 8-43   generation  rises when the memory is freed
+//  bits 44-63  references
 //
 // Threads  All functions may run together.
 // Hook     All functions.
 //
-// registration/S1  A reference is taken only while the registration is indexed and not claimed by an evictor, or by
-//     revoking that claim in the same exchange.
-// registration/S2  Exactly one thread sees the transition to "dead and unreferenced"; that thread deregisters.
-// registration/S3  Registration memory is type-stable, so the state may be read through a stale pointer; the generation
-//     shows that the pointer is stale.
-// registration/S4  Every change of the word is a compare-and-swap or sets bits, so that references survive it; but for
-//     registrations that are one thread's alone, which is stored: pending ones, and those that are freed.
+// registration/S1  A reference is taken only while the registration is indexed, in the exchange that counts it.
+// registration/S2  The exchange that makes a word dead without references, or that drops the last reference of a dead
+// or
+//     transient one, sets `last` as well. The thread that made it owns the registration alone: it takes it out of the
+//     index, returns it to the device and frees it. Any other thread leaves it alone from then on, unless it holds the
+//     lock of an index or list that has it.
+// registration/S3  Registration memory is type-stable, so the word may be read through a stale pointer. While a word
+// has
+//     one generation, pool, base, length, rights and traits do not change: what was read of these between a load of the
+//     word and a take() of the same generation belongs to the registration that was taken.
+// registration/S4  Every change of the word is a compare-and-swap, except by the thread that has a registration alone:
+//     while it is made, and when it is freed.
 #ifndef PINRAIL_BASE_REGISTRATION_REGISTRATION_H
 #define PINRAIL_BASE_REGISTRATION_REGISTRATION_H
 
 #include <pinrail/types.h>
 
+#include "base/core/likely.h"
 #include "base/core/span.h"
 
 namespace pinrail {
@@ -38,11 +43,11 @@ namespace pinrail {
 namespace state {
 constexpr uint64_t kIndexed = 1 << 0;
 constexpr uint64_t kDead = 1 << 1;
-constexpr uint64_t kPerThread = 1 << 2;
-constexpr uint64_t kEvictClaim = 1 << 3;
-constexpr uint64_t kOrphan = 1 << 4;
-constexpr uint64_t kReleaseClaim = 1 << 5;
-constexpr uint64_t kSummed = 1 << 6;
+constexpr uint64_t kLast = 1 << 2;
+constexpr uint64_t kOrphan = 1 << 3;
+constexpr uint64_t kTransient = 1 << 4;
+constexpr uint64_t kNotify = 1 << 5;
+constexpr uint64_t kQuick = 1 << 6;
 constexpr uint64_t kFlags = 0xff;
 constexpr unsigned kGenerationShift = 8;
 constexpr uint64_t kGenerations = (uint64_t{1} << 36) - 1;
@@ -50,7 +55,7 @@ constexpr uint64_t kGenerationMask = kGenerations << kGenerationShift;
 constexpr unsigned kReferenceShift = 44;
 constexpr uint64_t kOne = uint64_t{1} << kReferenceShift;
 constexpr uint64_t kReferences = ~(kOne - 1);
-constexpr uint64_t kMaxReferences = (kReferences >> kReferenceShift) / 2;
+constexpr uint64_t kMaxReferences = kReferences >> kReferenceShift;
 
 constexpr uint64_t references(uint64_t word) { return word >> kReferenceShift; }
 // The generation in place, as handles store it, so that a comparison takes one mask.
@@ -60,113 +65,161 @@ constexpr uint64_t next_generation(uint64_t word) {
 }
 
 inline uint64_t load(const pinrail_registration_t* reg) {
-  // acquire: pairs with the exchange that published the registration, and with every exchange below.
+  // acquire: pairs with publish() and with the exchanges below.
   return __atomic_load_n(&reg->state, __ATOMIC_ACQUIRE);
-}
-
-// As load(), after a reference was counted in the own count (references.h). seq_cst, as that count is: pairs with
-// exchange(), by which a registration is claimed or killed before its own count is read.
-inline uint64_t load_after_count(const pinrail_registration_t* reg) {
-  return __atomic_load_n(&reg->state, __ATOMIC_SEQ_CST);
 }
 
 // Replaces *expected by desired. Returns false, with the current word in *expected, if the word has changed.
 inline bool exchange(pinrail_registration_t* reg, uint64_t* expected, uint64_t desired) {
-  // seq_cst: a drop publishes its holder's accesses to the thread that acts on the last drop; pairs with
-  // load_after_count() as well.
-  return __atomic_compare_exchange_n(&reg->state, expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_ACQUIRE);
+  // acq_rel: a drop publishes its holder's accesses to the owner of the registration (registration/S2).
+  return __atomic_compare_exchange_n(&reg->state, expected, desired, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 }
 
-// Replaces the flags, adds references, and keeps the rest; returns the new word. release: the fields are filled before
-// another thread sees the new phase.
-inline uint64_t set(pinrail_registration_t* reg, uint64_t flags, int references_more = 0) {
-  uint64_t word = load(reg);
-  uint64_t next;
-  do {
-    next = ((word & ~kFlags) | flags) + static_cast<uint64_t>(references_more) * kOne;
-  } while (!exchange(reg, &word, next));
-  return next;
+// Gives a registration that is being made its flags and one reference. It is one thread's alone (registration/S4).
+// release: the fields are filled before another thread sees the flags; pairs with load().
+inline void publish(pinrail_registration_t* reg, uint64_t flags) {
+  const uint64_t generation = state::generation(__atomic_load_n(&reg->state, __ATOMIC_RELAXED));
+  __atomic_store_n(&reg->state, generation | flags | kOne, __ATOMIC_RELEASE);
 }
 
-// As set(), of a pending registration: until it is indexed or dead no other thread changes its word (registration/S4).
-inline void set_own(pinrail_registration_t* reg, uint64_t flags, int references) {
-  const uint64_t next = ((load(reg) & ~kFlags) | flags) + static_cast<uint64_t>(references) * kOne;
-  __atomic_store_n(&reg->state, next, __ATOMIC_RELEASE);  // release: as in set()
-}
-
-// Starts the next generation without flags, which makes all handles stale. kPerThread stays (references/C2). The
-// registration is dead and unreferenced, and the calling thread frees it: what others do with stale handles changes no
-// word that is not indexed and has no reference, nor one that is claimed for its release (registration/S4).
+// Starts the next generation without flags, which makes all handles stale. The calling thread owns the registration.
 inline void renew(pinrail_registration_t* reg) {
-  const uint64_t word = load(reg);
-  // release: pairs with load(). A thread that sees the new generation sees what was done to the old one.
-  __atomic_store_n(&reg->state, (word & kPerThread) | next_generation(word), __ATOMIC_RELEASE);
+  // release: what was done to the old generation comes before the new one is seen; pairs with load().
+  __atomic_store_n(&reg->state, next_generation(__atomic_load_n(&reg->state, __ATOMIC_RELAXED)), __ATOMIC_RELEASE);
+}
+
+// The word of a registration that leaves the index, or of a dead one, with these references: with `last` if there are
+// none (registration/S2).
+constexpr uint64_t dead(uint64_t word) {
+  const uint64_t gone = (word & ~kIndexed) | kDead;
+  return references(gone) == 0 ? gone | kLast : gone;
 }
 }  // namespace state
 
 inline Span span_of(const pinrail_registration_t* reg) { return Span::of(reg->base, reg->length); }
 inline uint64_t generation_of(const pinrail_registration_t* reg) { return state::generation(state::load(reg)); }
-// Whether requests find it: it was inserted, and neither an event nor an eviction has ended it.
+inline uint64_t references_of(const pinrail_registration_t* reg) { return state::references(state::load(reg)); }
+// Whether requests find it: it was published, and neither an event nor an eviction has ended it.
 inline bool is_indexed(const pinrail_registration_t* reg) { return (state::load(reg) & state::kIndexed) != 0; }
 
-// Takes a reference of a SHARED registration: in its state word. Returns false if it is not indexed, has another
-// generation than word, or is full. Revokes an evictor's claim. Lock-free.
-inline bool try_acquire(pinrail_registration_t* reg, uint64_t word) {
+// Takes a reference of the registration, of which the caller has loaded this word. Returns false if it is not indexed,
+// has another generation by now, or is full: 1,048,575 references.
+inline bool take(pinrail_registration_t* reg, uint64_t word) {
   const uint64_t generation = state::generation(word);
   while ((word & state::kIndexed) != 0 && state::generation(word) == generation) {
-    if (state::references(word) >= state::kMaxReferences) return false;
-    if (state::exchange(reg, &word, (word & ~state::kEvictClaim) + state::kOne)) return true;
+    if (state::references(word) == state::kMaxReferences) return false;
+    // acquire: the fields were filled before; pairs with state::publish(). A drop of another holder publishes nothing
+    // that a new holder reads.
+    if (__atomic_compare_exchange_n(&reg->state, &word, word + state::kOne, false, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE))
+      return true;
   }
   return false;
 }
 
-// The result of dropping a reference that is counted in the state word.
-enum class Drop : uint8_t {
-  stale,    // other generation, or no reference was left: nothing was dropped
-  done,     // dropped; other references are left
-  was_last  // dropped the last reference
-};
-
-// Drops a reference of a SHARED registration; word_out: the state after the drop. A compare-and-swap rather than a
-// subtraction that is repaired: when two threads spend one handle at the same time, a subtraction would show a count
-// that is too low for a moment, and a reference of a third thread would be taken for none.
-inline Drop drop_shared(pinrail_handle_t handle, uint64_t* word_out) {
-  const auto is_held = [&](uint64_t word) {
-    return state::generation(word) == handle.generation && state::references(word) != 0;
-  };
-  uint64_t word = state::load(handle.reg);
+// The same for the library's own hits, of what is quick and has this generation.
+__attribute__((always_inline)) inline bool take_quick(pinrail_registration_t* reg, uint64_t generation) {
+  constexpr uint64_t kWanted = state::kIndexed | state::kQuick;
+  uint64_t word = __atomic_load_n(&reg->state, __ATOMIC_RELAXED);  // relaxed: the exchange decides
   do {
-    if (!is_held(word)) return Drop::stale;
-  } while (!state::exchange(handle.reg, &word, word - state::kOne));
-  *word_out = word - state::kOne;
-  return state::references(*word_out) == 0 ? Drop::was_last : Drop::done;
-}
-
-// Marks an indexed registration dead if its state is still word, of which the caller knows that it means idle. Returns
-// whether it did.
-inline bool claim(pinrail_registration_t* reg, uint64_t word) {
-  return state::exchange(reg, &word, (word & ~(state::kIndexed | state::kEvictClaim)) | state::kDead);
-}
-
-// Marks an indexed registration dead, referenced or not. Returns whether this call did it; word_out: the state before.
-inline bool kill(pinrail_registration_t* reg, uint64_t* word_out) {
-  uint64_t word = state::load(reg);
-  do {
-    if ((word & state::kIndexed) == 0) return false;
-  } while (!state::exchange(reg, &word, (word & ~(state::kIndexed | state::kEvictClaim)) | state::kDead));
-  *word_out = word;
+    if (unlikely((word & (kWanted | state::kGenerationMask)) != (kWanted | generation))) return false;
+    if (unlikely(state::references(word) == state::kMaxReferences)) return false;
+    // acquire: as in take().
+  } while (unlikely(
+      !__atomic_compare_exchange_n(&reg->state, &word, word + state::kOne, true, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)));
   return true;
 }
 
-// Records the epoch of the last use; stored only if it changes, so that hits in one epoch share the line.
-inline void touch(pinrail_registration_t* reg, uint64_t epoch) {
-  // relaxed: only the order of eviction depends on it.
-  if (__atomic_load_n(&reg->last_use, __ATOMIC_RELAXED) < epoch) {
-    __atomic_store_n(&reg->last_use, epoch, __ATOMIC_RELAXED);
-  }
+// What dropping a reference came to.
+enum class Drop : uint8_t {
+  stale,  // other generation, or no reference was left: nothing was dropped
+  done,   // dropped
+  idle,   // dropped the last reference of one whose pool wants to know
+  last    // dropped, and the calling thread owns the registration now (registration/S2)
+};
+
+// Drops a reference, by an exchange and not by a subtraction that is repaired: two threads that spend one handle never
+// take away the reference of a third one.
+inline Drop drop(pinrail_handle_t handle) {
+  uint64_t word = state::load(handle.reg), next;
+  do {
+    if (state::generation(word) != handle.generation || state::references(word) == 0) return Drop::stale;
+    next = word - state::kOne;
+    const bool ends = state::references(next) == 0 && (next & (state::kDead | state::kTransient)) != 0;
+    if (ends) next = state::dead(next);
+  } while (!state::exchange(handle.reg, &word, next));
+  if ((next & state::kLast) != 0) return Drop::last;
+  return state::references(next) == 0 && (next & state::kNotify) != 0 ? Drop::idle : Drop::done;
 }
-inline uint64_t last_use(const pinrail_registration_t* reg) {
-  return __atomic_load_n(&reg->last_use, __ATOMIC_RELAXED);
+
+// Drops a reference of what is quick, if that comes to Drop::done. Returns false, with nothing changed, otherwise.
+__attribute__((always_inline)) inline bool drop_quick(pinrail_handle_t handle) {
+  constexpr uint64_t kToTell = state::kDead | state::kTransient | state::kNotify;
+  uint64_t word = __atomic_load_n(&handle.reg->state, __ATOMIC_RELAXED);  // relaxed: the exchange decides
+  do {
+    if (unlikely((word & (state::kQuick | state::kGenerationMask)) != (state::kQuick | handle.generation)))
+      return false;
+    if (unlikely(word < 2 * state::kOne) && unlikely(word < state::kOne || (word & kToTell) != 0)) return false;
+    // release: publishes the holder's accesses to the thread that ends the registration; pairs with state::exchange().
+  } while (unlikely(!__atomic_compare_exchange_n(&handle.reg->state, &word, word - state::kOne, true, __ATOMIC_RELEASE,
+                                                 __ATOMIC_RELAXED)));
+  return true;
+}
+
+// Makes an indexed registration dead if its word is still this one, without references. Returns whether it did: then
+// the caller owns it.
+inline bool retire(pinrail_registration_t* reg, uint64_t word) {
+  if ((word & state::kIndexed) == 0 || state::references(word) != 0) return false;
+  return state::exchange(reg, &word, state::dead(word));
+}
+
+// What making a registration dead came to.
+enum class Killed : uint8_t {
+  no,    // it was not indexed
+  held,  // it is referenced: its last drop ends it
+  owned  // it is unreferenced, and the calling thread owns it now
+};
+
+// Makes an indexed registration dead, referenced or not.
+inline Killed kill(pinrail_registration_t* reg) {
+  uint64_t word = state::load(reg);
+  do {
+    if ((word & state::kIndexed) == 0) return Killed::no;
+  } while (!state::exchange(reg, &word, state::dead(word)));
+  return state::references(word) == 0 ? Killed::owned : Killed::held;
+}
+
+// For a pool that is destroyed: makes the registration dead, indexed or not. held: it is an orphan now, which its last
+// drop frees. no: another thread owns it.
+inline Killed orphan(pinrail_registration_t* reg) {
+  uint64_t word = state::load(reg), next;
+  do {
+    if ((word & state::kLast) != 0) return Killed::no;
+    next = state::dead(word) & ~state::kQuick;
+    if (state::references(word) != 0) next |= state::kOrphan;
+  } while (!state::exchange(reg, &word, next));
+  return (next & state::kLast) != 0 ? Killed::owned : Killed::held;
+}
+
+// Notes a hit for the evictor: a second chance. relaxed: only the order of eviction depends on it. Stored only if it
+// changes; the line is the thread's own, because it has taken a reference.
+__attribute__((always_inline)) inline void mark_used(pinrail_registration_t* reg) {
+  if (__atomic_load_n(&reg->used, __ATOMIC_RELAXED) == 0) __atomic_store_n(&reg->used, 1, __ATOMIC_RELAXED);
+}
+// Returns whether a hit was noted, and forgets it.
+inline bool take_second_chance(pinrail_registration_t* reg) {
+  if (__atomic_load_n(&reg->used, __ATOMIC_RELAXED) == 0) return false;
+  __atomic_store_n(&reg->used, 0, __ATOMIC_RELAXED);
+  return true;
+}
+
+// Fills in what a registration is of. Relaxed atomics, because a stale hint may be compared with it meanwhile
+// (registration/S3).
+inline void set_range(pinrail_registration_t* reg, const Span& span, pinrail_mpool_t* pool, uint32_t traits) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): as the caller gave it
+  __atomic_store_n(&reg->base, reinterpret_cast<void*>(span.base), __ATOMIC_RELAXED);
+  __atomic_store_n(&reg->length, span.length(), __ATOMIC_RELAXED);
+  __atomic_store_n(&reg->traits, traits, __ATOMIC_RELAXED);
+  __atomic_store_n(&reg->pool, pool, __ATOMIC_RELAXED);
 }
 
 }  // namespace pinrail

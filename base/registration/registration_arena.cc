@@ -10,7 +10,6 @@
 #include <new>
 #include <numeric>
 
-#include "base/registration/references.h"
 #include "base/registration/registration.h"
 #include "base/registration/thread.h"
 #include "base/sync/gate.h"
@@ -23,8 +22,8 @@ static_assert(sizeof(pinrail_registration_t) == kTailAlignment, "a line of its o
 
 constexpr size_t kClasses = kMaxTail / kTailAlignment + 1;
 constexpr size_t kSlab = size_t{2} * 1024 * 1024;  // of address space; pages are populated on use
-constexpr uint32_t kMostSpares = 256;  // free registrations that a thread keeps: as many as one sum of dead ones frees
-constexpr size_t kMany = 16 * kSlab;   // from this size on slabs ask for huge pages, because hits read all over them
+constexpr uint32_t kMostSpares = 256;              // free registrations that a thread keeps
+constexpr size_t kMany = 16 * kSlab;  // from this size on slabs ask for huge pages, because hits read all over them
 
 // Registrations of one size of tail. Free ones are linked through `base`. Chunks before `chunk` are in use; of `chunk`
 // itself the first `used` registrations are.
@@ -38,7 +37,7 @@ struct SizeClass {
 };
 
 // Constant-initialised and never destroyed, so usable before main and in the last destructor.
-SizeClass classes[2][kClasses];  // by pinrail_counting_t
+SizeClass classes[2][kClasses];  // of small and of large areas
 SizeClass untouched;
 
 char* numbered_chunks[kMaxChunks];  // 2 MiB of zeros; pages are populated with the numbers used
@@ -61,15 +60,23 @@ size_t class_of(size_t tail_size) { return (tail_size + kTailAlignment - 1) / kT
 struct Needs {
   size_t lines;
   size_t area_per_line;
+  bool has_small_areas;
   size_t object() const { return lines * kTailAlignment; }
   size_t bytes() const { return lines * (kTailAlignment + area_per_line); }
 };
-Needs needs_of(pinrail_counting_t counting, size_t size_class) {
+Needs needs_of(size_t area_size, size_t size_class) {
+  constexpr size_t kAligned = sizeof(uint64_t);  // as each area is
   const size_t lines = 1 + size_class + kGuard / kTailAlignment;
-  const size_t step = kOwnCount / std::gcd(lines, kOwnCount);  // so that each area is aligned for its own count
-  const size_t steps = (kOwnCount + area_bytes(counting) + lines * step - 1) / (lines * step);
-  return {lines, steps * step};
+  const size_t step = kAligned / std::gcd(lines, kAligned);
+  const size_t steps = (area_bytes(area_size) + lines * step - 1) / (lines * step);
+  return {lines, steps * step, area_size <= PINRAIL_AREA_SMALL};
 }
+
+// Whether registrations with such an area are of the class of small ones.
+bool is_small(size_t area_size) { return area_size <= PINRAIL_AREA_SMALL; }
+
+// Free registrations are linked by `base`. Relaxed atomic: a stale hint may be compared with it (registration/S3).
+void link_free(pinrail_registration_t* reg, void* next) { __atomic_store_n(&reg->base, next, __ATOMIC_RELAXED); }
 
 // Mapped directly, because it must outlive any allocator. Aligned so that huge pages are possible.
 char* map_slab(size_t bytes, bool huge) {
@@ -105,6 +112,7 @@ void open_chunk_locked(SizeClass& size_class, const Needs& needs) REQUIRES(size_
   head->areas_at = static_cast<uint32_t>(sizeof(Chunk) + chunk_count(needs) * needs.object() - needs.area_per_line);
   head->number = number(size_class.chunk);
   head->process = gate::process_number();
+  head->has_small_areas = needs.has_small_areas;
   size_class.used = 0;
 }
 
@@ -157,18 +165,19 @@ pinrail_registration_t* pop(SizeClass& size_class, const Needs& needs) {
   }
 }
 
-void push(pinrail_registration_t* reg, pinrail_counting_t counting) {
-  SizeClass& size_class = classes[counting][class_of(reg->tail_size)];
+void push(pinrail_registration_t* reg) {
+  const size_t index = class_of(reg->tail_size);
+  SizeClass& size_class = classes[chunk_of(reg)->has_small_areas ? 0 : 1][index];
   Guard guard(size_class.mutex);
-  reg->base = size_class.free_list;
+  link_free(reg, size_class.free_list);
   size_class.free_list = reg;
 }
 
-pinrail_registration_t* take_spare(pinrail_counting_t counting, size_t tail_size) {
+// Spares have small areas: of these there are many.
+pinrail_registration_t* take_spare(size_t tail_size, size_t area_size) {
   pinrail_thread_t* thread = thread::current_thread;
-  if (counting != PINRAIL_COUNTING_THREADS) return nullptr;
   auto* reg = static_cast<pinrail_registration_t*>(thread->spares);
-  if (reg == nullptr || reg->tail_size != tail_size) return nullptr;
+  if (reg == nullptr || !is_small(area_size) || reg->tail_size != tail_size) return nullptr;
   thread->spares = reg->base;
   --thread->spare_count;
   return reg;
@@ -176,10 +185,10 @@ pinrail_registration_t* take_spare(pinrail_counting_t counting, size_t tail_size
 
 // False: the thread has enough, or those that it has are of another size of tail. Those of a pool are of one size.
 bool keep_spare(pinrail_thread_t* thread, pinrail_registration_t* reg) {
-  if (thread->spare_count >= kMostSpares) return false;
+  if (thread->spare_count >= kMostSpares || !chunk_of(reg)->has_small_areas) return false;
   auto* first = static_cast<pinrail_registration_t*>(thread->spares);
   if (first != nullptr && first->tail_size != reg->tail_size) return false;
-  reg->base = first;
+  link_free(reg, first);
   thread->spares = reg;
   ++thread->spare_count;
   return true;
@@ -219,53 +228,42 @@ void check_tail(const pinrail_registration_t* reg) {
 }
 #endif
 
-Status allocate(size_t tail_size, pinrail_counting_t counting, pinrail_registration_t** reg_out) {
-  if (tail_size > kMaxTail) return PINRAIL_ERR_BAD_PARAM;
+Status allocate(size_t tail_size, size_t area_size, pinrail_registration_t** reg_out) {
+  if (tail_size > kMaxTail || area_size > PINRAIL_AREA_LARGE) return PINRAIL_ERR_BAD_PARAM;
   const size_t index = class_of(tail_size);
-  pinrail_registration_t* reg = take_spare(counting, tail_size);
-  if (reg == nullptr) reg = pop(classes[counting][index], needs_of(counting, index));
+  pinrail_registration_t* reg = take_spare(tail_size, area_size);
+  if (reg == nullptr) reg = pop(classes[is_small(area_size) ? 0 : 1][index], needs_of(area_size, index));
   if (reg == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  // The state word is kept, because a find may read it through a stale pointer; the own count is kept, because it
-  // balances what slots still count of this memory (references/C2). Everything else is cleared.
-  const uint64_t flags = counting == PINRAIL_COUNTING_THREADS ? state::kPerThread : 0;
-  if ((state::load(reg) & state::kFlags) != flags) state::set(reg, flags);  // memory that was never used
-  static_assert(offsetof(pinrail_registration_t, base) == 0, "all up to the state word is cleared at once");
-  std::memset(static_cast<void*>(reg), 0, offsetof(pinrail_registration_t, state));
-  reg->flags = 0;
-  __atomic_store_n(&reg->last_use, 0, __ATOMIC_RELAXED);
+  // The state word is kept, because a thread may read it through a stale pointer. Everything else is cleared.
+  set_range(reg, {}, nullptr, 0);
+  reg->rights = reg->lkey = reg->rkey = reg->flags = reg->link = 0;
+  __atomic_store_n(&reg->used, 0, __ATOMIC_RELAXED);
   reg->tail_size = static_cast<uint32_t>(tail_size);
   // Of constant lengths, which take no call.
-  if (counting == PINRAIL_COUNTING_THREADS) {
-    std::memset(area_of(reg), 0, area_bytes(PINRAIL_COUNTING_THREADS));
+  if (is_small(area_size)) {
+    std::memset(area_of(reg), 0, PINRAIL_AREA_SMALL);
   } else {
-    std::memset(area_of(reg), 0, area_bytes(PINRAIL_COUNTING_SHARED));
+    std::memset(area_of(reg), 0, PINRAIL_AREA_LARGE);
   }
-  if (index != 0) std::memset(reg + 1, 0, index * kTailAlignment);
+  if (index != 0) std::memset(static_cast<void*>(reg + 1), 0, index * kTailAlignment);
   set_guard(reg);
   *reg_out = reg;
   return success();
 }
 
-// The calling thread keeps some free registrations, so that giving back and registering in turn takes no lock here. Its
-// slots count nothing of them: otherwise, when it uses the memory again, a spent handle would pass for a valid one.
-//
-// In a forked child the memory of the parent's registrations is not used again: its own count balances slots of threads
-// that do not exist here (references/C2).
+// The calling thread keeps some free registrations, so that giving back and registering in turn takes no lock here.
+// In a forked child the memory of the parent's registrations is not used again.
 void free(pinrail_registration_t* reg) {
   check_tail(reg);
-  if (chunk_of(reg)->process != gate::process_number()) return state::renew(reg);
-  const bool per_thread = (state::load(reg) & state::kPerThread) != 0;
-  pinrail_thread_t* const thread = thread::current_thread;
-  if (per_thread) references::fold_own(thread, reg);
   state::renew(reg);
-  if (per_thread && keep_spare(thread, reg)) return;
-  push(reg, per_thread ? PINRAIL_COUNTING_THREADS : PINRAIL_COUNTING_SHARED);
+  if (chunk_of(reg)->process != gate::process_number()) return;
+  if (!keep_spare(thread::current_thread, reg)) push(reg);
 }
 
 void free_spares(pinrail_thread_t* thread) {
   while (auto* reg = static_cast<pinrail_registration_t*>(thread->spares)) {
     thread->spares = reg->base;
-    push(reg, PINRAIL_COUNTING_THREADS);
+    push(reg);
   }
   thread->spare_count = 0;
 }
@@ -274,8 +272,8 @@ char* const* chunks() { return numbered_chunks; }
 
 // Most classes were never used; their pages are left untouched.
 void fork_reinit() {
-  for (auto& of_counting : classes) {
-    for (SizeClass& each : of_counting) {
+  for (auto& of_area : classes) {
+    for (SizeClass& each : of_area) {
       const void* const bytes = &each;
       // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): untouched pages are what is looked for
       if (std::memcmp(bytes, &untouched, sizeof(each)) != 0) new (&each) SizeClass;

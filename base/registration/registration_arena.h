@@ -3,12 +3,10 @@
 //
 // Owns     slabs of registrations, one set for each size of tail. Slabs are never unmapped or used for anything else.
 // Threads  all functions may run together. API context, unless Hook names it.
-// Hook     area_of(), own_count(), chunk_of(), number_of(), is_number() and numbered().
+// Hook     area_of(), chunk_of(), number_of(), is_number() and numbered().
 //
 // registration_arena/A1  The generation in a state word only rises, also while the memory is free.
-// registration_arena/A2  A free registration has no flags except kPerThread, which stays with its memory, and its
-//     references sum to 0 (references.h).
-// registration_arena/A3  Memory that was counted per thread serves only registrations that are (references/C2).
+// registration_arena/A2  A free registration has no flags and no references.
 // registration_arena/A4  In a forked child, the memory of the parent's registrations serves no others.
 #ifndef PINRAIL_BASE_REGISTRATION_REGISTRATION_ARENA_H
 #define PINRAIL_BASE_REGISTRATION_REGISTRATION_ARENA_H
@@ -31,14 +29,13 @@ struct alignas(64) Chunk {
   uint32_t areas_at;       // where the area of the chunk's first line, the header, would begin, in bytes
   uint32_t number;         // 0: there are more chunks than numbers
   uint32_t process;        // gate::process_number() of the one that opened it
+  bool has_small_areas;
 };
 static_assert(sizeof(Chunk) == kTailAlignment, "the registrations begin on the next line");
 
-// An area is the own count (references.h), then the memory that the pool's component uses. It is smaller for
-// registrations that are counted per thread, because there are many of these.
-constexpr size_t kOwnCount = sizeof(int64_t);
-constexpr size_t area_bytes(pinrail_counting_t counting) {
-  return counting == PINRAIL_COUNTING_THREADS ? PINRAIL_AREA_THREADS : PINRAIL_AREA_SHARED;
+// The area is the memory that the pool's component uses. There are two sizes.
+constexpr size_t area_bytes(size_t area_size) {
+  return area_size <= PINRAIL_AREA_SMALL ? PINRAIL_AREA_SMALL : PINRAIL_AREA_LARGE;
 }
 
 // A registration's number is shorter than its address: the number of its chunk and the line in it. There are numbers
@@ -73,22 +70,16 @@ inline pinrail_registration_t* numbered(char* const* chunks, uint64_t number) {
 // Addresses of the chunks by number; kMaxChunks of them.
 char* const* chunks();
 
-// Returns the registration's own count (references.h). Its value survives free() and allocate(). Any context.
-inline int64_t* own_count(const pinrail_registration_t* reg) {
+// Returns the component's memory for this registration, zeroed by allocate(). Any context.
+inline void* area_of(const pinrail_registration_t* reg) {
   const size_t at = reinterpret_cast<uintptr_t>(reg) & (kChunk - 1);
   auto* const head = const_cast<Chunk*>(chunk_of(reg));
-  return reinterpret_cast<int64_t*>(reinterpret_cast<char*>(head) + head->areas_at +
-                                    at * head->area_per_line / kTailAlignment);
+  return reinterpret_cast<char*>(head) + head->areas_at + at * head->area_per_line / kTailAlignment;
 }
 
-// Returns the component's memory for this registration: area_bytes() bytes, zeroed by allocate(). Any context.
-inline void* area_of(const pinrail_registration_t* reg) { return own_count(reg) + 1; }
-static_assert(kOwnCount == sizeof(int64_t), "what is kept begins behind it");
-
-// Returns a registration that is zeroed except for tail_size and the state word, which has a new generation and, for
-// PINRAIL_COUNTING_THREADS, kPerThread. tail_size: bytes, up to kMaxTail. Errors: OUT_OF_RESOURCE; BAD_PARAM for a
-// longer tail.
-Status allocate(size_t tail_size, pinrail_counting_t counting, pinrail_registration_t** reg_out);
+// Returns a registration that is zeroed except for tail_size and the state word, which has a new generation. tail_size:
+// bytes, up to kMaxTail; area_size: up to PINRAIL_AREA_LARGE. Errors: OUT_OF_RESOURCE; BAD_PARAM for more.
+Status allocate(size_t tail_size, size_t area_size, pinrail_registration_t** reg_out);
 
 void free(pinrail_registration_t* reg);
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // services.h - what components that are not Pinrail's own do with references and states:
-// pinrail_registration_services_t of component_rcache.h. Pinrail's own pools and indexes use references.h and
-// registration.h directly.
+// pinrail_registration_services_t of component_rcache.h. Pinrail's own pools and indexes use registration.h directly.
 //
 // Threads  all functions may run together.
 // Hook     mark_dead_hook().
@@ -14,14 +13,14 @@ namespace pinrail::services {
 
 uint32_t state_of(const pinrail_registration_t* reg);
 uint64_t generation_of(const pinrail_registration_t* reg);
-int take(const pinrail_host_t* host, pinrail_thread_t* thread, pinrail_registration_t* reg);
-pinrail_drop_t drop(const pinrail_host_t* host, pinrail_thread_t* thread, pinrail_handle_t handle);
-void mark_indexed(const pinrail_host_t* host, pinrail_thread_t* thread, pinrail_registration_t* reg);
-void mark_uncached(const pinrail_host_t* host, pinrail_registration_t* reg);
+uint64_t references_of(const pinrail_registration_t* reg);
+int take(pinrail_registration_t* reg);
+pinrail_drop_t drop(pinrail_handle_t handle);
+void mark_indexed(pinrail_registration_t* reg, uint64_t marks);
+void mark_uncached(pinrail_registration_t* reg);
 int mark_dead_hook(pinrail_registration_t* reg);
-size_t retire_idle(const pinrail_host_t* host, const pinrail_rcache_t* rcache, pinrail_registration_t** regs,
-                   size_t count);
-void orphan(const pinrail_host_t* host, pinrail_registration_t* reg);
+int retire(pinrail_registration_t* reg);
+int orphan(pinrail_registration_t* reg);
 
 }  // namespace pinrail::services
 

@@ -5,10 +5,6 @@
 
 namespace pinrail::services {
 
-int mark_dead_hook(pinrail_registration_t* reg) {
-  uint64_t before;
-  if (!kill(reg, &before)) return 0;
-  return (before & state::kPerThread) != 0 || state::references(before) == 0 ? 1 : 0;
-}
+int mark_dead_hook(pinrail_registration_t* reg) { return kill(reg) == Killed::owned ? 1 : 0; }
 
 }  // namespace pinrail::services

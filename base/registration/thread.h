@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // thread.h - the record of the calling thread: the only thread-local variable of Pinrail.
 //
-// Threads  current() in any context but a hook. When a thread ends, its index and its slots are given back.
+// Threads  current() in any context but a hook. When a thread ends, its record is given back.
 #ifndef PINRAIL_BASE_REGISTRATION_THREAD_H
 #define PINRAIL_BASE_REGISTRATION_THREAD_H
 
-#include "base/registration/shortcut.h"
+#include "base/core/thread_record.h"
 
 namespace pinrail::thread {
 
@@ -15,22 +15,12 @@ constexpr uint32_t kThreadsWithOwnCounters = 1024;
 // Returns the record of the calling thread, made on first use; NULL if there is no memory for it.
 pinrail_thread_t* current_slow();
 
-// In a forked child, before any other call: abandons the records of the parent's threads, whose counts belong to no
-// thread here. Their size is 0 from then on. A thread of the child that still points to such a record serves no hit
-// with it, and gets a new one from current().
+// In a forked child, before any other call: abandons the records of the parent's threads. Their size is 0 from then on,
+// and they remember no request: a thread of the child that still points to one gets a new one from current().
 void fork_reinit();
 
-// Returns whether the thread has reference slots of its own; see references.h.
-bool has_ref_slots(const pinrail_thread_t* thread);
-
-// The process-wide epoch; see base/lru/epoch.h.
-uint64_t* epoch_word();
-// The process-wide version that notes of GPU memory refer to; see base/hit/allocation_table.h.
-pinrail_start_bucket_t* gpu_bucket_word();
-
 // A null object: current_thread points to it before a thread's first call and after the thread's record was given back.
-// It has no slots, spares, hits or recent requests, so hits need no check for a missing record. It is never passed to a
-// pool.
+// It remembers no request, so hits need no check for a missing record. It is never passed to a pool.
 extern pinrail_thread_t null_thread;
 
 // Never NULL. Initial-exec: the library is loaded at start-up, or takes a few bytes of the static TLS reserve; one load

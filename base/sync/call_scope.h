@@ -7,13 +7,14 @@
 #ifndef PINRAIL_BASE_SYNC_CALL_SCOPE_H
 #define PINRAIL_BASE_SYNC_CALL_SCOPE_H
 
+#include "base/core/no_cancel.h"
 #include "base/sync/deferred_hook.h"
 
 namespace pinrail::deferred {
 
-// One call of the C face that may take locks. A signal handler that interrupted such a call may not make another: the
-// lock that it would wait for may be held by its own thread. A registrar's callback may call the C face again:
-// CallerScope permits it.
+// One call of the C face that may take locks. It is no cancellation point, nor is what it calls. A signal handler that
+// interrupted such a call may not make another: the lock that it would wait for may be held by its own thread. A
+// registrar's callback may call the C face again: CallerScope permits it.
 class Call {
  public:
   Call() : entered_(state.calls == 0 && state.depth.depth == 0) {
@@ -30,6 +31,7 @@ class Call {
   explicit operator bool() const { return entered_; }
 
  private:
+  const NoCancel no_cancel_;
   const bool entered_;
 };
 

@@ -99,7 +99,7 @@ static pinrail_status_t make(pool_t* pool, uintptr_t base, size_t length, uint64
                              pinrail_registration_t** reg_out) {
   pinrail_registration_t* reg = NULL;
   const pinrail_status_t status =
-      pool->host->registrations->alloc(pool->host, pool->config.limits->tail_size, PINRAIL_COUNTING_SHARED, &reg);
+      pool->host->registrations->alloc(pool->host, pool->config.limits->tail_size, sizeof(area_t), &reg);
   if (status != PINRAIL_SUCCESS) return status;
   reg->base = (void*)base;
   reg->length = length;
@@ -151,7 +151,7 @@ static pinrail_status_t register_mem(void* module, pinrail_thread_t* thread, uin
       hook_lock_take(&pool->lock);
       ++pool->misses;
       hook_lock_release(&pool->lock);
-      pool->host->registrations->mark_uncached(pool->host, reg);
+      pool->host->registrations->mark_uncached(reg);
       *handle_out = (pinrail_handle_t){reg, pool->host->registrations->generation(reg)};
       return PINRAIL_SUCCESS;
     }
@@ -166,7 +166,7 @@ static pinrail_status_t register_mem(void* module, pinrail_thread_t* thread, uin
 
 static pinrail_status_t deregister(void* module, pinrail_thread_t* thread, pinrail_handle_t handle) {
   pool_t* pool = module;
-  switch (pool->host->registrations->drop(pool->host, thread, handle)) {
+  switch (pool->host->registrations->drop(handle)) {
     case PINRAIL_DROP_STALE: return PINRAIL_ERR_BAD_PARAM;
     case PINRAIL_DROP_LAST:
       return_to_device(pool, thread, handle.reg, PINRAIL_REASON_RELEASED);
@@ -191,7 +191,8 @@ static pinrail_status_t destroy(void* module, pinrail_thread_t* thread, uint32_t
   while (pool->first != NULL) { /* no other call is on this pool; hooks change no links */
     pinrail_registration_t* reg = pool->first;
     return_to_device(pool, thread, reg, PINRAIL_REASON_FINALIZED);
-    pool->host->registrations->orphan(pool->host, reg);
+    /* One that is referenced is the library's from now on, until its last handle was dropped. */
+    if (pool->host->registrations->orphan(reg)) pool->host->registrations->free(pool->host, reg);
   }
   pool->host->monitor_unsubscribe(pool->host, pool->subscription);
   pthread_mutex_destroy(&pool->lock.mutex);
@@ -276,7 +277,7 @@ static const pinrail_param_t params[] = {
      .minimum = 4096,
      .maximum = INT64_C(1) << 40}};
 
-/* find, evict, progress, check, export_range, register_remote, ft_event, query and extension are left out. */
+/* find, evict, progress, check, export_range, register_remote, ft_event and query are left out. */
 static const pinrail_mpool_ops_t ops = {.size = sizeof(ops),
                                         .create = create,
                                         .destroy = destroy,

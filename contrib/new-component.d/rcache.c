@@ -82,14 +82,18 @@ static int dominates(const index_t* index, const pinrail_registration_t* winner,
   return contains(winner, base_of(loser), loser->length) && (winner->rights & loser->rights) == loser->rights;
 }
 
-static pinrail_registration_t* find_with_lock(index_t* index, pinrail_thread_t* thread, uintptr_t base, size_t length,
-                                              uint32_t access, uint32_t flags) {
+static int is_dead(const index_t* index, const pinrail_registration_t* reg) {
+  return (index->host->registrations->state(reg) & PINRAIL_STATE_DEAD) != 0;
+}
+
+static pinrail_registration_t* find_with_lock(index_t* index, uintptr_t base, size_t length, uint32_t access,
+                                              uint32_t flags) {
   const size_t first = first_to_reach(index, base);
   for (size_t i = count_up_to(index, base); i > first; --i) {
     pinrail_registration_t* reg = index->regs[i - 1];
     if (!answers(index, reg, base, length, access) || (flags & ~reg->flags) != 0) continue;
-    /* A dead one is removed by the thread that killed it. Another may answer. */
-    if (index->host->registrations->take(index->host, thread, reg)) return reg;
+    /* A dead one is removed by the thread that owns it. Another may answer. */
+    if (index->host->registrations->take(reg)) return reg;
   }
   return NULL;
 }
@@ -100,17 +104,18 @@ static uint32_t rights_around(const index_t* index, const pinrail_announcement_t
   if (index->is_exact) return 0;
   for (size_t i = count_up_to(index, announcement->base); i > first; --i) {
     const pinrail_registration_t* reg = index->regs[i - 1];
-    if (reg->traits != (announcement->access & PINRAIL_TRAITS_MASK)) continue;
+    if (reg->traits != (announcement->access & PINRAIL_TRAITS_MASK) || is_dead(index, reg)) continue;
     if (contains(reg, announcement->base, announcement->length)) rights |= reg->rights;
   }
   return rights;
 }
 
-static pinrail_status_t find_under_lock(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length,
-                                        uint32_t access, pinrail_registration_t** reg_out) {
+static pinrail_status_t find(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length, uint32_t access,
+                             pinrail_registration_t** reg_out) {
   index_t* index = module;
+  (void)thread;
   hook_lock_take(&index->lock);
-  pinrail_registration_t* reg = find_with_lock(index, thread, base, length, access, 0);
+  pinrail_registration_t* reg = find_with_lock(index, base, length, access, 0);
   hook_lock_release(&index->lock);
   if (reg == NULL) return PINRAIL_ERR_NOT_FOUND;
   *reg_out = reg;
@@ -138,9 +143,10 @@ static pinrail_status_t find_or_announce(void* module, pinrail_thread_t* thread,
                                          pinrail_registration_t** reg_out) {
   index_t* index = module;
   pinrail_status_t status = PINRAIL_SUCCESS;
+  (void)thread;
   hook_lock_take(&index->lock);
-  pinrail_registration_t* reg = find_with_lock(index, thread, announcement->base, announcement->length,
-                                               announcement->access, announcement->flags);
+  pinrail_registration_t* reg =
+      find_with_lock(index, announcement->base, announcement->length, announcement->access, announcement->flags);
   const pinrail_announcement_t* answer = reg == NULL ? find_answer(index, announcement) : NULL;
   if (reg != NULL) {
     *reg_out = reg;
@@ -228,7 +234,7 @@ static int is_dominated_by(const index_t* index, const pinrail_registration_t* r
 static int is_dominated(const index_t* index, const pinrail_registration_t* reg) {
   const size_t first = first_to_reach(index, base_of(reg));
   for (size_t i = count_up_to(index, base_of(reg)); i > first; --i) {
-    if (dominates(index, index->regs[i - 1], reg)) return 1;
+    if (dominates(index, index->regs[i - 1], reg) && !is_dead(index, index->regs[i - 1])) return 1;
   }
   return 0;
 }
@@ -259,6 +265,7 @@ static pinrail_status_t publish(void* module, pinrail_thread_t* thread, pinrail_
     take_out(index, first_to_reach(index, base_of(reg)), count_up_to(index, end_of(reg) - 1), is_dominated_by, reg,
              displaced_hook, arg);
     insert(index, reg);
+    index->host->registrations->mark_indexed(reg, announcement->marks);
     end_announcement(index, announcement);
   }
   hook_lock_release(&index->lock);
@@ -374,11 +381,11 @@ static const pinrail_param_t params[] = {
      .minimum = 1,
      .maximum = 1 << 20}};
 
-/* find, hide, unhide, find_all and extension are left out. */
+/* find_all is left out. */
 static const pinrail_rcache_ops_t ops = {.size = sizeof(ops),
                                          .create = create,
                                          .destroy = destroy,
-                                         .find_under_lock = find_under_lock,
+                                         .find = find,
                                          .find_or_announce = find_or_announce,
                                          .prepare = prepare,
                                          .withdraw = withdraw,

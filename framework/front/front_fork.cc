@@ -23,14 +23,12 @@ namespace {
 
 // The operations of a parent's pool: they take no lock and reach no device. The argument module is the pool itself.
 pinrail_status_t create(void*, const pinrail_mpool_config_t*, void**) { return PINRAIL_ERR_NOT_SUPPORTED; }
-void shortcut(void*, pinrail_shortcut_t*) {}
 pinrail_status_t destroy(void*, pinrail_thread_t*, uint32_t) { return PINRAIL_SUCCESS; }
 size_t referenced(void*) { return 0; }
 pinrail_status_t take(void*, pinrail_thread_t*, uintptr_t, size_t, uint64_t, pinrail_handle_t*) {
   return PINRAIL_ERR_NOT_AVAILABLE;
 }
 pinrail_status_t deregister(void*, pinrail_thread_t*, pinrail_handle_t) { return PINRAIL_SUCCESS; }
-void dropped_dead(void*, pinrail_thread_t*, pinrail_handle_t, uint64_t) {}
 void invalidate_range(void*, uintptr_t, size_t) {}
 pinrail_status_t export_range(void*, pinrail_thread_t*, uintptr_t, size_t, pinrail_gpu_block_t*, size_t*) {
   return PINRAIL_ERR_NOT_AVAILABLE;
@@ -76,10 +74,7 @@ constexpr pinrail_mpool_ops_t kInert = {sizeof(pinrail_mpool_ops_t),
                                         ft_event,
                                         nullptr,
                                         nullptr,
-                                        nullptr,
                                         nullptr};
-
-constexpr pinrail_mpool_shortcut_t kInertShortcut = {sizeof(pinrail_mpool_shortcut_t), shortcut, dropped_dead};
 
 // release: all earlier writes are visible to a reader of this one. Pairs with a fork of this child: the grandchild's
 // memory is a copy from some moment between these stores.
@@ -95,8 +90,6 @@ void make_inert(pinrail_mpool* pool) {
     pool->former_module = pool->module;
     store_release(&pool->former_ops, pool->ops);
   }
-  pool->shortcut = {};  // its tables belong to the parent's pool and may not be used any more
-  store_release(&pool->shortcut_ops, &kInertShortcut);
   store_release(&pool->ops, &kInert);
   store_release<void*>(&pool->module, pool);
 }

@@ -4,7 +4,6 @@
 
 #include "base/core/file_report.h"
 #include "base/core/gate_report.h"
-#include "base/registration/references.h"
 #include "base/registration/registration_arena.h"
 #include "base/registration/services.h"
 #include "base/registration/shortcut.h"
@@ -23,30 +22,9 @@
 namespace pinrail::front {
 namespace {
 
-constexpr char kHelp[] =
-#include "framework/front/front_help.txt"
-    ;
-
-pinrail_status_t alloc(const pinrail_host_t*, size_t tail_size, pinrail_counting_t counting,
-                       pinrail_registration_t** reg_out) {
-  return arena::allocate(tail_size, counting, reg_out).code();
+pinrail_status_t alloc(const pinrail_host_t*, size_t tail_size, size_t area_size, pinrail_registration_t** reg_out) {
+  return arena::allocate(tail_size, area_size, reg_out).code();
 }
-
-// Reports that membarrier fails, once. Without memory the message is dropped.
-void report_lost_barrier() {
-  (void)guarded([] {
-    report::help("base", kHelp, "barrier lost", nullptr, 0);
-    return success();
-  });
-}
-void count_references(const pinrail_host_t*, pinrail_registration_t* const* regs, size_t count, pinrail_sum_t mode,
-                      int64_t* out) {
-  if (!references::sum(regs, count, mode, out)) report_lost_barrier();
-}
-int settle_dead(const pinrail_host_t*, pinrail_handle_t handle, pinrail_dead_t what) {
-  return references::settle_dead(handle, what);
-}
-int counts_per_thread(const pinrail_host_t*) { return references::can_sum() ? 1 : 0; }
 void free(const pinrail_host_t*, pinrail_registration_t* reg) { arena::free(reg); }
 void* area_of(const pinrail_host_t*, const pinrail_registration_t* reg) { return arena::area_of(reg); }
 
@@ -113,22 +91,22 @@ int in_registrar(const pinrail_thread_t* thread) {
   return is_inside ? 1 : 0;
 }
 
+uint64_t quick_hits(const pinrail_mpool_t* pool) { return pool->hits.sum(); }
+
 constexpr pinrail_registration_services_t kRegistrations = {sizeof(pinrail_registration_services_t),
                                                             alloc,
                                                             free,
                                                             area_of,
                                                             services::state_of,
                                                             services::generation_of,
+                                                            services::references_of,
                                                             services::take,
                                                             services::drop,
                                                             services::mark_indexed,
                                                             services::mark_uncached,
                                                             services::mark_dead_hook,
-                                                            services::retire_idle,
-                                                            services::orphan,
-                                                            count_references,
-                                                            settle_dead,
-                                                            counts_per_thread};
+                                                            services::retire,
+                                                            services::orphan};
 
 constexpr pinrail_pool_services_t kPools = {sizeof(pinrail_pool_services_t),
                                             register_mem,
@@ -141,9 +119,8 @@ constexpr pinrail_pool_services_t kPools = {sizeof(pinrail_pool_services_t),
                                             make_rcache,
                                             gc_join,
                                             gc_leave,
-                                            gc_wake_hook};
-
-void forget_notes(const pinrail_start_table_t* start_table) { references::forget_notes(*start_table); }
+                                            gc_wake_hook,
+                                            quick_hits};
 
 pinrail_host_shortcut_t host_shortcut{};
 
@@ -162,8 +139,7 @@ const void* extension(const pinrail_host_t*, const char* name, uint32_t version)
 }  // namespace
 
 pinrail_host_t make_services() {
-  host_shortcut = {sizeof(host_shortcut), thread::epoch_word(), thread::gpu_bucket_word(), arena::chunks(),
-                   forget_notes};
+  host_shortcut = {sizeof(host_shortcut), arena::chunks()};
   pinrail_host_t host{};
   host.size = sizeof(host);
   host.abi = PINRAIL_HOST_ABI;

@@ -155,8 +155,7 @@ Status create(const loader::Loader& loader, const char* name, const pinrail_regi
   const pinrail_mpool_config_t config = config_of(pool.get(), cache_name, options);
   const Status made = create_module(loader, name, config, pool.get());
   if (!made.ok()) return made;
-  pool->shortcut_ops = shortcut::of_component<pinrail_mpool_shortcut_t>(*pool->ops);
-  if (pool->shortcut_ops != nullptr) pool->shortcut_ops->shortcut(pool->module, &pool->shortcut);
+  pool->page_mask = pool->registrar->table.granularity - 1;
   *pool_out = std::move(pool);
   return success();
 }

@@ -13,8 +13,8 @@
 #include <string>
 
 #include "base/core/status.h"
+#include "base/hit/hit_counts.h"
 #include "base/loader/loader.h"
-#include "base/registration/shortcut.h"
 #include "framework/mpool/pin_table.h"
 #include "framework/mpool/pool_works.h"
 #include "framework/registrar/registrar.h"
@@ -25,9 +25,13 @@ class Allocator;
 
 // The fields that a hit reads come first, in one cache line.
 struct alignas(64) pinrail_mpool {
+  pinrail::HitCounts hits;  // those that the C face has answered
+  uintptr_t page_mask = 0;  // the registrar's granularity - 1
+  // In a forked child, for a parent's pool: its original table and module. `ops` then does nothing.
+  const pinrail_mpool_ops_t* former_ops = nullptr;
+  void* former_module = nullptr;
   const pinrail_mpool_ops_t* ops = nullptr;  // completed_ops; in a forked child, the table that does nothing
   void* module = nullptr;
-  pinrail_shortcut_t shortcut = {};
   std::unique_ptr<pinrail_bound_registrar> registrar;
   std::string name;
   bool is_exact = false;  // PINRAIL_POOL_EXACT
@@ -37,12 +41,6 @@ struct alignas(64) pinrail_mpool {
   std::atomic<pinrail_mpool*> next{nullptr};  // in the process's list: framework/front/front_pool.cc
 
   pinrail_mpool_ops_t completed_ops = {};  // the component's, with functions that do nothing for the optional ones
-  const pinrail_mpool_shortcut_t* shortcut_ops = nullptr;  // NULL: the component leaves the shortcut out
-
-  // In a forked child, for a parent's pool: its original table and module. `ops` then does nothing; `shortcut` is
-  // empty.
-  const pinrail_mpool_ops_t* former_ops = nullptr;
-  void* former_module = nullptr;
 };
 
 namespace pinrail::mpool {

@@ -22,18 +22,14 @@ Status refuse(const char* topic, const char* name, pinrail_status_t status) {
 
 // Whether the functions that are not optional are there.
 bool is_complete(const pinrail_rcache_ops_t& ops) {
-  return ops.create != nullptr && ops.destroy != nullptr && ops.find_under_lock != nullptr &&
-         ops.find_or_announce != nullptr && ops.withdraw != nullptr && ops.publish != nullptr &&
-         ops.remove != nullptr && ops.invalidate_hook != nullptr && ops.count != nullptr;
+  return ops.create != nullptr && ops.destroy != nullptr && ops.find != nullptr && ops.find_or_announce != nullptr &&
+         ops.withdraw != nullptr && ops.publish != nullptr && ops.remove != nullptr && ops.invalidate_hook != nullptr &&
+         ops.count != nullptr;
 }
 
 // What stands for optional functions that a component leaves out.
-pinrail_registration_t* find_nothing(void*, pinrail_thread_t*, uintptr_t, size_t, uint32_t) { return nullptr; }
 pinrail_status_t prepare_nothing(void*, pinrail_announcement_t*) { return PINRAIL_SUCCESS; }
-void hide_nothing(void*, pinrail_registration_t* const*, size_t) {}
-void unhide_nothing(void*, pinrail_registration_t*) {}
 pinrail_status_t check_nothing(void*) { return PINRAIL_SUCCESS; }
-const void* no_extension(const char*, uint32_t) { return nullptr; }
 
 template <typename Function>
 void set_if_null(Function* function, Function fallback) {
@@ -43,12 +39,8 @@ void set_if_null(Function* function, Function fallback) {
 }  // namespace
 
 pinrail_rcache_ops_t completed(pinrail_rcache_ops_t ops) {
-  set_if_null(&ops.find, find_nothing);
   set_if_null(&ops.prepare, prepare_nothing);
-  set_if_null(&ops.hide, hide_nothing);
-  set_if_null(&ops.unhide, unhide_nothing);
   set_if_null(&ops.check, check_nothing);
-  set_if_null(&ops.extension, no_extension);
   return ops;
 }
 

@@ -13,7 +13,6 @@
 #include <initializer_list>
 
 #include "base/core/guarded.h"
-#include "base/core/on_unwind.h"
 #include "base/core/thread_record.h"
 #include "base/registration/registration.h"
 #include "base/registration/registration_arena.h"
@@ -83,7 +82,8 @@ __attribute__((noinline)) Status bad_answer(const pinrail_bound_registrar_t* bou
   return PINRAIL_ERR_ERROR;
 }
 
-// Calls the embedder's function. An exception becomes ERROR; a forced unwinding of the thread is passed on (C4).
+// Calls the embedder's function, which returns: an exception becomes ERROR here and nowhere else. A function that ends
+// its thread breaks the contract (C4); the runtime wants that passed on.
 template <typename Function>
 PINRAIL_CATCHES_FORCED_UNWIND Status answer_of(const pinrail_bound_registrar_t* bound, Function&& function) {
   try {
@@ -209,9 +209,7 @@ Status mark_and_register(pinrail_bound_registrar_t* bound, const pinrail_registe
   const Span span = Span::of(request->addr, request->length);
   Status status = fork_marks::mark(span);
   if (!status.ok()) return status;
-  OnUnwind unwound([&] { fork_marks::unmark(span, false); });
   status = call_and_check(bound, request, reg);
-  unwound.disarm();
   if (status.ok()) {
     reg->flags |= kIsMarked;
   } else {
@@ -245,8 +243,8 @@ void forget(pinrail_bound_registrar_t* bound, pinrail_registration_t* reg, pinra
 
 }  // namespace
 
-// Registers reg with the device, after init_tail(). On an error, and if the thread ends inside, the tail is finished.
-// After an error it is zeroed for the pool's next attempt.
+// Registers reg with the device, after init_tail(). On an error the tail is finished, and zeroed for the pool's next
+// attempt.
 __attribute__((flatten)) pinrail_status_t register_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread,
                                                        const pinrail_register_request_t* request,
                                                        pinrail_registration_t* reg) {
@@ -255,9 +253,7 @@ __attribute__((flatten)) pinrail_status_t register_mem(pinrail_bound_registrar_t
   RegistrarCall call(bound, thread);
   status = init_tail(bound, reg);
   if (status.ok()) {
-    OnUnwind unwound([&] { finish_tail(bound, reg); });
     status = mark_and_register(bound, request, reg);
-    unwound.disarm();
     if (!status.ok()) finish_tail(bound, reg);
   }
   if (!status.ok()) clear_tail(bound, reg);
@@ -277,18 +273,11 @@ static __attribute__((noinline)) void tell_that_device_keeps(const pinrail_bound
 __attribute__((flatten)) pinrail_status_t deregister_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread,
                                                          pinrail_registration_t* reg, pinrail_reason_t reason) {
   RegistrarCall call(bound, thread);
-  // An index may have it still, by its rights (grdma/G7). Other threads may read these: they are written if need be.
-  const auto finish = [&, rights = reg->rights] {
-    if (reg->rights != rights) reg->rights = rights;
-    forget(bound, reg, reason);
-  };
-  OnUnwind unwound(finish);
   const Span range = span_of(reg);
   const Status status = call_deregister_mem(bound, reg, reason);
   arena::check_tail(reg);
   check_range(reg, range);
-  unwound.disarm();
-  finish();
+  forget(bound, reg, reason);
   if (!status.ok()) tell_that_device_keeps(bound, reg, status);
   return status.code();
 }

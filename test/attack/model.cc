@@ -251,7 +251,11 @@ void Model::device_forgot(size_t pool, pinrail_registration_t* reg, pinrail_reas
 // ---- what calls did
 // --------------------------------------------------------------------------------------------------
 
-void Model::event(size_t pool, const Range& range) {
+// E1: whole pages of it.
+void Model::event(size_t pool, const Range& lost) {
+  constexpr uintptr_t kPage = 4096;
+  const uintptr_t base = lost.base / kPage * kPage;
+  const Range range{base, (lost.end() - base + kPage - 1) / kPage * kPage};
   for (Entry& entry : entries_) {
     if (!entry.at_device || (pool != SIZE_MAX && entry.pool != pool) || !entry.range.overlaps(range)) continue;
     entry.invalidated = true;

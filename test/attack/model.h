@@ -136,7 +136,7 @@ class Model {
   void device_forgot(size_t pool, pinrail_registration_t* reg, pinrail_reason_t reason);
 
   // What calls did. pool: SIZE_MAX: all of them.
-  void event(size_t pool, const Range& range);
+  void event(size_t pool, const Range& lost);
   // The entry that a register call returned, checked against the rules. NULL: a fault.
   Entry* registered(const Call& call, pinrail_handle_t handle, bool expects_hit);
   void refused(const Call& call, pinrail_status_t status, bool expects_hit);

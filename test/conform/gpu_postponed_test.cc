@@ -10,7 +10,6 @@
 #include <string>
 #include <thread>
 
-#include "base/registration/references.h"
 #include "base/registration/thread.h"
 #include "base/sync/deferred_hook.h"
 #include "base/sync/gate.h"
@@ -91,29 +90,6 @@ TEST_F(PostponedEvents, a_pool_is_not_destroyed_before_what_was_postponed_for_it
   other.join();
   EXPECT_TRUE(is_destroyed.load());
   EXPECT_EQ(registrar.deregistered(PINRAIL_REASON_INVALIDATED), 1u);
-}
-
-// note/N1: a hit left a note, so the C face drops its reference and then finds out that the memory has died meanwhile.
-TEST_F(PostponedEvents, memory_that_dies_between_a_drop_and_the_look_at_its_state_is_closed) {
-  const Library library({{"mpool_gpusm_gc_interval", "0"}, kFolder});
-  const GpuPool pool("gpusm");
-  pinrail_handle_t handle{};
-  for (int i = 0; i < 2; ++i)
-    ASSERT_EQ(pinrail_mpool_register(pool.get(), pointer(), GpuMemory::kBytes, 0, 0, &handle), PINRAIL_SUCCESS);
-  ASSERT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
-  EXPECT_EQ(pool.stats().hits, 1u);
-  pinrail_monitor_report(pointer(), 1);
-  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
-  EXPECT_EQ(pool.stats().registered_count, 1u);
-  pinrail_thread_t* const thread = thread::current_thread;
-  ASSERT_TRUE(references::drop_own(thread, handle.reg));
-  const uint64_t after = pinrail::state::load(handle.reg);
-  EXPECT_NE(after & pinrail::state::kDead, 0u);
-  const pinrail_mpool_t* const face = pool.get();
-  ASSERT_NE(face->shortcut_ops, nullptr);
-  face->shortcut_ops->dropped_dead(face->module, thread, handle, after);
-  EXPECT_EQ(pool.stats().registered_count, 0u);
-  EXPECT_TRUE(pool.invariants_hold());
 }
 
 // Of events that are postponed only those of the same kinds are united.

@@ -53,7 +53,7 @@ TEST(GrdmaCache, what_is_dead_in_the_last_of_many_pools_makes_room) {
   }
 }
 
-// C6, grdma/G7: the victim is in the index until the miss is published. The rights are the registrar's to write.
+// C6: the victim leaves the index before the registrar is called. The rights are the registrar's to write.
 TEST(GrdmaVictim, leaves_the_index_though_the_registrar_has_cleared_what_it_had_written) {
   Library library;
   fake::FakeRegistrar fake;

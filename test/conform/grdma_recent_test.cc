@@ -64,7 +64,7 @@ TEST_F(Recent, another_pool_is_another_question) {
   EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
 }
 
-// A part of a larger buffer. The start table does not have it: it is searched for in the index twice, and then it is
+// A part of a larger buffer. No hint of starts leads to it: it is searched for in the index once, and then it is
 // remembered (test/stress/hit_cost.sh).
 TEST_F(Recent, a_request_inside_a_registration_ends_where_that_ends) {
   const Pool pool(fake_);
@@ -136,7 +136,7 @@ TEST_F(Recent, an_address_is_not_taken_for_another_one) {
   }
 }
 
-// More registrations than a thread has near slots are held, as with many operations under way.
+// Many are held meanwhile, as with many operations under way.
 TEST_F(Recent, repeated_requests_beside_many_that_are_held) {
   const Pool pool(fake_);
   std::vector<pinrail_handle_t> held;
@@ -156,7 +156,7 @@ TEST_F(Recent, repeated_requests_beside_many_that_are_held) {
   EXPECT_EQ(fake_.live_count(), 0u);
 }
 
-// A thread may hold a buffer more than once, and release it after its bucket has changed.
+// A thread may hold a buffer more than once, and release it after others came and went.
 TEST_F(Recent, a_repeated_request_while_it_is_held_is_one_more_reference) {
   const Pool pool(fake_);
   make_recent(pool, kBase, kPage);
@@ -184,7 +184,7 @@ TEST_F(Recent, a_pool_that_is_gone_answers_nothing_though_its_successor_may_stan
   }
 }
 
-// recent/Q2. The successor's start table may lie in the same place, too, and the bucket may have the same version.
+// recent/Q1. The successor may lie in the same place, and have its registrations in the same memory.
 TEST_F(Recent, a_pool_that_is_gone_is_not_remembered_when_another_thread_has_filled_its_successor) {
   for (int i = 0; i < 20; ++i) {
     fake::FakeRegistrar device;
@@ -208,7 +208,7 @@ TEST_F(Recent, what_an_event_took_is_a_miss_and_is_remembered_anew) {
   EXPECT_TRUE(pool.invariants_hold());
 }
 
-// The start table's entry stands where the old one stood, and names another registration in the same memory.
+// The hint is the same as before: another registration is in the same memory.
 TEST_F(Recent, what_another_thread_registered_anew_is_not_taken_for_the_old_one) {
   const Pool pool(fake_);
   for (uint64_t i = 1; i <= 20; ++i) {
@@ -225,8 +225,8 @@ TEST_F(Recent, what_another_thread_registered_anew_is_not_taken_for_the_old_one)
   EXPECT_TRUE(pool.invariants_hold());
 }
 
-// Others come to and leave the bucket of what is asked for again and again.
-TEST_F(Recent, neighbours_in_the_start_table_come_and_go) {
+// Others overwrite the hint of what is asked for again and again.
+TEST_F(Recent, neighbours_among_the_hints_come_and_go) {
   const Pool pool(fake_);
   constexpr uintptr_t kOthers = 4000;
   make_recent(pool, kBase, kPage);

@@ -6,7 +6,6 @@
 #include <memory>
 
 #include "test/conform/mrall_under_test.h"
-#include "test/support/leaving_registrar.h"
 
 namespace pinrail::test {
 namespace {
@@ -175,26 +174,6 @@ TEST_F(MrallRoom, a_request_that_cannot_be_met_costs_no_registration) {
   EXPECT_EQ(pool_->use(static_cast<char*>(at) + kMuch / 16 * 7, kMuch / 2), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
   EXPECT_EQ(pool_->stats().evictions, 0u);
   munmap(at, kMuch);
-}
-
-// R10: the maker's thread ends while what overlaps is given back.
-TEST_F(MrallMaker, what_made_room_is_registered_again_though_the_thread_has_ended) {
-  make({{"monitor", "patcher"}, {"mpool_mrall_rescan", "0"}, {"mpool_mrall_largest_piece", "1M"}}, {}, {}, {});
-  LeavingRegistrar registrar;
-  const uint64_t others = pool_->stats().registered_bytes;
-  auto* const at = static_cast<char*>(map(kLong));
-  PoolOptions options;
-  options.cache_name = "of its own";
-  options.size_limit = static_cast<int64_t>(others + kLong + kLong / 8);
-  MrallPool pool(lend(registrar.table()), options);
-  registrar.leave_in(In::deregister_mem, Leave::exits);
-  EXPECT_EQ(pool.use(at + kPage, kLong / 4, kWrite), PINRAIL_ERR_ERROR);
-  EXPECT_TRUE(registrar.has_left());
-  EXPECT_TRUE(comes_true([&] { return pool.pinned(at, kLong, kWrite) == PINRAIL_PINNED_WHOLLY; }));
-  EXPECT_EQ(pool.use(at + kPage, kLong / 4, kWrite), PINRAIL_SUCCESS);
-  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
-  EXPECT_EQ(registrar.tails, 0);
-  munmap(at, kLong);
 }
 
 // A registrar may add rights to those that it is asked for.

@@ -317,20 +317,6 @@ TEST_F(Odp, advice_needs_a_device_that_pages) {
             PINRAIL_ERR_NOT_SUPPORTED);
 }
 
-TEST_F(Odp, advice_that_does_not_return_keeps_no_reference) {
-  start();
-  pinrail_registrar_t table = *device_->table();
-  table.advise = [](void*, const pinrail_registration_t*, size_t, size_t, pinrail_advice_t) -> pinrail_status_t {
-    pthread_exit(nullptr);
-  };
-  OdpPool pool(table);
-  on_a_thread([&] {
-    (void)pinrail_mpool_advise(pool.get(), reinterpret_cast<void*>(kBase), kPage, kRead, PINRAIL_ADVICE_PREFETCH);
-    ADD_FAILURE() << "the thread should have ended";
-  });
-  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
-}
-
 // How many of the functions below run at a time, at most.
 std::atomic<int> inside{0}, most_inside{0};
 pinrail_status_t stay_a_moment() {

@@ -69,16 +69,7 @@ class PrepinJobs : public testing::Test {
               PINRAIL_SUCCESS);
     return pinned == PINRAIL_PINNED_WHOLLY;
   }
-  // The next thread that gives something back ends there.
-  void leave_in_deregister() {
-    has_left_ = false;
-    device_->on_deregister([this](pinrail_registration_t*, pinrail_reason_t) {
-      if (!has_left_.exchange(true)) pthread_exit(nullptr);
-    });
-  }
-
   const Library library_;
-  std::atomic<bool> has_left_{false};
   std::unique_ptr<fake::FakeRegistrar> device_;
   std::unique_ptr<Pool> pool_;
 };
@@ -206,59 +197,6 @@ TEST_F(PrepinJobs, statuses_are_written_though_the_ranges_can_never_fit) {
   for (const pinrail_status_t status : statuses) EXPECT_EQ(status, PINRAIL_ERR_ERROR);
 }
 
-// R10: the job's last thread ends while it gives back what a pin has replaced.
-TEST_F(PrepinJobs, a_job_whose_last_thread_ends_pins_nothing) {
-  make();
-  ASSERT_EQ(pin({kFirst}), PINRAIL_SUCCESS);
-  report(kBase, kChunk);
-  leave_in_deregister();
-  pinrail_prepin_t* const job = start({kFirst, kSecond});
-  EXPECT_EQ(pinrail_prepin_wait(job, nullptr), PINRAIL_ERR_ERROR);
-  EXPECT_EQ(pinrail_prepin_free(job), PINRAIL_SUCCESS);
-  EXPECT_TRUE(has_left_);
-  EXPECT_EQ(unpin({kFirst}), PINRAIL_SUCCESS) << "the first pin";
-  EXPECT_EQ(unpin({kFirst}), PINRAIL_ERR_NOT_FOUND);
-  EXPECT_EQ(unpin({kSecond}), PINRAIL_ERR_NOT_FOUND);
-}
-
-TEST_F(PrepinJobs, with_partial_each_status_is_true_though_the_last_thread_has_ended) {
-  make();
-  ASSERT_EQ(pin({kFirst}), PINRAIL_SUCCESS);
-  report(kBase, kChunk);
-  leave_in_deregister();
-  pinrail_prepin_t* const job = start({kFirst, kSecond}, PINRAIL_PREPIN_PARTIAL);
-  pinrail_status_t statuses[2];
-  (void)pinrail_prepin_wait(job, statuses);
-  EXPECT_EQ(pinrail_prepin_free(job), PINRAIL_SUCCESS);
-  EXPECT_TRUE(has_left_);
-  EXPECT_EQ(unpin({kFirst}), PINRAIL_SUCCESS) << "the first pin";
-  for (const int i : {0, 1}) {
-    const pinrail_status_t expected = statuses[i] == PINRAIL_SUCCESS ? PINRAIL_SUCCESS : PINRAIL_ERR_NOT_FOUND;
-    EXPECT_EQ(unpin({i == 0 ? kFirst : kSecond}), expected) << i;
-  }
-}
-
-// R10: the statuses are lost with the call, so no pin may stay.
-TEST_F(PrepinJobs, a_call_whose_thread_ends_pins_nothing) {
-  for (const uint32_t flags : {0u, uint32_t{PINRAIL_PREPIN_PARTIAL}}) {
-    make();
-    int calls = 0;
-    device_->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
-      if (++calls == 2) pthread_exit(nullptr);
-    });
-    on_a_thread([&] { (void)pin({kFirst, kSecond}, flags); });
-    EXPECT_EQ(device_->live_count(), 0u) << flags;
-    EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS) << flags;
-  }
-  make();
-  ASSERT_EQ(pin({kFirst}), PINRAIL_SUCCESS);
-  report(kBase, kChunk);
-  leave_in_deregister();
-  on_a_thread([&] { (void)pin({kFirst}); });
-  EXPECT_EQ(unpin({kFirst}), PINRAIL_SUCCESS) << "the first pin";
-  EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
-}
-
 // What the allocator keeps free.
 TEST_F(PrepinJobs, a_request_with_options_gets_the_room_of_free_slabs) {
   PoolOptions options;
@@ -325,18 +263,6 @@ TEST_F(AllocAfter, a_forced_destroy_what_is_free_is_unmapped) {
   ASSERT_EQ(pool_->close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
   EXPECT_TRUE(is_mapped(kept_));
   EXPECT_FALSE(std::any_of(large.begin(), large.end(), is_mapped));
-}
-
-// R10: the thread ends while the old place is given back; the new one is the caller's.
-TEST_F(AllocAfter, a_realloc_whose_thread_ends_the_new_place_is_known) {
-  void *large = nullptr, *moved = nullptr;
-  ASSERT_EQ(pinrail_mpool_alloc(pool_->get(), size_t{64} << 20, 0, -1, &large), PINRAIL_SUCCESS);
-  leave_in_deregister();
-  on_a_thread([&] { (void)pinrail_mpool_realloc(pool_->get(), large, size_t{128} << 20, &moved); });
-  EXPECT_TRUE(has_left_);
-  ASSERT_NE(moved, nullptr);
-  EXPECT_EQ(pinrail_mpool_free(pool_->get(), moved), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_mpool_free(pool_->get(), kept_), PINRAIL_SUCCESS);
 }
 
 TEST(AllocSingle, allocations_are_whole_granules) {

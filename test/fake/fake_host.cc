@@ -111,7 +111,7 @@ void FakeHost::help_entry(const pinrail_host_t* host, const char* topic, const p
   fake->helps_.push_back(std::move(help));
 }
 
-pinrail_status_t FakeHost::alloc_entry(const pinrail_host_t*, size_t tail_size, pinrail_counting_t,
+pinrail_status_t FakeHost::alloc_entry(const pinrail_host_t*, size_t tail_size, size_t,
                                        pinrail_registration_t** reg_out) {
   const size_t bytes = sizeof(pinrail_registration_t) + (tail_size + 63) / 64 * 64;
   void* memory = std::aligned_alloc(64, bytes);

@@ -55,7 +55,7 @@ class FakeHost {
                                            pinrail_param_info_t* info_out);
   static void log_entry(const pinrail_host_t* host, pinrail_log_level_t level, const char* line);
   static void help_entry(const pinrail_host_t* host, const char* topic, const pinrail_help_arg_t* args, size_t count);
-  static pinrail_status_t alloc_entry(const pinrail_host_t* host, size_t tail_size, pinrail_counting_t counting,
+  static pinrail_status_t alloc_entry(const pinrail_host_t* host, size_t tail_size, size_t area_size,
                                       pinrail_registration_t** reg_out);
   static void free_entry(const pinrail_host_t* host, pinrail_registration_t* reg);
 

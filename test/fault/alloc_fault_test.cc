@@ -84,34 +84,5 @@ TEST(NthAllocation, of_an_allocator_fails_and_nothing_is_lost) {
   EXPECT_GT(reached, 10);
 }
 
-// R10: what was registered for the allocation is given back, by a function that ends the thread there.
-TEST(NthAllocation, of_an_allocator_fails_and_the_thread_ends_as_it_gives_back) {
-  NEED_GLIBC("the library brings its own operator new");
-  const Library library;
-  int times_left = 0;
-  bool hit = true;
-  for (long n = 1; hit; ++n) {
-    SCOPED_TRACE("the " + std::to_string(n) + "th allocation fails");
-    LeavingRegistrar registrar;
-    Pool pool(registrar.table());
-    registrar.leave_in(LeavingRegistrar::In::deregister_mem, Leave::exits);
-    void* at = nullptr;
-    hit = false;
-    on_a_thread([&] {
-      hit = with_nth_allocation_failing(
-          n, [&] { (void)pinrail_mpool_alloc(pool.get(), 3 * kMiB, 0, PINRAIL_NODE_ANY, &at); });
-    });
-    times_left += registrar.has_left() ? 1 : 0;
-    hit = hit || registrar.has_left();  // the thread has ended before it could say so
-    allocations_left = 0;
-    registrar.leave_in(LeavingRegistrar::In::none, Leave::exits);
-    if (at != nullptr) release(pool.get(), at);
-    EXPECT_EQ(mapped_bytes(pool.get()), 0u);
-    EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
-    EXPECT_EQ(registrar.tails.load(), 0);
-  }
-  EXPECT_GE(times_left, 1);
-}
-
 }  // namespace
 }  // namespace pinrail::test

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// R10, C4, gpu_pool/X6: a registrar of GPU memory that throws, or whose thread ends inside it, leaves no request,
-// claim or count behind.
+// R10, C4: a registrar of GPU memory that throws leaves no request, registration or count behind.
 #include <memory>
 #include <vector>
 
@@ -14,11 +13,6 @@ namespace {
 using In = LeavingRegistrar::In;
 constexpr uint32_t kPid = 4711;
 constexpr size_t kLength = 4096;
-
-struct Case {
-  In where;
-  Leave how;
-};
 
 class TablePool : public AnyPool {
  public:
@@ -46,24 +40,19 @@ class OwnersPool : public AnyPool {
 };
 
 // A hang is a failure.
-class GpuUnwinding : public ::testing::TestWithParam<Case> {
+class GpuUnwinding : public ::testing::TestWithParam<In> {
  protected:
   void SetUp() override { alarm(60); }
   void TearDown() override { alarm(0); }
   void leave(const std::function<void()>& body) {
-    registrar_.leave_in(GetParam().where, GetParam().how);
-    on_a_thread([&] {
-      body();
-      EXPECT_EQ(GetParam().how, Leave::throws) << "the thread should have ended";
-    });
+    registrar_.leave_in(GetParam());
+    body();
     EXPECT_TRUE(registrar_.has_left());
   }
   void expect_whole(TablePool* pool, const pinrail_gpu_block_t& block) {
-    on_a_thread([&] {
-      pinrail_handle_t handle{};
-      EXPECT_EQ(pool->open(block, &handle), PINRAIL_SUCCESS);
-      EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
-    });
+    pinrail_handle_t handle{};
+    EXPECT_EQ(pool->open(block, &handle), PINRAIL_SUCCESS);
+    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
     EXPECT_TRUE(pool->invariants_hold());
     EXPECT_EQ(pool->stats().registered_count, pool->stats().indexed);
     EXPECT_EQ(pool->close(), PINRAIL_SUCCESS);
@@ -86,27 +75,15 @@ TEST_P(GpuUnwinding, out_of_a_miss_leaves_nothing_behind) {
   expect_whole(&pool, fresh.block);
 }
 
-TEST_P(GpuUnwindingBack, out_of_a_batch_leaves_the_rest_to_the_next_call) {
+TEST_P(GpuUnwindingBack, out_of_one_closes_the_rest_of_the_batch) {
   std::vector<std::unique_ptr<PeerMemory>> memory;
   for (uint64_t i = 1; i <= 100; ++i) memory.push_back(std::make_unique<PeerMemory>(kPid, i * 0x10000, kLength));
   TablePool pool(registrar_, {});
   for (const auto& each : memory) pool.use(each->block);
   EXPECT_EQ(pool.stats().registered_count, memory.size());
-  leave([&] { pinrail_mpool_ft_event(pool.get(), PINRAIL_FT_CHECKPOINT); });
-  EXPECT_EQ(pinrail_mpool_ft_event(pool.get(), PINRAIL_FT_CHECKPOINT), PINRAIL_SUCCESS);
+  leave([&] { EXPECT_EQ(pinrail_mpool_ft_event(pool.get(), PINRAIL_FT_CHECKPOINT), PINRAIL_SUCCESS); });
   EXPECT_EQ(pool.stats().registered_count, 0u);
   expect_whole(&pool, memory.front()->block);
-}
-
-// A destroy waits for what others are closing; deferred closings are not under way.
-TEST_P(GpuUnwindingBack, out_of_a_batch_does_not_keep_the_pool_from_going) {
-  std::vector<std::unique_ptr<PeerMemory>> memory;
-  for (uint64_t i = 1; i <= 10; ++i) memory.push_back(std::make_unique<PeerMemory>(kPid, i * 0x10000, kLength));
-  TablePool pool(registrar_, {});
-  for (const auto& each : memory) pool.use(each->block);
-  leave([&] { pinrail_mpool_ft_event(pool.get(), PINRAIL_FT_CHECKPOINT); });
-  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
-  EXPECT_EQ(registrar_.tails.load(), 0);
 }
 
 // What a block without a slot overlaps is closed after the request has got its reference.
@@ -150,16 +127,8 @@ TEST_P(OwnerUnwinding, out_of_what_an_export_overlaps_leaves_no_reference) {
   EXPECT_EQ(registrar_.tails.load(), 0);
 }
 
-const Case kBack[] = {{In::deregister_mem, Leave::throws},
-                      {In::deregister_mem, Leave::exits},
-                      {In::tail_fini, Leave::throws},
-                      {In::tail_fini, Leave::exits},
-                      {In::tail_fini, Leave::is_cancelled}};
-const Case kForth[] = {{In::register_mem, Leave::throws},
-                       {In::register_mem, Leave::exits},
-                       {In::register_mem, Leave::is_cancelled},
-                       {In::tail_init, Leave::throws},
-                       {In::tail_init, Leave::exits}};
+const In kBack[] = {In::deregister_mem, In::tail_fini};
+const In kForth[] = {In::register_mem, In::tail_init};
 INSTANTIATE_TEST_SUITE_P(back, GpuUnwinding, ::testing::ValuesIn(kBack));
 INSTANTIATE_TEST_SUITE_P(forth, GpuUnwinding, ::testing::ValuesIn(kForth));
 INSTANTIATE_TEST_SUITE_P(back, GpuUnwindingBack, ::testing::ValuesIn(kBack));

@@ -7,31 +7,22 @@
 #include <map>
 
 #include "base/hit/recent.h"
+#include "base/hit/start_hints.cc"
 #include "components/mpool/grdma/grdma_cache.cc"
 #include "components/mpool/grdma/grdma_create.cc"
 #include "components/mpool/grdma/grdma_deregister.cc"
-#include "components/mpool/grdma/grdma_deregistrar.cc"
 #include "components/mpool/grdma/grdma_destroy.cc"
 #include "components/mpool/grdma/grdma_device.cc"
-#include "components/mpool/grdma/grdma_evict.cc"
-#include "components/mpool/grdma/grdma_eviction_list.cc"
 #include "components/mpool/grdma/grdma_gc.cc"
-#include "components/mpool/grdma/grdma_gc_list.cc"
-#include "components/mpool/grdma/grdma_gc_list_hook.cc"
 #include "components/mpool/grdma/grdma_gpu.cc"
 #include "components/mpool/grdma/grdma_invalidate_hook.cc"
-#include "components/mpool/grdma/grdma_pending.cc"
+#include "components/mpool/grdma/grdma_miss.cc"
 #include "components/mpool/grdma/grdma_register.cc"
-#include "components/mpool/grdma/grdma_registered.cc"
 #include "components/mpool/grdma/grdma_settings.cc"
 #include "components/mpool/grdma/grdma_stats.cc"
-#include "components/mpool/grdma/grdma_unindexed.cc"
-#include "components/mpool/grdma/grdma_unindexed_hook.cc"
 #include "components/rcache/vma/vma_component.cc"
-#include "components/rcache/vma/vma_find.cc"
 #include "components/rcache/vma/vma_index.cc"
 #include "components/rcache/vma/vma_invalidate_hook.cc"
-#include "components/rcache/vma/vma_start_table.cc"
 #include "components/rcache/vma/vma_tree.cc"
 #include "test/model/explorer.h"
 #include "test/model/real_threads.h"
@@ -45,8 +36,9 @@ struct Device {
     uintptr_t base;
     int registered;
     int given_back;
-    int holders;    // handles that a scenario has and did not drop yet
-    bool is_stale;  // the last one was registered before the memory had gone
+    int invalidated;  // of those
+    int holders;      // handles that a scenario has and did not drop yet
+    bool is_stale;    // the last one was registered before the memory had gone
   };
   Entry entries[12] = {};
   std::atomic<bool> has_gone{false};  // the memory of a scenario; something else is there now
@@ -79,24 +71,15 @@ pinrail_status_t param_info(const pinrail_host_t*, const char* name, pinrail_par
 }
 void no_log(const pinrail_host_t*, pinrail_log_level_t, const char*) {}
 void no_help(const pinrail_host_t*, const char*, const pinrail_help_arg_t*, size_t) {}
-pinrail_status_t alloc(const pinrail_host_t*, size_t tail, pinrail_counting_t counting, pinrail_registration_t** out) {
-  return arena::allocate(tail, counting, out).code();
+pinrail_status_t alloc(const pinrail_host_t*, size_t tail, size_t area, pinrail_registration_t** out) {
+  return arena::allocate(tail, area, out).code();
 }
 void give_free(const pinrail_host_t*, pinrail_registration_t* reg) { arena::free(reg); }
-void forget_notes(const pinrail_start_table_t* table) { references::forget_notes(*table); }
-void count_references(const pinrail_host_t*, pinrail_registration_t* const* regs, size_t count, pinrail_sum_t mode,
-                      int64_t* out) {
-  references::sum(regs, count, mode, out);
-}
-int settle_dead(const pinrail_host_t*, pinrail_handle_t handle, pinrail_dead_t what) {
-  return references::settle_dead(handle, what);
-}
 const void* extension(const pinrail_host_t*, const char*, uint32_t) {
   static pinrail_host_shortcut_t shortcut{};
-  shortcut = {sizeof(shortcut), thread::epoch_word(), thread::gpu_bucket_word(), arena::chunks(), forget_notes};
+  shortcut = {sizeof(shortcut), arena::chunks()};
   return &shortcut;
 }
-int counts_per_thread(const pinrail_host_t*) { return references::can_sum() ? 1 : 0; }
 pinrail_status_t device_register(pinrail_bound_registrar_t*, pinrail_thread_t*, const pinrail_register_request_t*,
                                  pinrail_registration_t* reg) {
   ++device->entry(reg).registered;
@@ -104,11 +87,12 @@ pinrail_status_t device_register(pinrail_bound_registrar_t*, pinrail_thread_t*, 
   return PINRAIL_SUCCESS;
 }
 pinrail_status_t device_deregister(pinrail_bound_registrar_t*, pinrail_thread_t*, pinrail_registration_t* reg,
-                                   pinrail_reason_t) {
+                                   pinrail_reason_t reason) {
   Device::Entry& entry = device->entry(reg);
   require(entry.holders == 0, "it was given back while it is held");
   require(entry.given_back < entry.registered, "it was given back twice");
   ++entry.given_back;
+  if (reason == PINRAIL_REASON_INVALIDATED) ++entry.invalidated;
   return PINRAIL_SUCCESS;
 }
 pinrail_status_t make_index(const pinrail_host_t* host, const char*, uint32_t flags, pinrail_rcache_t* out) {
@@ -141,9 +125,6 @@ class RealPool {
     host_.help = no_help;
     registrations_.alloc = alloc;
     registrations_.free = give_free;
-    registrations_.count_references = count_references;
-    registrations_.settle_dead = settle_dead;
-    registrations_.counts_per_thread = counts_per_thread;
     pools_.registrar_register = device_register;
     pools_.registrar_deregister = device_deregister;
     pools_.rcache_create = make_index;
@@ -171,21 +152,29 @@ class RealPool {
 
   // The C face's register, find and deregister (framework/front/front_call.cc), on thread i.
   bool take(int i, uintptr_t base, pinrail_handle_t* handle_out) {
-    if (!hit(i, base, handle_out) &&
-        grdma::Pool::register_entry(pool_, threads[i], base, kLength, 0, handle_out) != PINRAIL_SUCCESS)
-      return false;
+    if (hit(i, base, handle_out)) return true;
+    if (!pool_->register_mem(threads[i], base, kLength, 0, handle_out).ok()) return false;
+    remember(i, base, *handle_out);
     taken(*handle_out, base);
     return true;
   }
   bool find(int i, uintptr_t base, pinrail_handle_t* handle_out) {
-    if (!hit(i, base, handle_out) && !pool_->find(threads[i], base, kLength, 0, handle_out).ok()) return false;
+    if (hit(i, base, handle_out)) return true;
+    if (!pool_->find(threads[i], base, kLength, 0, handle_out).ok()) return false;
+    taken(*handle_out, base);
+    return true;
+  }
+  // By the thread's recent requests and the hints of starts alone.
+  bool hit(int i, uintptr_t base, pinrail_handle_t* handle_out) {
+    const RecentRequest& recent = *recent::entry_for(threads[i], face(), base);
+    const bool is_recent = recent::matches(recent, face(), base, kLength, 0) && recent::take(recent, handle_out);
+    if (!is_recent && !hit_by_start(i, base, handle_out)) return false;
     taken(*handle_out, base);
     return true;
   }
   // Of two pages, for find_second_page(), which has no start in the table.
   bool take_two_pages(int i, uintptr_t base, pinrail_handle_t* handle_out) {
-    if (grdma::Pool::register_entry(pool_, threads[i], base, 2 * kLength, 0, handle_out) != PINRAIL_SUCCESS)
-      return false;
+    if (!pool_->register_mem(threads[i], base, 2 * kLength, 0, handle_out).ok()) return false;
     taken(*handle_out, base);
     return true;
   }
@@ -194,12 +183,11 @@ class RealPool {
     taken(*handle_out, base);
     return true;
   }
-  // What is not in the index is of no use to the evictor, but counts among the pool's registrations.
-  bool hold_uncached(int i, uintptr_t base) {
+  // What is not in the index.
+  bool take_uncached(int i, uintptr_t base, pinrail_handle_t* handle_out) {
     constexpr uint64_t kFlags = uint64_t{PINRAIL_FLAG_CACHE_BYPASS} << PINRAIL_ACCESS_FLAGS_SHIFT;
-    pinrail_handle_t handle;
-    if (grdma::Pool::register_entry(pool_, threads[i], base, kLength, kFlags, &handle) != PINRAIL_SUCCESS) return false;
-    taken(handle, base);
+    if (!pool_->register_mem(threads[i], base, kLength, kFlags, handle_out).ok()) return false;
+    taken(*handle_out, base);
     return true;
   }
   pinrail_status_t drop(int i, pinrail_handle_t handle) {
@@ -208,26 +196,13 @@ class RealPool {
   }
   // A handle that is spent, or shared by mistake.
   pinrail_status_t drop_again(int i, pinrail_handle_t handle) {
-    const void* noted_pool = nullptr;
-    const note::Release noted = note::release(threads[i], handle, &noted_pool);
-    if (noted == note::Release::bucket_changed) {
-      require(noted_pool == face(), "a drop would ask another pool");
-      const uint64_t after = state::load(handle.reg);
-      if ((after & state::kDead) != 0) pool_->finish_dead(threads[i], handle, after);
-    }
-    if (noted != note::Release::no_note) return PINRAIL_SUCCESS;
-    if (state::generation(state::load(handle.reg)) != handle.generation) return PINRAIL_ERR_BAD_PARAM;
-    return grdma::Pool::deregister_entry(pool_, threads[i], handle);
-  }
-  bool has_start(uintptr_t base) const {
-    const pinrail_start_table_t& table = *pool_->shortcut().start_table;
-    return *start_bucket::extent_of(start_table::find(table, base)) != 0 &&
-           *start_table::find(table, base) == start_table::page_of(base);
-  }
-  // As if another registration had come to the bucket that has the start, or had left it.
-  void change_bucket(uintptr_t base) {
-    const start_table::Entry* const entry = start_table::find(*pool_->shortcut().start_table, base);
-    __atomic_fetch_add(&start_bucket::bucket_of(entry)->version, 2, __ATOMIC_RELEASE);
+    if (drop_quick(handle)) return PINRAIL_SUCCESS;
+    const uint64_t word = state::load(handle.reg);
+    if (state::generation(word) != handle.generation) return PINRAIL_ERR_BAD_PARAM;
+    if ((word & state::kOrphan) == 0) return grdma::Pool::deregister_entry(pool_, threads[i], handle);
+    const Drop dropped = pinrail::drop(handle);
+    if (dropped == Drop::last) arena::free(handle.reg);
+    return dropped == Drop::stale ? PINRAIL_ERR_BAD_PARAM : PINRAIL_SUCCESS;
   }
   void invalidate(uintptr_t base) { pool_->invalidate_range_hook(Span::of(base, kLength)); }
   // The caller says so itself: with a store that others may see late.
@@ -246,43 +221,21 @@ class RealPool {
   pinrail_thread_t* threads[3] = {};
 
  private:
-  uint64_t hits_[3] = {};
-  // What a registration and a note name as its pool: a name that nothing here looks behind.
+  // What a registration and a request name as its pool: a name that nothing here looks behind.
   pinrail_mpool_t* face() { return reinterpret_cast<pinrail_mpool_t*>(this); }
 
-  // By the thread's recent requests and the table of starts alone, where the pool lends it.
-  bool hit(int i, uintptr_t base, pinrail_handle_t* handle_out) {
-    return hit_again(i, base, handle_out) || hit_start(i, base, handle_out);
+  bool hit_by_start(int i, uintptr_t base, pinrail_handle_t* handle_out) {
+    const auto drop_other = [&](pinrail_handle_t other) { Status(drop_again(i, other)).ignore(); };
+    if (!start_hints::find(face(), base, Span::of(base, kLength), 0, handle_out, drop_other)) return false;
+    recent::remember(threads[i], face(), base, 0, *handle_out);
+    return true;
   }
-  bool hit_again(int i, uintptr_t base, pinrail_handle_t* handle_out) {
-    const uintptr_t key = recent::key_of(face(), base);
-    const recent::Place place = recent::place_of(threads[i], key);
-    if (!recent::matches(place, key, kLength, face(), 0)) return false;
-    recent::Entry* const entry = place.entry;
-    const auto refuse = [&](recent::Refused why) {
-      if (why == recent::Refused::bucket_changed) references::roll_back(threads[i], recent::reg_of(entry->tag));
-      return PINRAIL_ERR_NOT_FOUND;
-    };
-    const auto try_again = [&](recent::Refused why) -> pinrail_status_t {
-      if (why != recent::Refused::outdated || !recent::renew(entry)) return refuse(why);
-      return recent::answer(*entry, face(), handle_out, refuse);
-    };
-    return recent::answer(*entry, face(), handle_out, try_again) == PINRAIL_SUCCESS;
-  }
-  bool hit_start(int i, uintptr_t base, pinrail_handle_t* handle_out) {
-    const pinrail_start_table_t* table = pool_->shortcut().start_table;
-    start_table::Found found;
-    if (table == nullptr || !start_table::look_up(*table, base, 0, kLength, 0, &found)) return false;
-    const start_table::Taken taken = start_table::take_first(threads[i], found, face(), handle_out);
-    if (taken == start_table::Taken::yes) {
-      const uintptr_t key = recent::key_of(face(), base);
-      if (recent::is_asked_again(recent::place_of(threads[i], key).key, key))
-        recent::remember(threads[i], base, face(), 0, found, &hits_[i]);
-      return true;
-    }
-    if (taken == start_table::Taken::bucket_changed) references::roll_back(threads[i], found.reg);
-    return start_table::look_up(*table, base, 0, kLength, 0, &found) &&
-           start_table::take(threads[i], found, face(), handle_out);
+  // The same name as front_call.cc's.
+  void remember(int i, uintptr_t base, pinrail_handle_t handle) {
+    constexpr uint64_t kFound = state::kIndexed | state::kQuick;
+    if ((state::load(handle.reg) & kFound) != kFound) return;
+    start_hints::remember(handle.reg);
+    recent::remember(threads[i], face(), base, 0, handle);
   }
 
   void taken(pinrail_handle_t handle, uintptr_t base) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// real_threads.h - threads as Pinrail knows them, made and ended when a test case says so. Includes the code under test
+// real_threads.h - threads as Pinrail knows them, made when a test case says so. Includes the code under test
 // itself: one translation unit holds all of it.
 #ifndef PINRAIL_TEST_MODEL_REAL_THREADS_H
 #define PINRAIL_TEST_MODEL_REAL_THREADS_H
@@ -18,7 +18,7 @@ namespace {
 // So that each test case has the threads that it made, and no others.
 void forget_all_threads() {
   Guard guard(mutex);
-  all_records = alive = free_records[0] = free_records[1] = nullptr;
+  all_records = free_records[0] = free_records[1] = nullptr;
   record_count = 0;
 }
 
@@ -26,9 +26,6 @@ pinrail_thread_t* new_thread() {
   current_thread = &null_thread;
   return current_slow();
 }
-
-// What the system does when a thread ends.
-[[maybe_unused]] void end_of(pinrail_thread_t* thread) { on_thread_exit(thread); }
 
 }  // namespace
 }  // namespace pinrail::thread

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// References and state words by themselves, two or three threads, every interleaving under x86's store order. The code
-// of base/core is the real one; what stands around it is as few steps of the components as the question needs.
+// State words by themselves, two or three threads, every interleaving. The code of base/registration and base/hit is
+// the real one; what stands around it is as few steps of the components as the question needs.
 #include <gtest/gtest.h>
 
 #include <memory>
 
+#include "base/hit/start_hints.h"
 #include "test/model/check.h"
 #include "test/model/real_threads.h"
 
@@ -18,113 +19,101 @@ class ReferencesModel : public ::testing::Test {
  protected:
   void SetUp() override {
     thread::forget_all_threads();
-    for (auto& thread : threads_) {
-      thread = thread::new_thread();
-      ASSERT_NE(thread, nullptr);
-      if (!thread::has_ref_slots(thread)) GTEST_SKIP() << "no membarrier here: there are no ref_slots";
-    }
-    reg_ = make(PINRAIL_COUNTING_THREADS);
-    for (int i = 0; i < 3; ++i) {
-      model::call(references::near_ref_slot(threads_[i], reg_), "near reference slot of " + std::to_string(i));
-      model::call(references::far_ref_slot(threads_[i], reg_), "far reference slot of " + std::to_string(i));
-    }
+    thread::new_thread()->spare_count = UINT32_MAX;  // what is freed would become a spare of one thread
+    reg_ = make(state::kIndexed | state::kQuick);
+    handle_ = {reg_, generation_of(reg_)};
     model::call(&reg_->state, "state");
-    model::call(&cache_mutex_, "cache lock");
   }
 
-  static pinrail_registration_t* make(pinrail_counting_t counting) {
+  // Idle, with these flags.
+  static pinrail_registration_t* make(uint64_t flags) {
     pinrail_registration_t* reg = nullptr;
-    EXPECT_TRUE(arena::allocate(0, counting, &reg).ok());
-    state::set(reg, state::kIndexed | (counting == PINRAIL_COUNTING_THREADS ? state::kPerThread : 0));
+    EXPECT_TRUE(arena::allocate(0, 0, &reg).ok());
+    state::publish(reg, flags & ~state::kTransient);
+    EXPECT_NE(drop({reg, generation_of(reg)}), Drop::stale);
+    uint64_t word = state::load(reg);
+    EXPECT_TRUE(state::exchange(reg, &word, word | flags));
     return reg;
   }
+  // From the beginning on.
+  void hold(int references = 1) {
+    for (int i = 0; i < references; ++i) ASSERT_TRUE(take(reg_, state::load(reg_)));
+    holders_ += references;
+  }
 
-  // vma_find.cc, acquire(), of an index that has one entry.
-  bool hit(int i) {
-    if (!references::take(threads_[i], reg_, state::load(reg_))) return false;
-    taken();
-    return true;
-  }
-  // vma_index.cc, take_locked(): breaks a claim.
-  bool hit_surely(int i) {
-    const uint64_t word = state::load(reg_);
-    if (!references::take(threads_[i], reg_, word) && !references::take_revoking_claim(threads_[i], reg_, word))
-      return false;
-    taken();
-    return true;
-  }
-  void taken() {
+  // base/hit/recent.h, take(); vma_index.cc, find_and_take_locked().
+  bool hit_quickly() { return taken(take_quick(reg_, handle_.generation)); }
+  bool hit() { return taken(take(reg_, state::load(reg_))); }
+  bool taken(bool is_taken) {
+    if (!is_taken) return false;
     ++holders_;
     require(given_back_ == 0, "a reference was taken to what was given back");
+    contents_.store(1, std::memory_order_relaxed);  // the holder uses the memory
     model::pause();
+    return true;
   }
 
-  // grdma_deregister.cc, deregister() and drop_elsewhere(); the state afterwards.
-  uint64_t drop(int i) {
+  // front_call.cc, pinrail_mpool_deregister(); grdma_deregister.cc, deregister().
+  Drop drop_one() {
     --holders_;
-    if (references::drop_own(threads_[i], reg_)) return state::load(reg_);
-    return references::drop_counted(threads_[i], reg_);
+    return drop_again();
+  }
+  Drop drop_again() {
+    if (drop_quick(handle_)) return Drop::done;
+    const Drop dropped = drop(handle_);
+    if (dropped == Drop::last) give_back();
+    return dropped;
+  }
+  void let_go() { require(drop_one() != Drop::stale, "a good handle was refused"); }
+  void hit_and_drop() {
+    if (hit_quickly()) let_go();
   }
 
-  // grdma_eviction_list.cc, claim_next_locked() and take_ready_locked(), of a list that has one entry.
+  // grdma_registrations.h, retire_next().
   void evict() {
-    Guard guard(cache_mutex_);
-    uint64_t word = state::load(reg_);
-    do {
-      if ((word & state::kIndexed) == 0) return;
-    } while (!state::exchange(reg_, &word, word | state::kEvictClaim));
-    if (sum() > 0) return revoke_claim();
-    word = state::load(reg_);
-    while ((word & state::kEvictClaim) != 0) {
-      if (!state::exchange(reg_, &word, (word & ~(state::kIndexed | state::kEvictClaim)) | state::kDead)) continue;
-      return give_back();
-    }
+    if (retire(reg_, state::load(reg_))) give_back();
   }
-  void revoke_claim() {
-    uint64_t word = state::load(reg_);
-    while ((word & state::kEvictClaim) != 0 && !state::exchange(reg_, &word, word & ~state::kEvictClaim)) {
-    }
-  }
-  int64_t sum() {
-    int64_t sum;
-    references::sum(&reg_, 1, PINRAIL_SUM_NOW, &sum);
-    return sum;
+  // grdma_invalidate_hook.cc, kill_batch_hook().
+  void event() {
+    if (kill(reg_) == Killed::owned) give_back();
   }
 
   void give_back() {
     require(holders_ == 0, "it was given back while it is held");
     require(++given_back_ == 1, "it was given back twice");
+    seen_ = contents_.load(std::memory_order_relaxed);
   }
 
   // Nothing is lost or left behind.
   void expect_settled() {
     require(holders_ == 0, "the scenario forgot a reference");
-    require(sum() == 0, "the sum of the references is not 0 in the end");
-    const uint64_t phase = state::load(reg_) & (state::kIndexed | state::kDead | state::kEvictClaim);
-    require(phase == (given_back_ != 0 ? state::kDead : state::kIndexed), "the phase is wrong in the end");
+    const uint64_t word = state::load(reg_);
+    require(state::references(word) == 0, "the count is not 0 in the end");
+    constexpr uint64_t kPhase = state::kIndexed | state::kDead | state::kLast;
+    require((word & kPhase) == (given_back_ != 0 ? state::kDead | state::kLast : state::kIndexed),
+            "the phase is wrong in the end");
+  }
+  void expect_given_back() {
+    expect_settled();
+    require(given_back_ == 1, "it was not given back");
   }
 
-  pinrail_thread_t* threads_[3] = {};
   pinrail_registration_t* reg_ = nullptr;
-  Mutex cache_mutex_{LockRank::cache};
+  pinrail_handle_t handle_{};
+  std::atomic<int> contents_{0};  // of the memory
+  int seen_ = 0;                  // by the owner
   int holders_ = 0;
   int given_back_ = 0;
 };
 
 TEST_F(ReferencesModel, a_hit_against_the_evictor) {
-  expect_right({{[&] {
-                   if (hit(0)) drop(0);
-                 },
-                 [&] { evict(); }},
-                [&] { expect_settled(); }});
+  expect_right({{[&] { hit_and_drop(); }, [&] { evict(); }}, [&] { expect_settled(); }});
 }
 
 TEST_F(ReferencesModel, two_hits_against_the_evictor) {
-  expect_right({{[&] {
-                   if (hit(0)) drop(0);
-                 },
+  expect_right({{[&] { hit_and_drop(); },
                  [&] {
-                   if (hit(1)) drop(1);
+                   if (hit()) let_go();
                  },
                  [&] { evict(); }},
                 [&] { expect_settled(); }});
@@ -132,364 +121,271 @@ TEST_F(ReferencesModel, two_hits_against_the_evictor) {
 
 TEST_F(ReferencesModel, hits_one_after_the_other_against_two_evictors) {
   expect_right({{[&] {
-                   for (int i = 0; i < 2; ++i) {
-                     if (hit(0)) drop(0);
-                   }
+                   for (int i = 0; i < 2; ++i) hit_and_drop();
                  },
                  [&] { evict(); }, [&] { evict(); }},
                 [&] { expect_settled(); }});
 }
 
-// The reference slot of the thread that drops goes below 0.
 TEST_F(ReferencesModel, dropped_on_another_thread_against_the_evictor) {
   std::atomic<bool> handed{false};
   expect_right({{[&] {
-                   if (hit(0)) handed.store(true, std::memory_order_release);
+                   if (hit_quickly()) handed.store(true, std::memory_order_release);
                  },
                  [&] {
-                   if (handed.load(std::memory_order_acquire)) drop(1);
+                   if (handed.load(std::memory_order_acquire)) let_go();
                  },
                  [&] { evict(); }},
                 [&] {
-                  if (holders_ != 0) drop(1);
+                  if (holders_ != 0) let_go();
                   expect_settled();
                 }});
 }
 
-TEST_F(ReferencesModel, a_broken_claim_against_the_claim) {
+// What a holder did with the memory comes before the device gives it back.
+TEST_F(ReferencesModel, the_owner_sees_what_a_holder_wrote) {
+  bool was_hit = false;
   expect_right({{[&] {
-                   if (hit_surely(0)) drop(0);
-                 },
-                 [&] {
-                   if (hit_surely(1)) drop(1);
-                 },
-                 [&] { evict(); }},
-                [&] { expect_settled(); }});
-}
-
-// C3: the thread that took it ends, another one drops.
-TEST_F(ReferencesModel, a_thread_ends_while_its_slots_are_summed) {
-  bool kept = false;
-  expect_right({{[&] {
-                   kept = hit(0);
-                   thread::end_of(threads_[0]);
+                   was_hit = hit_quickly();
+                   if (was_hit) let_go();
                  },
                  [&] { evict(); }},
                 [&] {
-                  if (kept) drop(1);
-                  expect_settled();
+                  if (given_back_ == 0) evict();
+                  require(seen_ == (was_hit ? 1 : 0), "the owner does not see what a holder wrote");
                 }});
 }
 
-TEST_F(ReferencesModel, a_thread_ends_while_another_one_drops_and_a_third_one_sums) {
-  std::atomic<bool> handed{false};
-  expect_right({{[&] {
-                   if (hit(0)) handed.store(true, std::memory_order_release);
-                   thread::end_of(threads_[0]);
-                 },
-                 [&] {
-                   if (handed.load(std::memory_order_acquire)) drop(1);
-                 },
-                 [&] { evict(); }},
-                [&] {
-                  if (holders_ != 0) drop(1);
-                  expect_settled();
+TEST_F(ReferencesModel, the_evictor_against_an_event) {
+  expect_right({{[&] { evict(); }, [&] { event(); }}, [&] { expect_given_back(); }});
+}
+
+TEST_F(ReferencesModel, an_event_against_another_event_and_a_hit) {
+  expect_right({{[&] { hit_and_drop(); }, [&] { event(); }, [&] { event(); }}, [&] { expect_given_back(); }});
+}
+
+// registration/S2: the event or the last of the drops owns it.
+TEST_F(ReferencesModel, two_drops_against_an_event) {
+  hold(2);
+  expect_right({{[&] { let_go(); }, [&] { let_go(); }, [&] { event(); }}, [&] { expect_given_back(); }});
+}
+
+TEST_F(ReferencesModel, a_drop_and_a_hit_against_an_event) {
+  hold();
+  expect_right({{[&] { let_go(); }, [&] { hit_and_drop(); }, [&] { event(); }}, [&] { expect_given_back(); }});
+}
+
+TEST_F(ReferencesModel, a_drop_against_an_event_and_the_evictor) {
+  hold();
+  expect_right({{[&] { let_go(); }, [&] { event(); }, [&] { evict(); }}, [&] { expect_given_back(); }});
+}
+
+// registration/S1: one reference fits.
+TEST_F(ReferencesModel, two_hits_of_an_almost_full_count) {
+  uint64_t word = state::load(reg_);
+  ASSERT_TRUE(state::exchange(reg_, &word, word + (state::kMaxReferences - 1) * state::kOne));
+  int hits = 0;
+  expect_right({{[&] { hits += hit_quickly() ? 1 : 0; }, [&] { hits += hit() ? 1 : 0; }}, [&] {
+                  require(hits == 1, "other than one reference fitted");
+                  require(references_of(reg_) == state::kMaxReferences, "the count is wrong");
                 }});
 }
 
-TEST_F(ReferencesModel, the_thread_that_dropped_ends) {
-  references::take(threads_[0], reg_, state::load(reg_));
-  holders_ = 1;
-  expect_right({{[&] {
-                   drop(1);
-                   thread::end_of(threads_[1]);
-                 },
-                 [&] {
-                   if (hit(2)) drop(2);
-                 },
-                 [&] { evict(); }},
-                [&] { expect_settled(); }});
-}
-
-// C2: the near place is another registration's, so the far one counts; or both are, and the state word does.
-TEST_F(ReferencesModel, a_taken_slot_sends_the_count_to_the_far_one) {
-  const auto other = reinterpret_cast<pinrail_registration_t*>(reinterpret_cast<uintptr_t>(reg_) ^ 0x100);
-  *references::near_ref_slot(threads_[0], reg_) = references::tag_of(other) | 1;
-  expect_right({{[&] {
-                   if (hit(0)) drop(0);
-                 },
-                 [&] {
-                   if (hit(1)) drop(1);
-                 },
-                 [&] { evict(); }},
-                [&] {
-                  expect_settled();
-                  require(references::names(*references::near_ref_slot(threads_[0], reg_), other),
-                          "a reference slot was overwritten");
-                }});
-}
-
-// One reference stands in the far reference slot, the next ones in the near one: the sum needs both.
-TEST_F(ReferencesModel, counts_in_both_slots_add_up) {
-  const auto other = reinterpret_cast<pinrail_registration_t*>(reinterpret_cast<uintptr_t>(reg_) ^ 0x100);
-  *references::near_ref_slot(threads_[0], reg_) = references::tag_of(other) | 1;
-  ASSERT_TRUE(hit(0));
-  *references::near_ref_slot(threads_[0], reg_) = references::tag_of(other);
-  expect_right({{[&] {
-                   const bool again = hit(0);
-                   drop(0);
-                   if (again) drop(0);
-                 },
-                 [&] { evict(); }},
-                [&] { expect_settled(); }});
-}
-
-TEST_F(ReferencesModel, taken_slots_send_the_count_to_the_state_word) {
-  const auto other = reinterpret_cast<pinrail_registration_t*>(reinterpret_cast<uintptr_t>(reg_) ^ 0x100);
-  *references::near_ref_slot(threads_[0], reg_) = *references::far_ref_slot(threads_[0], reg_) =
-      references::tag_of(other) | 1;
-  expect_right({{[&] {
-                   if (hit(0)) drop(0);
-                 },
-                 [&] {
-                   if (hit(1)) drop(1);
-                 },
-                 [&] { evict(); }},
-                [&] { expect_settled(); }});
-}
-
-// C5: dead and held. grdma_gc.cc, give_back_idle() and put_in_limbo(); grdma_deregister.cc, deregister() and
-// finish_dead().
-class DeadModel : public ReferencesModel {
- protected:
-  void die_and_sum() {
-    uint64_t before;
-    require(kill(reg_, &before), "it was dead already");
-    if (sum() <= 0 || settle(PINRAIL_DEAD_HELD) == 1) give_back();
-  }
-  void drop_dead(int i) {
-    --holders_;
-    if ((state::load(reg_) & state::kSummed) != 0) {
-      const int dropped = settle(PINRAIL_DEAD_DROP);
-      require(dropped >= 0, "a good handle was refused");
-      if (dropped == 1) give_back();
-      return;
-    }
-    if (!references::drop_own(threads_[i], reg_)) references::count_surely(threads_[i], reg_, -1);
-    if ((state::load(reg_) & state::kDead) != 0 && settle(PINRAIL_DEAD_DROPPED) == 1) give_back();
-  }
-  int settle(pinrail_dead_t what) { return references::settle_dead({reg_, generation_of(reg_)}, what); }
-
-  // grdma_gc.cc, recheck_limbo(): after a find has rolled back its count.
-  void expect_given_back() {
-    require(holders_ == 0, "the scenario forgot a reference");
-    if (given_back_ == 0 && settle(PINRAIL_DEAD_DROPPED) == 1) give_back();
-    require(given_back_ == 1, "it was not given back");
-    require(sum() == 0, "the sum of the references is not 0 in the end");
-  }
-};
-
-TEST_F(DeadModel, two_drops_while_it_is_summed) {
-  ASSERT_TRUE(hit(0));
-  ASSERT_TRUE(hit(1));
-  expect_right({{[&] { drop_dead(0); }, [&] { drop_dead(1); }, [&] { die_and_sum(); }}, [&] {
-                  require(given_back_ == 1, "the last of two drops was not known");
-                  expect_given_back();
-                }});
-}
-
-TEST_F(DeadModel, a_drop_and_a_refused_hit_while_it_is_summed) {
-  ASSERT_TRUE(hit(0));
-  expect_right({{[&] { drop_dead(0); },
-                 [&] {
-                   if (hit(1)) drop_dead(1);
-                 },
-                 [&] { die_and_sum(); }},
-                [&] { expect_given_back(); }});
-}
-
-TEST_F(DeadModel, the_thread_that_took_it_ends_while_another_one_drops_and_it_is_summed) {
-  ASSERT_TRUE(hit(0));
-  expect_right({{[&] { thread::end_of(threads_[0]); }, [&] { drop_dead(1); }, [&] { die_and_sum(); }},
-                [&] { expect_given_back(); }});
-}
-
-TEST_F(DeadModel, a_thread_that_dropped_more_than_it_took_ends_while_it_is_summed) {
-  ASSERT_TRUE(hit(0));
-  ASSERT_TRUE(hit(0));
-  drop(1);
-  expect_right({{[&] { thread::end_of(threads_[1]); }, [&] { drop_dead(0); }, [&] { die_and_sum(); }},
-                [&] { expect_given_back(); }});
-}
-
-TEST_F(DeadModel, a_drop_without_slots_while_it_is_summed) {
-  ASSERT_TRUE(hit(0));
-  ASSERT_TRUE(hit(0));
-  threads_[1]->ref_slots = thread::no_ref_slots.ref_slots;
-  expect_right({{[&] { drop_dead(0); }, [&] { drop_dead(1); }, [&] { die_and_sum(); }}, [&] { expect_given_back(); }});
-}
-
-// vma_find.cc, acquire(), against memory that serves another registration: the slot says which one is indexed, and
-// a thread that finds the memory in it may take the present registration, never the next one.
-class ReuseModel : public ReferencesModel {
- protected:
-  void stale_hit(int i) {
-    pinrail_registration_t* reg = slot_.load(std::memory_order_acquire);
-    if (reg == nullptr) return;
-    const uint64_t word = state::load(reg);
-    if (slot_.load(std::memory_order_acquire) != reg || version_.load(std::memory_order_acquire) != 0) return;
-    if (!references::take(threads_[i], reg, word)) return;
-    ++holders_;
-    require(life_ == 1, "a reference was taken to the registration that uses the memory now");
-    model::pause();
-    drop(i);
-  }
-
-  // The evictor's claim, then rcache's remove, registration_arena.cc's free() and allocate(), and publish().
-  void evict_and_reuse() {
-    evict();
-    if (given_back_ == 0) return;
-    version_.store(1, std::memory_order_release);
-    slot_.store(nullptr, std::memory_order_release);
-    life_ = 0;
-    state::renew(reg_);
-    state::set(reg_, state::kPerThread);
-    life_ = 2;
-    state::set(reg_, state::kPerThread | state::kIndexed);
-    slot_.store(reg_, std::memory_order_release);
-  }
-
-  std::atomic<pinrail_registration_t*> slot_{nullptr};
-  std::atomic<uint64_t> version_{0};
-  int life_ = 1;
-};
-
-TEST_F(ReuseModel, a_late_hit_finds_the_memory_in_its_next_life) {
-  slot_ = reg_;
-  expect_right({{[&] { stale_hit(0); }, [&] { evict_and_reuse(); }},
-                [&] { require(holders_ == 0 && sum() == 0, "the sum of the references is not 0 in the end"); }});
-}
-
-TEST_F(ReuseModel, two_late_hits_find_the_memory_in_its_next_life) {
-  slot_ = reg_;
-  expect_right({{[&] { stale_hit(0); }, [&] { stale_hit(1); }, [&] { evict_and_reuse(); }},
-                [&] { require(holders_ == 0 && sum() == 0, "the sum of the references is not 0 in the end"); }});
-}
-
-TEST_F(ReuseModel, a_late_hit_without_slots_finds_the_memory_in_its_next_life) {
-  slot_ = reg_;
-  threads_[0]->ref_slots = thread::no_ref_slots.ref_slots;
-  expect_right({{[&] { stale_hit(0); }, [&] { evict_and_reuse(); }},
-                [&] { require(holders_ == 0 && sum() == 0, "the sum of the references is not 0 in the end"); }});
-}
-
-// Counted in the state word: registration/S2.
-class SharedModel : public ReferencesModel {
- protected:
-  void SetUp() override {
-    ReferencesModel::SetUp();
-    if (IsSkipped()) return;
-    reg_ = make(PINRAIL_COUNTING_SHARED);
-    model::call(&reg_->state, "state");
-    handle_ = {reg_, generation_of(reg_)};
-  }
-
-  void take_one() {
-    ASSERT_TRUE(try_acquire(reg_, state::load(reg_)));
-    ++holders_;
-  }
-
-  bool hit_shared() {
-    if (!try_acquire(reg_, state::load(reg_))) return false;
-    taken();
-    return true;
-  }
-
-  // grdma_deregister.cc, drop_in_word().
-  Drop drop_shared_one() {
-    uint64_t word;
-    const Drop dropped = drop_shared(handle_, &word);
-    if (dropped != Drop::was_last) return dropped;
-    if ((word & state::kIndexed) != 0 && !claim(reg_, word)) return dropped;
-    give_back_and_renew();
-    return dropped;
-  }
-
-  // grdma_invalidate_hook.cc, kill_batch_hook(); the gc gives it back.
-  void die() {
-    uint64_t before;
-    if (kill(reg_, &before) && state::references(before) == 0) give_back_and_renew();
-  }
-
-  void give_back_and_renew() {
-    give_back();
-    state::renew(reg_);
-  }
-
-  // Given back, or idle in the index: the second drop of a spent handle may get between the last drop and its claim,
-  // and then the next last drop gives it back.
-  void expect_settled_shared() {
-    const uint64_t word = state::load(reg_);
-    require(state::references(word) == 0, "the count is not 0 in the end");
-    require((given_back_ == 0) == ((word & state::kIndexed) != 0), "it is neither given back nor indexed");
-  }
-
-  pinrail_handle_t handle_{};
-};
-
-TEST_F(SharedModel, the_last_of_two_drops_acts_once) {
-  take_one();
-  take_one();
-  const auto let_go = [&] {
-    --holders_;
-    require(drop_shared_one() != Drop::stale, "a good handle was refused");
-  };
-  expect_right({{let_go, let_go}, [&] { require(given_back_ == 1, "it was not given back"); }});
-}
-
-TEST_F(SharedModel, last_drop_hit_and_invalidation) {
-  take_one();
-  const auto let_go = [&] {
-    --holders_;
-    require(drop_shared_one() != Drop::stale, "a good handle was refused");
-  };
-  expect_right({{let_go,
-                 [&] {
-                   if (hit_shared()) let_go();
-                 },
-                 [&] { die(); }},
-                [&] { require(given_back_ == 1, "it was not given back"); }});
-}
-
-TEST_F(SharedModel, a_handle_is_spent_by_two_threads) {
-  take_one();
-  int good = 0;
+// A program's double release.
+TEST_F(ReferencesModel, a_handle_is_spent_by_two_threads) {
+  hold();
   holders_ = 0;
-  const auto spend = [&] {
-    if (drop_shared_one() != Drop::stale) ++good;
-  };
+  int good = 0;
+  const auto spend = [&] { good += drop_again() != Drop::stale ? 1 : 0; };
   expect_right({{spend, spend}, [&] {
                   require(good == 1, "one handle was good for other than one drop");
-                  expect_settled_shared();
+                  expect_settled();
                 }});
 }
 
-TEST_F(SharedModel, a_handle_is_spent_by_two_threads_while_a_third_one_hits) {
-  take_one();
+TEST_F(ReferencesModel, a_handle_is_spent_by_two_threads_while_a_third_one_hits) {
+  hold();
   holders_ = 0;
   int good = 0, hits = 0;
-  const auto spend = [&] {
-    if (drop_shared_one() != Drop::stale) ++good;
-  };
+  const auto spend = [&] { good += drop_again() != Drop::stale ? 1 : 0; };
   expect_right({{spend, spend,
                  [&] {
-                   if (!try_acquire(reg_, state::load(reg_))) return;
+                   if (!take_quick(reg_, handle_.generation)) return;
                    ++hits;
-                   if (drop_shared_one() != Drop::stale) ++good;
+                   spend();
                  }},
                 [&] {
                   require(good == 1 + hits, "other than as many drops were good as references were taken");
-                  expect_settled_shared();
+                  require(references_of(reg_) == 0, "the count is not 0 in the end");
+                }});
+}
+
+// What is not kept ends with its last reference.
+class TransientModel : public ReferencesModel {
+ protected:
+  void SetUp() override {
+    ReferencesModel::SetUp();
+    reg_ = make(state::kIndexed | state::kQuick | state::kTransient);
+    handle_ = {reg_, generation_of(reg_)};
+    model::call(&reg_->state, "state");
+  }
+};
+
+TEST_F(TransientModel, the_last_of_two_drops_acts_once) {
+  hold(2);
+  expect_right({{[&] { let_go(); }, [&] { let_go(); }}, [&] { expect_given_back(); }});
+}
+
+TEST_F(TransientModel, a_last_drop_against_a_hit_and_an_event) {
+  hold();
+  expect_right({{[&] { let_go(); }, [&] { hit_and_drop(); }, [&] { event(); }}, [&] { expect_given_back(); }});
+}
+
+// Memory that serves another range afterwards: hints may be of the earlier one.
+class ReuseModel : public ReferencesModel {
+ protected:
+  static constexpr uintptr_t kA = 0x10000, kB = 0x90000, kLength = 0x1000;
+
+  void SetUp() override {
+    ReferencesModel::SetUp();
+    set_range(reg_, Span::of(kA, kLength), pool(), 0);
+    hints_.remember(arena::chunks(), reg_, kHash, [](const pinrail_registration_t*, uint64_t) { return true; });
+  }
+  pinrail_mpool_t* pool() { return reinterpret_cast<pinrail_mpool_t*>(this); }
+
+  void check_taken(pinrail_handle_t handle) {
+    require(life_ == 1, "a reference was taken to the registration that uses the memory now");
+    require(reinterpret_cast<uintptr_t>(handle.reg->base) == kA, "it is of another range");
+    model::pause();
+    require(drop_quick(handle) || drop(handle) != Drop::stale, "a good handle was refused");
+  }
+  // base/hit/recent.h
+  void hit_by_recent_request() {
+    if (take_quick(reg_, handle_.generation)) check_taken(handle_);
+  }
+  // base/hit/start_hints.h, find()
+  void hit_by_hint() {
+    hints_.find(arena::chunks(), kHash, [&](pinrail_registration_t* reg, uint64_t word) {
+      const uint64_t generation = state::generation(word);
+      if (!start_hints::is_answer(reg, pool(), Span::of(kA, kLength), 0) || !take_quick(reg, generation)) return false;
+      check_taken({reg, generation});
+      return true;
+    });
+  }
+  // base/hit/start_hints.h, find(), but for what is not quick: the pool takes it with the word that it has loaded.
+  void hit_by_hint_of_pool() {
+    hints_.find(arena::chunks(), kHash, [&](pinrail_registration_t* reg, uint64_t word) {
+      if (!start_hints::is_answer(reg, pool(), Span::of(kA, kLength), 0) || !take(reg, word)) return false;
+      check_taken({reg, state::generation(word)});
+      return true;
+    });
+  }
+
+  // registration_arena.cc, free() and allocate(); grdma_device.cc, make(); and the index's publish().
+  void evict_and_reuse() {
+    if (!retire(reg_, state::load(reg_))) return;
+    life_ = 0;
+    state::renew(reg_);
+    set_range(reg_, {}, nullptr, 0);
+    set_range(reg_, Span::of(kB, kLength), pool(), 0);
+    life_ = 2;
+    state::publish(reg_, state::kIndexed | state::kQuick);
+    require(drop({reg_, generation_of(reg_)}) == Drop::done, "its maker's reference was not there");
+  }
+  void expect_unused() { require(references_of(reg_) == 0, "the count is not 0 in the end"); }
+
+  static constexpr uint64_t kHash = 0x9E3779B97F4A7C15u;
+  Hints::Line lines_[1] = {};
+  Hints hints_{lines_, 1};
+  int life_ = 1;
+};
+
+TEST_F(ReuseModel, a_recent_request_finds_the_memory_in_its_next_life) {
+  expect_right({{[&] { hit_by_recent_request(); }, [&] { evict_and_reuse(); }}, [&] { expect_unused(); }});
+}
+
+TEST_F(ReuseModel, a_hint_finds_the_memory_in_its_next_life) {
+  expect_right({{[&] { hit_by_hint(); }, [&] { evict_and_reuse(); }}, [&] { expect_unused(); }});
+}
+
+TEST_F(ReuseModel, a_hint_of_a_pool_finds_the_memory_in_its_next_life) {
+  expect_right({{[&] { hit_by_hint_of_pool(); }, [&] { evict_and_reuse(); }}, [&] { expect_unused(); }});
+}
+
+TEST_F(ReuseModel, two_hints_find_the_memory_in_its_next_life) {
+  expect_right({{[&] { hit_by_hint(); }, [&] { hit_by_recent_request(); }, [&] { evict_and_reuse(); }},
+                [&] { expect_unused(); }});
+}
+
+// A drop that comes too late, of a handle that was spent.
+TEST_F(ReuseModel, a_spent_handle_drops_nothing_of_the_next_life) {
+  expect_right({{[&] {
+                   if (!take_quick(reg_, handle_.generation)) return;
+                   require(drop_quick(handle_) || drop(handle_) != Drop::stale, "a good handle was refused");
+                   require(!drop_quick(handle_) && drop(handle_) == Drop::stale, "a spent handle was good");
+                 },
+                 [&] { evict_and_reuse(); }},
+                [&] { expect_unused(); }});
+}
+
+// R10: a pool that is destroyed by force gives what is held back to the device at once; its last drop frees the memory.
+class OrphanModel : public ReferencesModel {
+ protected:
+  // grdma_destroy.cc, release_all() and release_one().
+  void destroy() {
+    const Killed killed = orphan(reg_);
+    if (killed == Killed::no) return;
+    require(++given_back_ == 1, "it was given back twice");
+    if (killed == Killed::owned) free_it();
+  }
+  // grdma_invalidate_hook.cc; the gc list is drained by destroy(), which owns what hooks own.
+  void event_of_destroyed() {
+    if (kill(reg_) != Killed::owned) return;
+    require(++given_back_ == 1, "it was given back twice");
+    free_it();
+  }
+  // front_call.cc, deregister_by_pool().
+  void drop_orphan() {
+    --holders_;
+    require(!drop_quick(handle_), "a quick drop of an orphan");
+    require((state::load(reg_) & state::kOrphan) != 0, "the drop would ask a pool that is gone");
+    const Drop dropped = drop(handle_);
+    require(dropped != Drop::stale, "a good handle was refused");
+    if (dropped == Drop::last) free_it();
+  }
+  void free_it() {
+    require(holders_ == 0, "it was freed while it is held");
+    require(++freed_ == 1, "it was freed twice");
+  }
+  void expect_freed() { require(given_back_ == 1 && freed_ == 1, "it was not given back and freed"); }
+
+  int freed_ = 0;
+};
+
+TEST_F(OrphanModel, two_drops_after_the_destruction) {
+  hold(2);
+  destroy();
+  expect_right({{[&] { drop_orphan(); }, [&] { drop_orphan(); }}, [&] { expect_freed(); }});
+}
+
+TEST_F(OrphanModel, a_hit_by_a_stale_request_against_the_last_drop) {
+  hold();
+  destroy();
+  expect_right({{[&] { drop_orphan(); },
+                 [&] { require(!take_quick(reg_, handle_.generation), "a reference of an orphan was taken"); }},
+                [&] { expect_freed(); }});
+}
+
+TEST_F(OrphanModel, the_destruction_against_an_event) {
+  expect_right({{[&] { destroy(); }, [&] { event_of_destroyed(); }}, [&] { expect_freed(); }});
+}
+
+TEST_F(OrphanModel, the_destruction_against_an_event_of_what_is_held) {
+  hold();
+  expect_right({{[&] { destroy(); }, [&] { event_of_destroyed(); }}, [&] {
+                  require(freed_ == 0, "it was freed while it is held");
+                  drop_orphan();
+                  expect_freed();
                 }});
 }
 

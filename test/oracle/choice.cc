@@ -10,8 +10,6 @@ namespace {
 
 using tools::MemoryEvent;
 
-constexpr char kUnseen[] = "open-truncate";  // by any monitor so far
-
 std::vector<std::string> words(const std::string& list) {
   std::vector<std::string> found;
   std::istringstream stream(list);
@@ -26,8 +24,9 @@ bool takes_part(const MemoryEvent& event, const Options& options) {
     return std::find(named.begin(), named.end(), event.name) != named.end();
   }
   const bool is_raw = event.way == tools::Way::raw && options.raw_calls;
-  const bool possible = event.way == tools::Way::libc || is_raw;
-  return possible && std::string(kUnseen) != event.name;
+  // Shared mappings of files on disk are not kept unless monitor_never names direct_write.
+  const bool is_kept = event.kind != tools::MemoryKind::disk_file;
+  return is_kept && (event.way == tools::Way::libc || is_raw);
 }
 
 // Forks take a thousand times as long as others: only as many as are asked for.

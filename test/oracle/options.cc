@@ -17,11 +17,12 @@ constexpr char kNotes[] =
     "Each kind of event must have happened to memory that was cached, and that was registered again afterwards at the "
     "same address: 1,000 times in ten minutes or more, in shorter runs in proportion. A run that lacks some when its "
     "time is up goes on, at most as long again. Events that this kernel or libc lacks are named as skipped. Not fired, "
-    "for no monitor sees them or not all do: open-truncate and what begins with ring-, unless --events names them.\n"
+    "for memory of files on disk is not kept, and not all monitors see all calls: write-direct, write-dontcache, and "
+    "what begins with ring- or ends with -raw, unless --events names them.\n"
     "\n"
     "Exit status: 0 if there was no difference; 1 if there was one (with --mutant that is what is hoped for), if a "
-    "kind "
-    "of event did not happen often enough, or if a call failed; 2 for wrong usage, or if Pinrail refuses to start in "
+    "kind of event did not happen often enough, or if a call failed; 2 for wrong usage, or if Pinrail refuses to start "
+    "in "
     "this way; 77 if this machine does not let memory be pinned, or lacks the mutant's event.";
 
 // Seconds, from a number of some unit.

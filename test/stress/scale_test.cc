@@ -131,44 +131,5 @@ TEST_F(Scale, a_miss_costs_the_same_once_threads_have_ended) {
   EXPECT_LT(after, 5 * before) << after * 1e9 << " ns after, " << before * 1e9 << " before";
 }
 
-// The pools share a lock, and a destroy has much to sum. Refused: so all that it does is to sum.
-TEST_F(Scale, a_neighbour_waits_for_a_part_of_a_destroy_only) {
-  using Clock = std::chrono::steady_clock;
-  using Milliseconds = std::chrono::duration<double, std::milli>;
-  PoolOptions options;
-  options.cache_name = "shared";
-  Pool pool(registrar_, options);
-  const Pool neighbour(registrar_, options);
-  for (size_t i = 0; i < sized(32768, 65536); ++i) pool.use(kBase + 2 * i * kPage, kPage);
-  const Crowd crowd(pool, sized(100, 1000));
-  const pinrail_handle_t held = pool.must(kBase, kPage);
-  double least = 1;
-  for (int i = 0; i < 5; ++i) {  // others may use the processors, too
-    std::atomic<bool> begins{false}, over{false};
-    double longest = 0;
-    std::thread other([&] {
-      for (uintptr_t page = 0; !over.load(); ++page) {
-        const auto begin = Clock::now();
-        neighbour.use(kBase + page * kPage, kPage);
-        longest = std::max(longest, Milliseconds(Clock::now() - begin).count());
-        begins = true;
-        std::this_thread::sleep_for(std::chrono::microseconds(100));
-      }
-    });
-    while (!begins.load()) std::this_thread::yield();
-    const auto begin = Clock::now();
-    EXPECT_EQ(pool.close(), PINRAIL_ERR_BUSY);
-    const double all = Milliseconds(Clock::now() - begin).count();
-    over = true;
-    other.join();
-    std::printf("a destroy beside %zu threads: %.1f ms; the neighbour's longest miss: %.1f ms\n", sized(100, 1000), all,
-                longest);
-    least = std::min(least, longest / all);
-  }
-  EXPECT_LT(least, 0.2) << "of the destroy, the neighbour's longest miss";
-  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
-  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
-}
-
 }  // namespace
 }  // namespace pinrail::test

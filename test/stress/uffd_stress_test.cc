@@ -38,7 +38,6 @@ TEST(UffdStress, what_one_thread_unmapped_is_never_a_hit_of_another_that_maps_it
   ASSERT_EQ(watched.pool.status, PINRAIL_SUCCESS);
   constexpr size_t kPages = 4;
   const uintptr_t base = raw_map(kPages);
-  raw_unmap(base, kPages);
   std::atomic<int> turn{0};
   int stale = 0, misplaced = 0;
   const int all = rounds();
@@ -51,6 +50,7 @@ TEST(UffdStress, what_one_thread_unmapped_is_never_a_hit_of_another_that_maps_it
       turn.store(2 * i + 2);
     }
   });
+  raw_unmap(base, kPages);  // not before the thread has its stack, which could come to lie there
   for (int i = 0; i < all; ++i) {
     wait_for(turn, 2 * i);
     if (raw_map(kPages, base) != base) ++misplaced;

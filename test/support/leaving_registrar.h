@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// leaving_registrar.h - a registrar whose functions do not return: they throw, or their thread ends inside them.
+// leaving_registrar.h - a registrar whose functions throw.
 #ifndef PINRAIL_TEST_SUPPORT_LEAVING_REGISTRAR_H
 #define PINRAIL_TEST_SUPPORT_LEAVING_REGISTRAR_H
 
@@ -14,9 +14,7 @@
 
 namespace pinrail::test {
 
-enum class Leave : uint8_t { throws, exits, is_cancelled };
-
-// A registrar whose functions leave in the given way, once.
+// A registrar of which one function throws, once.
 class LeavingRegistrar {
  public:
   enum class In : uint8_t { none, register_mem, deregister_mem, tail_init, tail_fini };
@@ -59,10 +57,7 @@ class LeavingRegistrar {
       while (!may_go_on) usleep(100);
     };
   }
-  void leave_in(In where, Leave how) {
-    how_ = how;
-    where_ = where;
-  }
+  void leave_in(In where) { where_ = where; }
   bool has_left() const { return where_ == In::none; }
 
   std::atomic<int> tails{0};
@@ -73,21 +68,13 @@ class LeavingRegistrar {
   static LeavingRegistrar* of(void* self) { return static_cast<LeavingRegistrar*>(self); }
   pinrail_status_t pass(In here) {
     if (here == In::register_mem && in_register) in_register();
-    // A thread that ends calls functions of the registrar on its way out: they return, whatever was asked for since.
-    thread_local bool is_ending = false;
-    if (where_ != here || is_ending) return PINRAIL_SUCCESS;
+    if (where_ != here) return PINRAIL_SUCCESS;
     where_ = In::none;
-    if (how_ == Leave::throws) throw std::bad_alloc();
-    is_ending = true;
-    if (how_ == Leave::exits) pthread_exit(nullptr);
-    pthread_cancel(pthread_self());
-    pthread_testcancel();
-    return PINRAIL_SUCCESS;
+    throw std::bad_alloc();
   }
 
   pinrail_registrar_t table_{};
   std::atomic<In> where_{In::none};
-  std::atomic<Leave> how_{Leave::throws};
 };
 using In = LeavingRegistrar::In;
 

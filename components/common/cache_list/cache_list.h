@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// cache_list.h - what the pools of one cache name have registered together, and their budget (R8, R11). For pools that
-// count references in the state word (PINRAIL_COUNTING_SHARED).
+// cache_list.h - what the pools of one cache name have registered together, and their budget (R8, R11).
 //
 // Owns     numbers, and the list of all registrations that the device knows or is about to know. The lists are linked
 //          through the registrations' areas.
@@ -14,10 +13,8 @@
 #include <atomic>
 #include <string>
 
-#include "base/core/on_unwind.h"
 #include "base/registration/registration.h"
 #include "base/registration/registration_arena.h"
-#include "base/registration/shortcut.h"
 #include "base/sync/lock.h"
 #include "framework/mpool/budget.h"
 #include "framework/mpool/messages.h"
@@ -30,9 +27,8 @@ struct Area {
   uint64_t charge;                          // bytes of the budget
   pinrail_registration_t *previous, *next;  // in the cache's list
   pinrail_registration_t* next_dead;        // in the pool's list of the dead
-  uint32_t lru_place;                       // in the cache's LRU list, if it has one
 };
-static_assert(sizeof(Area) <= arena::area_bytes(PINRAIL_COUNTING_SHARED), "it fits");
+static_assert(sizeof(Area) <= PINRAIL_AREA_LARGE, "it fits");
 
 inline Area& area_of(pinrail_registration_t* reg) { return *static_cast<Area*>(arena::area_of(reg)); }
 
@@ -47,25 +43,18 @@ class DeadList {
     } while (!head_.compare_exchange_weak(head, reg, std::memory_order_release, std::memory_order_relaxed));
   }
 
-  // Takes all out and calls give_back(reg) for each, with no lock held. If it is left by the end of the thread, the
-  // rest is in the list again.
+  // Takes all out and calls give_back(reg) for each, with no lock held.
   template <typename GiveBack>
   void drain(GiveBack&& give_back) {
-    pinrail_registration_t* rest = head_.exchange(nullptr, std::memory_order_acquire);
-    OnUnwind unwound([&] {
-      while (rest != nullptr) push_hook(take_first(&rest));
-    });
-    while (rest != nullptr) give_back(take_first(&rest));
-    unwound.disarm();
+    pinrail_registration_t* next = head_.exchange(nullptr, std::memory_order_acquire);
+    while (next != nullptr) {
+      pinrail_registration_t* const reg = next;
+      next = area_of(reg).next_dead;
+      give_back(reg);
+    }
   }
 
  private:
-  static pinrail_registration_t* take_first(pinrail_registration_t** list) {
-    pinrail_registration_t* const first = *list;
-    *list = area_of(first).next_dead;
-    return first;
-  }
-
   std::atomic<pinrail_registration_t*> head_{nullptr};
 };
 
@@ -83,7 +72,12 @@ class CacheList {
   // before others leave.
   Status admit(pinrail_registration_t* reg) EXCLUDES(mutex_) {
     Guard guard(mutex_);
-    return admit_locked(reg);
+    Area& area = area_of(reg);
+    if (!budget_.could_ever_hold(area.charge)) return PINRAIL_ERR_OUT_OF_RESOURCE;
+    if (!budget_.has_room_for(area.charge)) return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
+    budget_.add(area.charge);
+    link_locked(reg);
+    return success();
   }
 
   // Removes what is in the list.
@@ -118,7 +112,7 @@ class CacheList {
   size_t count_referenced(const void* owner, std::string* list_out) const EXCLUDES(mutex_) {
     mpool::Referenced referenced(list_out);
     for_each_of(owner, [&](const pinrail_registration_t* reg) {
-      referenced.add(reg, static_cast<int64_t>(state::references(state::load(reg))));
+      referenced.add(reg, static_cast<int64_t>(references_of(reg)));
     });
     return referenced.count();
   }
@@ -144,18 +138,6 @@ class CacheList {
   }
 
  protected:
-  Status admit_locked(pinrail_registration_t* reg) REQUIRES(mutex_) {
-    Area& area = area_of(reg);
-    if (!budget_.could_ever_hold(area.charge)) return PINRAIL_ERR_OUT_OF_RESOURCE;
-    if (!budget_.has_room_for(area.charge)) return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
-    budget_.add(area.charge);
-    area.previous = nullptr;
-    area.next = first_;
-    if (first_ != nullptr) area_of(first_).previous = reg;
-    first_ = reg;
-    return success();
-  }
-
   pinrail_registration_t* first_of_locked(const void* owner) const REQUIRES(mutex_) {
     pinrail_registration_t* at = first_;
     while (at != nullptr && area_of(at).owner != owner) at = area_of(at).next;
@@ -167,25 +149,25 @@ class CacheList {
     for (pinrail_registration_t* at = first_; at != nullptr; at = area_of(at).next) visit(at);
   }
 
+  void link_locked(pinrail_registration_t* reg) REQUIRES(mutex_) {
+    Area& area = area_of(reg);
+    area.previous = nullptr;
+    area.next = first_;
+    (first_ != nullptr ? area_of(first_).previous : last_) = reg;
+    first_ = reg;
+  }
   void unlink_locked(pinrail_registration_t* reg) REQUIRES(mutex_) {
     const Area& area = area_of(reg);
-    if (area.next != nullptr) area_of(area.next).previous = area.previous;
+    (area.next != nullptr ? area_of(area.next).previous : last_) = area.previous;
     (area.previous != nullptr ? area_of(area.previous).next : first_) = area.next;
   }
 
   const mpool::Limits limits_;
   mutable Mutex mutex_{LockRank::cache};
   mpool::Budget budget_ GUARDED_BY(mutex_);
-  pinrail_registration_t* first_ GUARDED_BY(mutex_) = nullptr;
+  pinrail_registration_t* first_ GUARDED_BY(mutex_) = nullptr;  // the newest
+  pinrail_registration_t* last_ GUARDED_BY(mutex_) = nullptr;
 };
-
-// Destroys a pool's index, and forgets what threads have noted of its start table. It is empty.
-inline void destroy_index(const pinrail_host_t* host, pinrail_rcache_t* index) {
-  const auto* const of_index = shortcut::of_component<pinrail_rcache_shortcut_t>(index->ops);
-  const auto* const starts = of_index == nullptr ? nullptr : of_index->start_table(index->module);
-  if (starts != nullptr) shortcut::of(host)->forget_notes(starts);
-  index->ops.destroy(index->module);
-}
 
 }  // namespace pinrail::cache_list
 

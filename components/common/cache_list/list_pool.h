@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// list_pool.h - what the pools of mrall and odp have in common: one index, registrations that are listed in a cache and
-// count their references in the state word, and statistics.
+// list_pool.h - what the pools of mrall and odp have in common: one index, registrations that are listed in a cache,
+// and statistics.
 //
 // Owns     its index and all its registrations.
 // Threads  all functions may run together, but create() and destroy() exclude every other on the same pool. API
 //          context; the caller holds no lock.
 //
-// list_pool/P1  References are counted in the state word. The last drop of a dead or persistent registration gives it
-//     back. A dead one without references is given back by the function that killed it; a hook puts it on the list of
-//     the dead.
+// list_pool/P1  Whose exchange of the state word sets `last` owns the registration and gives it back: the last drop of
+// a
+//     dead or persistent one, or the function that killed it. A hook puts it on the list of the dead instead.
 #ifndef PINRAIL_COMPONENTS_COMMON_CACHE_LIST_LIST_POOL_H
 #define PINRAIL_COMPONENTS_COMMON_CACHE_LIST_LIST_POOL_H
 
@@ -21,7 +21,6 @@
 #include <vector>
 
 #include "base/core/guarded.h"
-#include "base/core/on_unwind.h"
 #include "base/core/span.h"
 #include "base/hit/hit_counts.h"
 #include "components/common/cache_list/cache_list.h"
@@ -81,27 +80,27 @@ class Pool {
   Pool& operator=(const Pool&) = delete;
   // Leaves the cache. The pool has no registration any more.
   virtual ~Pool() {
-    if (rcache_.ops.destroy != nullptr) destroy_index(host_, &rcache_);
+    if (rcache_.ops.destroy != nullptr) rcache_.ops.destroy(rcache_.module);
     if (cache_ != nullptr) component_->caches.leave(cache_);
   }
 
   static pinrail_status_t deregister_entry(void* pool, pinrail_thread_t* thread, pinrail_handle_t handle) {
-    return guarded([&] { return static_cast<Pool*>(pool)->drop(thread, handle); });
+    return static_cast<Pool*>(pool)->drop(thread, handle);
   }
 
   // Visits the range of each registration in the index that overlaps the span and has the access.
   Status query(pinrail_thread_t* thread, const Span& span, uint32_t access, QueryVisit visit, void* arg) {
     if (rcache_.ops.find_all == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
     std::vector<Span> spans;
-    Held held;
-    find_all(thread, span, &held);
-    OnUnwind unwound([&] { drop_all(thread, &held); });  // there may be no memory
-    for (const pinrail_registration_t* reg : held) {
-      const bool serves = (access & PINRAIL_RIGHTS_MASK & ~reg->rights) == 0;
-      if (serves && reg->traits == ((access & PINRAIL_TRAITS_MASK) | own_traits_)) spans.push_back(span_of(reg));
+    {
+      Held held;
+      const DropAtEnd at_end{this, thread, &held};
+      find_all(thread, span, &held);
+      for (const pinrail_registration_t* reg : held) {
+        const bool serves = (access & PINRAIL_RIGHTS_MASK & ~reg->rights) == 0;
+        if (serves && reg->traits == ((access & PINRAIL_TRAITS_MASK) | own_traits_)) spans.push_back(span_of(reg));
+      }
     }
-    unwound.disarm();
-    drop_all(thread, &held);
     for (const Span& each : spans) visit(arg, each.base, each.length());
     return success();
   }
@@ -127,6 +126,13 @@ class Pool {
 
  protected:
   using Held = std::vector<pinrail_registration_t*>;
+  // Drops what is held when its scope ends, also for want of memory.
+  struct DropAtEnd {
+    Pool* pool;
+    pinrail_thread_t* thread;
+    Held* held;
+    ~DropAtEnd() { pool->drop_all(thread, held); }
+  };
 
   // page: what is registered is whole pages of so many bytes. own_traits: those of all registrations.
   Pool(Component<Cache>* component, const pinrail_mpool_config_t& config, const Settings& settings, size_t page,
@@ -146,21 +152,19 @@ class Pool {
     return host_->pools->rcache_create(host_, settings_.rcache_name.c_str(), 0, &rcache_);
   }
 
-  // list_pool/P1. The pool has counted it as dead, if it counts these.
+  // Gives a registration back that the calling thread owns, and that is not in the index.
   virtual void give_back(pinrail_thread_t* thread, pinrail_registration_t* reg) = 0;
   void give_back_dead(pinrail_thread_t* thread) {
     dead_.drain([&](pinrail_registration_t* reg) { give_back(thread, reg); });
   }
-  Status drop(pinrail_thread_t* thread, pinrail_handle_t handle) {
-    const bool is_persistent = (handle.reg->flags & PINRAIL_FLAG_PERSISTENT) != 0;  // after the drop it may be another
-    uint64_t after;
-    const Drop dropped = drop_shared(handle, &after);
+  pinrail_status_t drop(pinrail_thread_t* thread, pinrail_handle_t handle) {
+    const Drop dropped = pinrail::drop(handle);
     if (dropped == Drop::stale) return PINRAIL_ERR_BAD_PARAM;
-    if (dropped != Drop::was_last) return success();
-    const bool ends = is_persistent && (after & state::kIndexed) != 0 && claim(handle.reg, after);
-    if (ends) Status(rcache_.ops.remove(rcache_.module, handle.reg)).ignore();
-    if (ends || (after & state::kDead) != 0) give_back(thread, handle.reg);
-    return success();
+    if (dropped == Drop::last) {
+      Status(rcache_.ops.remove(rcache_.module, handle.reg)).ignore();  // NOT_FOUND: it was taken out when it died
+      give_back(thread, handle.reg);
+    }
+    return PINRAIL_SUCCESS;
   }
 
   // The whole pages of a request. False: they begin at address 0 or end above the last one.
@@ -169,10 +173,8 @@ class Pool {
     return round_out(span_out, page_mask_ + 1) && span_out->base != 0;
   }
   bool find_indexed(pinrail_thread_t* thread, const Span& span, uint32_t access, pinrail_handle_t* handle_out) {
-    const pinrail_rcache_ops_t& ops = rcache_.ops;
-    pinrail_registration_t* reg = ops.find(rcache_.module, thread, span.base, span.length(), access);
-    if (reg == nullptr &&
-        ops.find_under_lock(rcache_.module, thread, span.base, span.length(), access, &reg) != PINRAIL_SUCCESS) {
+    pinrail_registration_t* reg = nullptr;
+    if (rcache_.ops.find(rcache_.module, thread, span.base, span.length(), access, &reg) != PINRAIL_SUCCESS) {
       return false;
     }
     *handle_out = {reg, generation_of(reg)};
@@ -191,27 +193,18 @@ class Pool {
       held_out->resize(count + 64);
     }
   }
-  // Drops all, also if a registrar's function ends this thread.
   void drop_all(pinrail_thread_t* thread, Held* held) {
-    while (!held->empty()) {
-      pinrail_registration_t* const reg = held->back();
-      held->pop_back();
-      OnUnwind unwound([=] { drop_all(thread, held); });
-      Status(drop(thread, {reg, generation_of(reg)})).ignore();
-      unwound.disarm();
-    }
+    for (pinrail_registration_t* reg : *held) Status(drop(thread, {reg, generation_of(reg)})).ignore();
+    held->clear();
   }
 
   // A registration that the device and the index do not know yet.
-  Status alloc(const Span& span, uint32_t rights, pinrail_registration_t** reg_out) {
+  Status alloc(const Span& span, uint32_t rights, uint32_t traits, pinrail_registration_t** reg_out) {
     pinrail_registration_t* reg;
-    const Status status =
-        host_->registrations->alloc(host_, limits_of_registrar_.tail_size, PINRAIL_COUNTING_SHARED, &reg);
+    const Status status = host_->registrations->alloc(host_, limits_of_registrar_.tail_size, sizeof(Area), &reg);
     if (!status.ok()) return status;
-    reg->base = reinterpret_cast<void*>(span.base);  // NOLINT(performance-no-int-to-ptr): an address
-    reg->length = span.length();
+    set_range(reg, span, config_.pool, traits);
     reg->rights = rights;
-    reg->pool = config_.pool;
     area_of(reg).owner = this;
     area_of(reg).charge = reg->length;
     *reg_out = reg;
@@ -226,14 +219,9 @@ class Pool {
     cache_->dismiss(reg);
     host_->registrations->free(host_, reg);
   }
-  // Also if the registrar ends its thread.
   void deregister_and_free(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason) {
-    const OnUnwind at_the_end([&] { dismiss_and_free(reg); });
     deregister_from_device(thread, reg, reason);
-  }
-  // Of a pool that ends. A referenced one becomes an orphan: its handles may still be deregistered.
-  void free_or_orphan(pinrail_registration_t* reg, bool is_held) {
-    (is_held ? host_->registrations->orphan : host_->registrations->free)(host_, reg);
+    dismiss_and_free(reg);
   }
 
   size_t count_referenced() const { return cache_->count_referenced(this, nullptr); }
@@ -262,7 +250,7 @@ class Pool {
   pinrail_mpool_stats_t happened() const {
     pinrail_mpool_stats_t totals{};
     totals.size = sizeof(totals);
-    totals.hits = hits_.sum();
+    totals.hits = hits_.sum() + host_->pools->quick_hits(config_.pool);
     totals.misses = misses_.load(std::memory_order_relaxed);
     totals.evictions = evictions_.load(std::memory_order_relaxed);
     totals.invalidations = invalidations_.load(std::memory_order_relaxed);

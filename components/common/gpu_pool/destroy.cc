@@ -14,7 +14,6 @@ namespace pinrail::gpu_pool {
 
 Status Pool::join(const char* cache_name) {
   limits_of_registrar_ = *config_.limits;
-  allocations_.reserve(1);
   const Status in_cache = caches_->join(host_, cache_name, settings_.limits, &cache_);
   if (!in_cache.ok()) return in_cache;
   const Status joined = join_gc_thread();
@@ -48,28 +47,17 @@ void Pool::add_peer(Peer* peer) {
 Status Pool::progress(pinrail_thread_t* thread) {
   before_progress(thread);
   for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) sweep(thread, peer);
-  sum_again(thread);
   return success();
 }
 
 // Counts referenced registrations; list_out (or NULL) receives the first few in words.
 size_t Pool::count_referenced_locked(std::string* list_out) {
-  pinrail_registration_t* batch[Victims::kRoom] = {};
-  int64_t references[Victims::kRoom] = {};
-  size_t count = 0;
   mpool::Referenced referenced(list_out);
-  const auto sum = [&] {
-    host_->registrations->count_references(host_, batch, count, PINRAIL_SUM_QUIET, references);
-    for (size_t i = 0; i < count; ++i) referenced.add(batch[i], references[i]);
-    count = 0;
-  };
   for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {
     for (pinrail_registration_t* reg = peer->regs; reg != nullptr; reg = area_of(reg).next) {
-      batch[count++] = reg;
-      if (count == Victims::kRoom) sum();
+      referenced.add(reg, static_cast<int64_t>(references_of(reg)));
     }
   }
-  sum();
   return referenced.count();
 }
 
@@ -97,8 +85,6 @@ Status Pool::destroy(pinrail_thread_t* thread, uint32_t flags) {
   while (wait_for_closing(thread)) {
   }
   release_all(thread, Device::registered);
-  // A thread's note may be of what was evicted: neither its entry nor this pool is there from now on.
-  allocation_table::invalidate_notes(shortcut::of(host_)->gpu_bucket);
   if (settings_.print_stats) mpool::report_last_stats(host_, this);
   caches_->leave(cache_);
   for (Peer *peer = peers_.load(), *next; peer != nullptr; peer = next) {
@@ -114,53 +100,37 @@ void Pool::leave_eviction() {
   Guard guard(cache_->mutex);
   for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {
     for (pinrail_registration_t* reg = peer->regs; reg != nullptr; reg = area_of(reg).next) {
-      if (cache_->lru_list.holds(reg)) cache_->lru_list.remove(reg);
+      cache_->lru_list.remove(reg);
     }
   }
 }
 
 // Releases all registrations, referenced or not. No other call on the pool may run, nor an eviction from it.
 void Pool::release_all(pinrail_thread_t* thread, Device device) {
-  pinrail_registration_t* regs[Victims::kRoom];
-  int64_t references[Victims::kRoom];
   for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {
-    while (const size_t count = take_batch_of(peer, regs, references)) {
-      for (size_t i = 0; i < count; ++i) release_one(thread, regs[i], references[i], device);
+    for (;;) {
+      pinrail_registration_t* reg = nullptr;
+      {
+        Guard guard(cache_->mutex);
+        reg = peer->regs;
+        if (reg != nullptr) unindex_locked(reg);
+      }
+      if (reg == nullptr) break;
+      release_one(thread, reg, device);
     }
   }
 }
 
-// Kills up to one batch and sums it without a barrier, because no other thread uses these registrations.
-size_t Pool::take_batch_of(Peer* peer, pinrail_registration_t** regs_out, int64_t* references_out) {
-  Guard guard(cache_->mutex);
-  size_t count = 0;
-  pinrail_registration_t* reg = peer->regs;
-  for (; reg != nullptr && count < Victims::kRoom; reg = area_of(reg).next) {
-    uint64_t word = 0;
-    kill_and_unindex_locked(reg, &word);
-    ++cache_->closing;
-    regs_out[count++] = reg;
-  }
-  host_->registrations->count_references(host_, regs_out, count, PINRAIL_SUM_QUIET, references_out);
-  return count;
-}
-
-// Releases one registration of take_batch_of(). A referenced one becomes an orphan: its handles may still be
-// deregistered, and each drop is counted.
-void Pool::release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, int64_t references, Device device) {
+// Releases one registration. A referenced one becomes an orphan: its handles may still be deregistered, and each drop
+// is counted.
+void Pool::release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, Device device) {
   deregister_from_device(thread, reg, PINRAIL_REASON_FINALIZED, device);
   after_close(reg);
   {
     Guard guard(cache_->mutex);
-    --cache_->closing;
     unlink_locked(reg);
   }
-  state::set(reg, (state::load(reg) & (state::kPerThread | state::kSummed)) | state::kDead);
-  if (references::is_held_at_destroy(host_, reg, references)) {
-    state::set(reg, (state::load(reg) & state::kFlags) | state::kOrphan);
-  } else {
-    host_->registrations->free(host_, reg);
-  }
+  if (orphan(reg) == Killed::owned) host_->registrations->free(host_, reg);
 }
 
 // relaxed throughout: each counter is read on its own.
@@ -204,14 +174,14 @@ const char* Pool::check() {
   size_t linked = 0, indexed = 0;
   for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {
     for (const pinrail_registration_t* reg = peer->regs; reg != nullptr; reg = area_of(reg).next) {
+      const Area& area = area_of(reg);
       ++linked;
-      const uint64_t word = state::load(reg);
-      if ((word & state::kIndexed) != 0) ++indexed;
-      if (area_of(reg).peer != peer) return "a registration is in another peer's list";
-      if ((word & state::kIndexed) == 0 && cache_->lru_list.holds(reg)) return "the LRU list has what is not indexed";
+      if (area.is_indexed) ++indexed;
+      if (area.peer != peer) return "a registration is in another peer's list";
+      if (is_indexed(reg) && !area.is_indexed) return "the table lacks what is indexed";
+      if (area.is_listed && !is_indexed(reg)) return "the LRU list has what is not indexed";
     }
   }
-  if (!cache_->lru_list.in_order()) return "the LRU list is out of order";
   if (indexed != table_.count()) return "the table has others than the indexed ones";
   if (!cache_->budget.is_within_limits()) return "over a limit";
   return linked == linked_ ? nullptr : "the count of registrations is wrong";

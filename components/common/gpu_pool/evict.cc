@@ -5,10 +5,9 @@
 // API context, inside calls of a pool. A function whose name ends in _locked runs under the cache lock
 // (cache_->mutex); before all others the caller holds no lock, because they call the registrar. The calling thread may
 // hold references of other registrations.
-#include <algorithm>
+#include <chrono>
 #include <utility>
 
-#include "base/core/on_unwind.h"
 #include "base/sync/assert_held.h"
 #include "components/common/gpu_pool/match.h"
 
@@ -43,84 +42,69 @@ void Pool::unlink_locked(pinrail_registration_t* reg) {
   cache_->changed.notify_all();
 }
 
-// The last use: releases of hits are dated in the table's entry, all others in the registration.
-uint64_t Pool::last_use_locked(const pinrail_registration_t* reg) const {
-  return std::max(last_use(reg), allocations_.last_use_of(reg, entry_key(reg)));
-}
-
-// Removes the registration from the index, from the table that hits read and from the LRU list.
+// Takes the registration out of the index and the LRU list. Does nothing if it is not in.
 void Pool::unindex_locked(pinrail_registration_t* reg) {
+  if (!area_of(reg).is_indexed) return;
+  area_of(reg).is_indexed = false;
   table_.remove(hash_of(identity_of(reg)), reg);
-  hide_locked(reg);
-  if (cache_->lru_list.holds(reg)) cache_->lru_list.remove(reg);
+  cache_->lru_list.remove(reg);
 }
 
-// Claims an indexed registration for closing if it is idle. False: it is referenced or not indexed.
-bool Pool::claim_for_closing_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg) {
-  if (!claim_if_idle_locked(thread, reg)) return false;
+// Retires an indexed registration if it is idle: the caller closes it. False: it is referenced or not indexed.
+bool Pool::retire_locked(pinrail_registration_t* reg) {
+  if (!retire(reg, state::load(reg))) return false;
   unindex_locked(reg);
   ++cache_->closing;
   return true;
 }
 
-// Kills an indexed registration, referenced or not; word_out receives its state word from before. False: it was not
-// indexed.
-bool Pool::kill_and_unindex_locked(pinrail_registration_t* reg, uint64_t* word_out) {
-  if (!kill(reg, word_out)) return false;
+// Kills an indexed registration, referenced or not; a victim is what is owned then. False: it was not indexed.
+bool Pool::kill_locked(pinrail_registration_t* reg, Victims* victims) {
+  const Killed killed = kill(reg);
+  if (killed == Killed::no) return false;
   unindex_locked(reg);
-  allocation_table::invalidate_notes(
-      shortcut::of(host_)->gpu_bucket);  // invalidates notes: releases read the state word and see that it is dead
+  if (killed == Killed::owned) {
+    ++cache_->closing;
+    victims->add(reg);
+  }
   return true;
 }
 
-// Claims the least recently used idle registration of the cache; NULL: none is idle. A registration that is
-// referenced, or whose registrar may only be called inside calls of another pool, moves to the end of the list as used
-// now. Each place on the list is corrected at most once before its registration is tried.
-pinrail_registration_t* Pool::claim_oldest_locked(const pinrail_thread_t* thread) {
-  LruList<LruPlaceOf>& list = cache_->lru_list;
-  const uint64_t now = timestamps::advance(thread);
-  for (size_t looks = 2 * list.size(); looks != 0 && !list.empty(); --looks) {
-    pinrail_registration_t* reg = list.top().reg;
-    Pool* const owner = area_of(reg).peer->pool;
-    assert_held(owner->cache_->mutex, LockRank::cache);  // all pools of a cache share it
-    const uint64_t used = owner->last_use_locked(reg);
-    if (used > list.top().epoch) {
-      list.catch_up(used);
-    } else if (!is_out_of_reach_locked(reg) && owner->claim_for_closing_locked(thread, reg)) {
+// Calls visit(registration) for each idle one in the LRU list whose registrar may be called here, the oldest first,
+// until it returns true; returns that one, or NULL. What is referenced leaves the list (gpu_cache/B2).
+template <typename Visit>
+pinrail_registration_t* Pool::find_idle_locked(Visit&& visit) {
+  for (pinrail_registration_t *reg = cache_->lru_list.oldest(), *newer; reg != nullptr; reg = newer) {
+    newer = area_of(reg).newer;
+    if (references_of(reg) != 0) {
+      cache_->lru_list.remove(reg);
+    } else if (!is_out_of_reach_locked(reg) && visit(reg)) {
       return reg;
-    } else {
-      list.catch_up(now);
     }
   }
   return nullptr;
 }
 
-// R7: whether the budget would hold so many bytes if all that seems idle were evicted. What other threads are closing,
-// or have left to be closed, counts as enough.
-bool Pool::could_fit_locked(uint64_t bytes) const {
-  const uint64_t wanted = cache_->budget.missing_bytes(bytes), wanted_count = cache_->budget.missing_count();
-  if (cache_->closing != 0 || deferred_ != 0 || cache_->budget.any_one_suffices(bytes)) return true;
-  pinrail_registration_t* batch[Victims::kRoom];
-  int64_t references[Victims::kRoom];
-  size_t count = 0;
-  uint64_t idle = 0, idle_count = 0;
-  const auto is_enough_with_batch = [&] {
-    host_->registrations->count_references(host_, batch, count, PINRAIL_SUM_NOW, references);
-    for (size_t i = 0; i < count; ++i) {
-      if (references[i] > 0) continue;
-      idle += batch[i]->length;
-      ++idle_count;
-    }
-    count = 0;
-    return idle >= wanted && idle_count >= wanted_count;
-  };
-  const bool is_enough = cache_->lru_list.visit_until([&](pinrail_registration_t* reg) {
-    assert_held(cache_->mutex, LockRank::cache);
-    if (is_out_of_reach_locked(reg)) return false;
-    batch[count++] = reg;
-    return count == Victims::kRoom && is_enough_with_batch();
+// Retires the least recently used idle registration of the cache; NULL: none is idle.
+pinrail_registration_t* Pool::retire_oldest_locked() {
+  return find_idle_locked([](pinrail_registration_t* reg) {
+    Pool* const owner = area_of(reg).peer->pool;
+    assert_held(owner->cache_->mutex, LockRank::cache);  // all pools of a cache share it
+    return owner->retire_locked(reg);
   });
-  return is_enough || (count != 0 && is_enough_with_batch());
+}
+
+// R7: whether the budget would hold so many bytes if all that is idle were evicted. What other threads are closing
+// counts as enough.
+bool Pool::could_fit_locked(uint64_t bytes) {
+  const uint64_t wanted = cache_->budget.missing_bytes(bytes), wanted_count = cache_->budget.missing_count();
+  if (cache_->closing != 0 || cache_->budget.any_one_suffices(bytes)) return true;
+  uint64_t idle = 0, idle_count = 0;
+  return find_idle_locked([&](const pinrail_registration_t* reg) {
+           idle += reg->length;
+           ++idle_count;
+           return idle >= wanted && idle_count >= wanted_count;
+         }) != nullptr;
 }
 
 // Whether the registrar may only be called inside calls of another pool.
@@ -134,12 +118,12 @@ bool Pool::evict_oldest(pinrail_thread_t* thread) {
   pinrail_registration_t* victim;
   {
     Guard guard(cache_->mutex);
-    victim = claim_oldest_locked(thread);
+    victim = retire_oldest_locked();
   }
   if (victim == nullptr) return false;
   Pool* owner = area_of(victim).peer->pool;
   owner->evictions_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
-  owner->close_claimed(thread, victim, PINRAIL_REASON_EVICTED);
+  owner->close_owned(thread, victim, PINRAIL_REASON_EVICTED);
   return true;
 }
 
@@ -155,8 +139,6 @@ bool Pool::wait_for_closing(const pinrail_thread_t* thread) {
 
 // Tries to make room, once. True: the caller should try its request again. False: nothing is idle.
 bool Pool::make_room(pinrail_thread_t* thread) {
-  if (close_deferred(thread)) return true;
-  sum_again(thread);
   if (!evict_oldest(thread)) return wait_for_closing(thread);
   while (settings_.empty_cache && evict_oldest(thread)) {
   }
@@ -168,8 +150,8 @@ mpool::Usage Pool::usage() const {
   return cache_->budget.usage();
 }
 
-// Closes up to one batch of the exporter's idle registrations that overlap the range; returns how many. held_out
-// becomes true if an overlapping one is referenced.
+// Closes the exporter's idle registrations that overlap the range; returns how many. held_out becomes true if an
+// overlapping one is referenced.
 size_t Pool::close_idle_overlapping(pinrail_thread_t* thread, const Peer& peer, uintptr_t base, size_t length,
                                     bool* held_out) {
   const Span span = Span::of(base, length);
@@ -178,35 +160,19 @@ size_t Pool::close_idle_overlapping(pinrail_thread_t* thread, const Peer& peer, 
     Guard guard(cache_->mutex);
     for (Peer* each = peers_.load(); each != nullptr; each = each->next) {
       if (!each->is_same_process(peer)) continue;
-      for (pinrail_registration_t *reg = each->regs, *next; reg != nullptr && !victims.full(); reg = next) {
-        next = area_of(reg).next;
+      for (pinrail_registration_t* reg = each->regs; reg != nullptr; reg = area_of(reg).next) {
         if (!remote_span(reg).overlaps(span)) continue;
-        if (claim_for_closing_locked(thread, reg)) {
+        if (retire_locked(reg)) {
           victims.add(reg);
-        } else if (references_of_locked(thread, reg) > 0) {
+        } else if (references_of(reg) != 0) {
           *held_out = true;
         }
       }
     }
   }
   evictions_.fetch_add(victims.count(), std::memory_order_relaxed);  // relaxed: a statistic
-  close(thread, victims, PINRAIL_REASON_EVICTED);
+  close(thread, &victims, PINRAIL_REASON_EVICTED);
   return victims.count();
-}
-
-// Returns the exporter's indexed registration that follows `after` in the order of last use; NULL: none. An exporter
-// has few, so all are visited.
-Pool::Aged Pool::next_oldest_of_locked(const Peer& peer, const Aged& after) {
-  Aged oldest{UINT64_MAX, nullptr};
-  for (const Peer* each = peers_.load(); each != nullptr; each = each->next) {
-    if (!each->is_same_process(peer)) continue;
-    for (pinrail_registration_t* reg = each->regs; reg != nullptr; reg = area_of(reg).next) {
-      if ((state::load(reg) & state::kIndexed) == 0) continue;
-      const Aged aged{last_use_locked(reg), reg};  // the address breaks ties: dates of two threads may be equal
-      if (aged > after && (oldest.second == nullptr || aged < oldest)) oldest = aged;
-    }
-  }
-  return oldest;
 }
 
 // Closes the exporter's least recently used idle registration. False: none is idle.
@@ -214,15 +180,15 @@ bool Pool::close_oldest_of(pinrail_thread_t* thread, const Peer& peer) {
   pinrail_registration_t* oldest = nullptr;
   {
     Guard guard(cache_->mutex);
-    Aged aged{0, nullptr};
-    do {
-      aged = next_oldest_of_locked(peer, aged);
-      oldest = aged.second;
-      if (oldest == nullptr) return false;
-    } while (!claim_for_closing_locked(thread, oldest));
+    oldest = find_idle_locked([&](pinrail_registration_t* reg) {
+      assert_held(cache_->mutex, LockRank::cache);
+      const Peer& exporter = *area_of(reg).peer;
+      return exporter.pool == this && exporter.is_same_process(peer) && retire_locked(reg);
+    });
   }
+  if (oldest == nullptr) return false;
   evictions_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
-  close_claimed(thread, oldest, PINRAIL_REASON_EVICTED);
+  close_owned(thread, oldest, PINRAIL_REASON_EVICTED);
   return true;
 }
 
@@ -260,96 +226,40 @@ void Pool::deregister_from_device(pinrail_thread_t* thread, pinrail_registration
       .ignore();  // the framework reports an error
 }
 
-// Closes a registration that this thread has claimed, and frees its memory; also if the registrar ends the thread.
-void Pool::close_claimed(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason) {
+// Closes a registration that this thread owns, and frees its memory.
+void Pool::close_owned(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason) {
   const pinrail_host_t* const host = host_;  // after unlink_locked() another thread may destroy the pool
-  const auto forget = [&] {
-    after_close(reg);
-    {
-      Guard guard(cache_->mutex);
-      --cache_->closing;
-      unlink_locked(reg);
-    }
-    host->registrations->free(host, reg);
-  };
-  OnUnwind unwound(forget);
   deregister_from_device(thread, reg, reason, Device::registered);
-  unwound.disarm();
-  forget();
-}
-
-// Closes a batch that this thread has claimed. If the registrar throws, closing the rest is deferred (gpu_pool/X6).
-void Pool::close(pinrail_thread_t* thread, const Victims& victims, pinrail_reason_t reason) {
-  pinrail_registration_t* const* at = victims.begin();
-  OnUnwind unwound([&] { defer_closing(at + 1, victims.end()); });
-  for (; at != victims.end(); ++at) close_claimed(thread, *at, reason);
-  unwound.disarm();
-}
-
-// Leaves claimed registrations to the next caller of close_deferred() (gpu_pool/X6).
-void Pool::defer_closing(pinrail_registration_t* const* begin, pinrail_registration_t* const* end) {
-  Guard guard(cache_->mutex);
-  for (; begin != end; ++begin) {
-    area_of(*begin).is_close_deferred = true;
-    ++deferred_;
-    --cache_->closing;
-  }
-  cache_->changed.notify_all();
-}
-
-// Closes up to one batch of registrations whose closing was deferred. False: there was none.
-bool Pool::close_deferred(pinrail_thread_t* thread) {
-  if (deferred_.load(std::memory_order_relaxed) == 0) return false;  // relaxed: a hint
-  Victims victims;
+  after_close(reg);
   {
     Guard guard(cache_->mutex);
-    for (Peer* peer = peers_.load(); peer != nullptr && !victims.full(); peer = peer->next) {
-      for (pinrail_registration_t* reg = peer->regs; reg != nullptr && !victims.full(); reg = area_of(reg).next) {
-        if (!area_of(reg).is_close_deferred) continue;
-        area_of(reg).is_close_deferred = false;
-        --deferred_;
-        add_victim_locked(reg, &victims);
-      }
-    }
+    --cache_->closing;
+    unlink_locked(reg);
   }
-  close(thread, victims, PINRAIL_REASON_RELEASED);
-  return victims.count() != 0;
+  host->registrations->free(host, reg);
+}
+
+void Pool::close(pinrail_thread_t* thread, Victims* victims, pinrail_reason_t reason) {
+  while (pinrail_registration_t* reg = victims->take()) close_owned(thread, reg, reason);
 }
 
 // Closes the least recently used idle registration of the cache; NOT_FOUND: none is idle.
 Status Pool::evict(pinrail_thread_t* thread) { return evict_oldest(thread) ? PINRAIL_SUCCESS : PINRAIL_ERR_NOT_FOUND; }
 
 // Kills the peer's indexed registrations for which is(reg) is true, and closes the idle ones; returns how many it
-// closed. Works in batches, because the lock is not held while they are closed.
+// closed.
 template <typename Is>
 size_t Pool::kill_where(pinrail_thread_t* thread, Peer* peer, Is&& is) {
-  size_t closed = 0;
-  for (bool more = true; more;) {
-    Victims victims;
-    {
-      Guard guard(cache_->mutex);
-      pinrail_registration_t* dead[Victims::kRoom];
-      size_t count = 0, shared = 0;
-      for (pinrail_registration_t* reg = peer->regs; reg != nullptr && count + shared < Victims::kRoom;
-           reg = area_of(reg).next) {
-        uint64_t word = state::load(reg);
-        if ((word & state::kIndexed) == 0 || !is(reg)) continue;
-        invalidations_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
-        if (!kill_and_unindex_locked(reg, &word)) continue;
-        if ((word & state::kPerThread) != 0) {
-          dead[count++] = reg;
-        } else {
-          ++shared;
-          if (state::references(word) == 0) add_victim_locked(reg, &victims);
-        }
-      }
-      claim_dead_locked(thread, dead, count, &victims);
-      more = count + shared == Victims::kRoom;
+  Victims victims;
+  {
+    Guard guard(cache_->mutex);
+    for (pinrail_registration_t* reg = peer->regs; reg != nullptr; reg = area_of(reg).next) {
+      if (!is_indexed(reg) || !is(reg)) continue;
+      if (kill_locked(reg, &victims)) invalidations_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
     }
-    close(thread, victims, PINRAIL_REASON_INVALIDATED);
-    closed += victims.count();
   }
-  return closed;
+  close(thread, &victims, PINRAIL_REASON_INVALIDATED);
+  return victims.count();
 }
 
 // Kills and closes the peer's stale registrations. Returns how many it closed. Does nothing if no slot of the peer has
@@ -366,21 +276,17 @@ size_t Pool::sweep(pinrail_thread_t* thread, Peer* peer) {
 }
 
 // Kills and closes all registrations of the peer while it serves that owner. Returns how many it closed.
-size_t Pool::close_all_of(pinrail_thread_t* thread, Peer* peer, const pinrail_owner_t& owner) {
-  return kill_where(thread, peer,
-                    [&](const pinrail_registration_t*) { return peer->is(owner.pid, owner.start, owner.segment); });
+size_t Pool::close_all_of(pinrail_thread_t* thread, Peer* peer, const Owner& owner) {
+  return kill_where(thread, peer, [&](const pinrail_registration_t*) { return peer->owner == owner; });
 }
 
-// Kills what overlaps this registration in its owner's addresses and has another id. The caller's reference is dropped
-// if the thread ends here (R10).
+// Kills what overlaps this registration in its owner's addresses and has another id.
 void Pool::kill_overlapping(pinrail_thread_t* thread, pinrail_registration_t* reg) {
-  OnUnwind unwound([&] { Status(deregister(thread, handle_of(reg))).ignore(); });
   const uint64_t id = identity_of(reg).id;
   const Span span = remote_span(reg);
   kill_where(thread, area_of(reg).peer, [&](const pinrail_registration_t* other) {
     return identity_of(other).id != id && remote_span(other).overlaps(span);
   });
-  unwound.disarm();
 }
 
 // Kills all registrations mapped in that range of this process. What is pending is told by events_ (gpu_pool/X7).

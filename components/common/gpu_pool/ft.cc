@@ -24,20 +24,15 @@ Status Pool::restart_registrar(pinrail_thread_t* thread) const {
 
 // Forgets all registrations without calling the device. The caller ensures that no other thread uses a pool of this
 // cache; hooks may run, but read no registration.
-void Pool::abandon_all(pinrail_thread_t* thread) {
-  release_all(thread, Device::restarted);
-  Guard guard(cache_->mutex);
-  held_dead_ = 0;
-}
+void Pool::abandon_all(pinrail_thread_t* thread) { release_all(thread, Device::restarted); }
 
 // Closes what is dead or idle in this pool, then waits at most a second for closings on other threads. It ends even
-// while others use the pool: it looks at each peer until a batch is not full.
+// while others use the pool: it looks at each peer once.
 void Pool::release_idle(pinrail_thread_t* thread) {
   progress(thread).ignore();  // closes what is dead; never an error
   bool held = false;
   for (const Peer* peer = first_peer(); peer != nullptr; peer = peer->next) {
-    while (close_idle_overlapping(thread, *peer, 0, UINTPTR_MAX, &held) == Victims::kRoom) {
-    }
+    close_idle_overlapping(thread, *peer, 0, UINTPTR_MAX, &held);
   }
   for (int round = 0; round < kMaxWaits && wait_for_closing(thread); ++round) {
   }

@@ -23,13 +23,6 @@ constexpr pinrail_param_t kMaxRegSize =
 
 inline Pool* pool_of(void* module) { return static_cast<Pool*>(module); }
 
-inline void dropped_dead(void* module, pinrail_thread_t* thread, pinrail_handle_t handle, uint64_t) {
-  Status(guarded([&] {
-    pool_of(module)->finish(thread, handle);
-    return success();
-  })).ignore();  // finish() returns no error, but may throw
-}
-
 }  // namespace pinrail::gpu_pool
 
 #endif

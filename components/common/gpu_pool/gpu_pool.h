@@ -6,26 +6,20 @@
 // Threads  all functions may run together, but create() and destroy() exclude every other call on the same pool. All
 //          run in API context. A function whose name ends in _locked runs under the cache lock; before all others the
 //          caller holds no lock of the pool.
-// Hook     none. The components' hooks change validity slots, or note a range and shut the table that hits read.
+// Hook     none. The components' hooks change validity slots, or note a range.
 //
-// gpu_pool/X1  Two registrations answer the same request only if they have the same peer, base, length and id. A hit
-//     compares the peer and the slot, or the peer and the id if there is no slot: one slot_word of a slot, and one id,
-//     belong to one allocation for ever (base/hit/allocation_table.h).
-// gpu_pool/X2  The state word says whether a registration is pending, indexed or dead. Registrations that stay without
-//     references are counted per thread (base/registration/references.h), the others in their state words. Exactly one
-//     thread finds that a registration is dead and unreferenced, and closes it: for a count in the word the last drop;
-//     for counts per thread the first thread that sums to 0 under the cache lock, and it claims the registration then.
-//     Registrations that die together are summed with one barrier. Those found referenced are marked as summed
-//     (references/C5), so that their last drop is known without another barrier. A sum may include a speculative
-//     reference that is rolled back later: progress() sums such registrations again.
+// gpu_pool/X1  Two registrations answer the same request only if they have the same peer, base, length and id. One
+//     slot_word of a slot, and one id, belong to one allocation for ever.
+// gpu_pool/X2  The state word says whether a registration is pending, indexed or dead, and counts its references. The
+//     thread whose exchange set `last` owns the registration: it takes it out of the index and the LRU list under the
+//     cache lock, and closes it. A registration is published, retired and killed under that lock; a transient one dies
+//     by its last release, without the lock, and stays in the table until its owner takes it out.
 // gpu_pool/X3  Nothing that is referenced is closed (R9). If the driver reports that a stale mapping is in the way and
 //     it is referenced, it stays, and the caller gets WOULD_BLOCK.
-// gpu_pool/X4  No lock is held across a call of the registrar. A hit takes no lock (base/hit/allocation_table.h).
-// gpu_pool/X5  A claim by the evictor lasts only while the cache lock is held, and hits do not take a claimed
-//     registration. While a peer has a linked registration, its slots stay mapped and its owner record does not
-//     change.
-// gpu_pool/X6  A thread closes what it has claimed, also if the registrar throws or the thread ends inside it: the
-//     registration being closed is dismissed, and the others are left for the next caller.
+// gpu_pool/X4  No lock is held across a call of the registrar. A hit takes no lock: it follows a hint, takes a
+// reference
+//     and compares the registration's identity, then asks its slot and its exporter's end mark.
+// gpu_pool/X5  While a peer has a linked registration, its slots stay mapped and its exporter does not change.
 // gpu_pool/X7  What kills stale registrations, and those that an event has ended, does not see pending ones. So a
 //     registration is indexed only if, under the same lock, its memory is alive and kill_local() has not begun since it
 //     was linked (E2).
@@ -35,29 +29,38 @@
 #include <pinrail/component_mpool.h>
 #include <pinrail/pinrail.h>
 
-#include <utility>
-#include <vector>
+#include <memory>
+#include <string>
 
 #include "base/core/status.h"
+#include "base/hit/hints.h"
 #include "base/hit/hit_counts.h"
-#include "base/registration/references.h"
+#include "base/registration/shortcut.h"
 #include "base/slots/slots.h"
-#include "components/common/gpu_pool/allocation_index.h"
 #include "components/common/gpu_pool/gpu_cache.h"
 #include "components/common/gpu_pool/settings.h"
 #include "components/common/gpu_pool/table.h"
 
 namespace pinrail::gpu_pool {
 
-// An exporter: one segment of validity slots of one process. The peer of gpusm is the process itself. `pool` and
-// `next` are written once, the rest under the cache lock; hits compare a copy (gpu_pool/X5). The object may serve
-// another exporter later.
+// One segment of validity slots of one process.
+struct Owner {
+  uint64_t pid = 0;  // 0: none
+  uint64_t start = 0;
+  uint64_t segment = 0;
+  bool operator==(const Owner& other) const {
+    return pid == other.pid && start == other.start && segment == other.segment;
+  }
+};
+
+// An exporter. The peer of gpusm is the process itself. `pool` and
+// `next` are written once, the rest under the cache lock; hits read `slots` (gpu_pool/X5). The object may serve another
+// exporter later.
 struct Peer {
-  pinrail_owner_t owner{};  // pid 0: the object is free
+  Owner owner;  // pid 0: the object is free
   class Pool* pool = nullptr;
   Peer* next = nullptr;
-  uint64_t number = 0;  // of its owner record in the table that hits read; 0: none yet
-  uint32_t users = 0;   // requests under way for its memory
+  uint32_t users = 0;  // requests under way for its memory
   pinrail_registration_t* regs = nullptr;
   const std::atomic<uint64_t>* deaths = nullptr;  // count of deaths in its segment; NULL: it has no segment
   uint64_t deaths_seen = 0;
@@ -65,9 +68,6 @@ struct Peer {
 
   bool is_same_process(const Peer& other) const {
     return owner.pid == other.owner.pid && owner.start == other.owner.start;
-  }
-  bool is(uint64_t pid, uint64_t start, uint64_t segment) const {
-    return owner.pid == pid && owner.start == start && owner.segment == segment;
   }
   bool has_ended() const { return slots != nullptr && slots->has_ended(); }
   // Identifies the process, to ask the kernel whether it is alive.
@@ -77,10 +77,6 @@ struct Peer {
     process.pid = static_cast<uint32_t>(owner.pid);
     process.start = owner.start;
     return process;
-  }
-  // Makes the object serve this exporter. words: its validity words, NULL if it has none.
-  void set_exporter(uint64_t pid, uint64_t start, uint64_t segment, const slots::Word* words) {
-    owner = {pid, start, segment, reinterpret_cast<const uint64_t*>(words)};
   }
 };
 
@@ -104,43 +100,45 @@ struct Request {
   uint32_t flags() const { return static_cast<uint32_t>(access_and_flags >> PINRAIL_ACCESS_FLAGS_SHIFT); }
 };
 
-// A batch of registrations to close: dead, unreferenced and claimed by this thread.
+// Registrations that the thread owns and has yet to close; they are counted in Cache::closing.
 class Victims {
  public:
-  static constexpr size_t kRoom = 64;
-  bool full() const { return count_ == kRoom; }
-  void add(pinrail_registration_t* reg) { regs_[count_++] = reg; }
-  size_t count() const { return count_; }
-  pinrail_registration_t* const* begin() const { return regs_; }
-  pinrail_registration_t* const* end() const { return regs_ + count_; }
+  void add(pinrail_registration_t* reg) {
+    area_of(reg).newer = first_;
+    first_ = reg;
+    ++count_;
+  }
+  // NULL: there is none left.
+  pinrail_registration_t* take() {
+    pinrail_registration_t* const reg = first_;
+    if (reg != nullptr) first_ = area_of(reg).newer;
+    return reg;
+  }
+  size_t count() const { return count_; }  // how many were added
 
  private:
-  pinrail_registration_t* regs_[kRoom];
+  pinrail_registration_t* first_ = nullptr;
   size_t count_ = 0;
 };
 
-class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are counted on lines of their own
+class Pool {
  public:
-  virtual ~Pool() = default;
+  virtual ~Pool() { hints_.free_tables(); }
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
   // Returns a referenced registration, from the index or by the registrar.
   Status acquire(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
-  // Look up the index only; NOT_FOUND if it has no match; a match is returned with a reference. find() looks by id
-  // without a lock and then calls find_indexed(), which compares the whole key under the cache lock. find_local()
-  // looks for the registration that is mapped at that address of this process, and visits all.
+  // Look up the index only; NOT_FOUND if it has no match; a match is returned with a reference. find_hint() follows the
+  // hints, without a lock; find() then looks under the cache lock. find_local() looks for the registration that is
+  // mapped at that address of this process, and visits all.
+  bool find_hint(pinrail_thread_t* thread, const Key& key, pinrail_registration_t** reg_out);
   Status find(pinrail_thread_t* thread, const Key& key, pinrail_registration_t** reg_out);
-  Status find_indexed(pinrail_thread_t* thread, const Key& key, pinrail_registration_t** reg_out);
-  // The table by which the C face answers hits; NULL without leave_pinned.
-  const pinrail_allocation_table_t* allocations() const {
-    return settings_.leave_pinned ? &allocations_.table() : nullptr;
-  }
   Status find_local(const pinrail_thread_t* thread, uintptr_t base, size_t length, pinrail_registration_t** reg_out);
-  Status deregister(pinrail_thread_t* thread, pinrail_handle_t handle);
-  // The C face dropped a reference of a dead registration: closes it if that was the last one.
-  void finish(pinrail_thread_t* thread, pinrail_handle_t handle);
   static pinrail_status_t deregister_entry(void* module, pinrail_thread_t* thread, pinrail_handle_t handle);
+  Status deregister(pinrail_thread_t* thread, pinrail_handle_t handle) {
+    return deregister_entry(this, thread, handle);
+  }
   // Deregisters the least recently used idle registration of the cache; NOT_FOUND: none is idle.
   Status evict(pinrail_thread_t* thread);
   // Closes what died and is unreferenced. Never an error.
@@ -157,10 +155,16 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   size_t max_reg_size() const { return settings_.max_reg_size; }
 
  protected:
-  // known_by: whether hits of this pool look by buffer id or by validity slot.
+  // Hits::library: the library may take and drop references without a call of the pool. Hits::pool: it may not, because
+  // each hit asks the driver.
+  enum class Hits : uint8_t { library, pool };
   Pool(const pinrail_host_t* host, const pinrail_mpool_config_t& config, const Settings& settings, Caches* caches,
-       allocation_table::By known_by)
-      : host_(host), config_(config), settings_(settings), caches_(caches), known_by_(known_by) {}
+       Hits hits)
+      : host_(host),
+        config_(config),
+        settings_(settings),
+        caches_(caches),
+        quick_(hits == Hits::library ? state::kQuick : 0) {}
   // Joins the cache of that name, and the gc thread if the pool needs it. On an error neither is joined.
   Status join(const char* cache_name);
 
@@ -188,20 +192,17 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   // Kills the peer's stale registrations (everything: all of them) and closes those that are idle. Returns how many it
   // closed.
   size_t sweep(pinrail_thread_t* thread, Peer* peer);
-  size_t close_all_of(pinrail_thread_t* thread, Peer* peer, const pinrail_owner_t& owner);
+  size_t close_all_of(pinrail_thread_t* thread, Peer* peer, const Owner& owner);
   // kill_overlapping(): kills what overlaps this registration in its owner's addresses and has another id; the caller
   // has a reference. kill_local(): kills what is mapped in that range of this process. Both close what is idle of it.
   void kill_overlapping(pinrail_thread_t* thread, pinrail_registration_t* reg);
   void kill_local(pinrail_thread_t* thread, uintptr_t base, size_t length);
-  void forget_slot_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
 
   const pinrail_host_t* const host_;
   const pinrail_mpool_config_t config_;
   const Settings settings_;
   Cache* cache_ = nullptr;
   HitCounts hits_;
-  // The table that hits read; it changes under cache_->mutex.
-  Allocations allocations_{shortcut::of(host_)->chunks, hits_.lines(), HitCounts::kAlone};
   std::atomic<uint64_t> invalidations_{0};
 
  private:
@@ -217,44 +218,22 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
                                 pinrail_registration_t** reg_out);
   Status open_and_publish(pinrail_thread_t* thread, const Request& request, bool cached,
                           pinrail_registration_t** reg_out);
-  Status open_new(pinrail_thread_t* thread, const Request& request, bool cached, pinrail_registration_t** reg_out);
+  Status open_new(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
   Status open_on_device(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg);
   Status open_or_undo(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg);
   Status admit(pinrail_thread_t* thread, pinrail_registration_t* reg);
   void withdraw(Pending* own);
   pinrail_registration_t* match_locked(const Key& key, pinrail_registration_t** mismatch_out) const
       REQUIRES(cache_->mutex);
-  bool take_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_registration_t** reg_out)
-      REQUIRES(cache_->mutex);
-  bool is_kept(uint32_t flags) const {
-    return settings_.leave_pinned && (flags & PINRAIL_FLAG_PERSISTENT) == 0 &&
-           host_->registrations->counts_per_thread(host_) != 0;
-  }
-  Status drop_elsewhere(pinrail_thread_t* thread, pinrail_handle_t handle);
-  Status drop_in_word(pinrail_thread_t* thread, pinrail_handle_t handle);
+  bool is_kept(uint32_t flags) const { return settings_.leave_pinned && (flags & PINRAIL_FLAG_PERSISTENT) == 0; }
+  void note_release(pinrail_handle_t handle);
+  void close_released(pinrail_thread_t* thread, pinrail_registration_t* reg);
   void report_limit(const pinrail_registration_t* reg);
 
   // publish.cc
-  Status publish(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg);
-  void leave_unindexed_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
-  void index_locked(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg, Victims* victims)
-      REQUIRES(cache_->mutex);
-
-  // references.cc. A sum is exact if no thread can take a new reference: the registration is claimed or dead.
-  int64_t references_of_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg) const
-      REQUIRES(cache_->mutex);
-  pinrail_status_t drop_summed(pinrail_thread_t* thread, pinrail_handle_t handle);
-  bool confirm_held(const pinrail_thread_t* thread, pinrail_handle_t handle);
-  bool claim_if_idle_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg) REQUIRES(cache_->mutex);
-  void claim_dead_locked(const pinrail_thread_t* thread, pinrail_registration_t* const* regs, size_t count,
-                         Victims* victims) REQUIRES(cache_->mutex);
-  void claim_again_locked(const pinrail_thread_t* thread, Victims* victims) REQUIRES(cache_->mutex);
-  void add_victim_locked(pinrail_registration_t* reg, Victims* victims) REQUIRES(cache_->mutex);
-  // Remove the registration's entry from the table that hits read before it is summed, and insert it again after.
-  uint64_t entry_key(const pinrail_registration_t* reg) const;
-  void hide_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
-  void show_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
-  void sum_again(pinrail_thread_t* thread);
+  Status publish(pinrail_thread_t* thread, const Request& request, bool cached, pinrail_registration_t* reg);
+  bool index_locked(const Request& request, pinrail_registration_t* reg, Victims* victims) REQUIRES(cache_->mutex);
+  void remember(const pinrail_registration_t* reg);
 
   // evict.cc
   enum class StaleMapping : uint8_t { cleared, in_use };
@@ -265,24 +244,20 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   bool wait_for_closing(const pinrail_thread_t* thread);
   bool evict_oldest(pinrail_thread_t* thread);
   bool is_out_of_reach_locked(const pinrail_registration_t* reg) const REQUIRES(cache_->mutex);
-  bool could_fit_locked(uint64_t bytes) const REQUIRES(cache_->mutex);
+  template <typename Visit>
+  pinrail_registration_t* find_idle_locked(Visit&& visit) REQUIRES(cache_->mutex);
+  bool could_fit_locked(uint64_t bytes) REQUIRES(cache_->mutex);
   bool make_room(pinrail_thread_t* thread);
-  // May claim a registration of another pool of the cache: all of them share cache_->mutex.
-  pinrail_registration_t* claim_oldest_locked(const pinrail_thread_t* thread) REQUIRES(cache_->mutex);
-  bool claim_for_closing_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg) REQUIRES(cache_->mutex);
-  using Aged = std::pair<uint64_t, pinrail_registration_t*>;  // last use, registration
-  Aged next_oldest_of_locked(const Peer& peer, const Aged& after) REQUIRES(cache_->mutex);
-  bool kill_and_unindex_locked(pinrail_registration_t* reg, uint64_t* word_out) REQUIRES(cache_->mutex);
-  // May be called for another pool of the cache, under the shared cache_->mutex.
-  uint64_t last_use_locked(const pinrail_registration_t* reg) const REQUIRES(cache_->mutex);
+  // May retire a registration of another pool of the cache: all of them share cache_->mutex.
+  pinrail_registration_t* retire_oldest_locked() REQUIRES(cache_->mutex);
+  bool retire_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
+  bool kill_locked(pinrail_registration_t* reg, Victims* victims) REQUIRES(cache_->mutex);
   void unindex_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
   mpool::Usage usage() const;
-  void close(pinrail_thread_t* thread, const Victims& victims, pinrail_reason_t reason);
+  void close(pinrail_thread_t* thread, Victims* victims, pinrail_reason_t reason);
   void deregister_from_device(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason,
                               Device device);
-  void close_claimed(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason);
-  void defer_closing(pinrail_registration_t* const* begin, pinrail_registration_t* const* end);
-  bool close_deferred(pinrail_thread_t* thread);
+  void close_owned(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason);
   void link_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
   void unlink_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);
   template <typename Is>
@@ -292,8 +267,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   static int progress_entry(void* pool, pinrail_thread_t* thread);
   Status join_gc_thread();
   size_t count_referenced_locked(std::string* list_out) REQUIRES(cache_->mutex);
-  size_t take_batch_of(Peer* peer, pinrail_registration_t** regs_out, int64_t* references_out);
-  void release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, int64_t references, Device device);
+  void release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, Device device);
   void leave_eviction() EXCLUDES(cache_->mutex);
   void release_all(pinrail_thread_t* thread, Device device);
 
@@ -301,17 +275,18 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): hits are coun
   void release_idle(pinrail_thread_t* thread);
 
   Caches* const caches_;
-  const allocation_table::By known_by_;
+  const uint64_t quick_;  // state::kQuick or 0
   pinrail_registrar_t limits_of_registrar_{};
+  static constexpr size_t kFirstHints = 64;  // lines: 4 KiB
+  Hints::Line first_hints_[kFirstHints] = {};
+  Hints hints_{first_hints_, kFirstHints};
+  char* const* const chunks_ = shortcut::of(host_)->chunks;
   std::atomic<Peer*> peers_{nullptr};
   // Guarded by cache_->mutex.
   Table table_;
   Pending* pending_ = nullptr;
   size_t linked_ = 0;
-  uint64_t events_ = 0;               // how often kill_local() has begun
-  std::atomic<size_t> deferred_{0};   // number of registrations whose closing was deferred (gpu_pool/X6)
-  std::atomic<size_t> held_dead_{0};  // dead, counted per thread, and referenced when last summed
-  uint64_t rollbacks_at_sum_ = 0;     // value of *thread->rollbacks before the first of those sums
+  uint64_t events_ = 0;  // how often kill_local() has begun
   void* gc_member_ = nullptr;
   std::atomic<uint64_t> misses_{0}, evictions_{0}, retries_{0};
 };

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// match.h - whether a registration answers a request, as the pool compares them; hits do it in
-// base/hit/allocation_table.h.
+// match.h - whether a registration answers a request.
 //
-// Threads  the caller holds the cache lock, or has counted a reference of the registration.
+// Threads  the caller holds the cache lock, or a reference of the registration.
 #ifndef PINRAIL_COMPONENTS_COMMON_GPU_POOL_MATCH_H
 #define PINRAIL_COMPONENTS_COMMON_GPU_POOL_MATCH_H
 
@@ -10,14 +9,19 @@
 
 namespace pinrail::gpu_pool {
 
-static_assert(allocation_table::kImporters == slots::kImporters, "hits compare as much of a slot's word");
-static_assert(allocation_table::kEnded == slots::EndMark::kEnded, "and know the end of an exporter by it");
-static_assert(allocation_table::kWordShift == slots::kGenerationShift, "what an entry keeps of it is its generation");
-
-// The hash of a Key or a Name in the pool's Table.
+// The hash of a Key or an Identity in the pool's Table: of the exporter and the base.
 template <typename Named>
 uint64_t hash_of(const Named& named) {
-  return allocation_table::hash_of(((named.start ^ named.segment) + named.pid) ^ named.base).first;
+  const uint64_t exporter = ((named.start ^ named.segment) + named.pid) * 0xD6E8FEB86659FD93u;
+  const uint64_t hash = (exporter ^ exporter >> 32 ^ named.base) * 0x9E3779B97F4A7C15u;
+  return hash ^ hash >> 32;
+}
+
+// The hash of an allocation in the table of hints: of the same and its buffer id, so that what is stale has another.
+template <typename Named>
+uint64_t hint_hash_of(const Named& named) {
+  const uint64_t hash = (hash_of(named) ^ named.id) * 0x9E3779B97F4A7C15u;
+  return hash ^ hash >> 32;
 }
 
 // Whether the memory is still allocated, as its validity slot and its exporter's end mark say. True if it has no slot.

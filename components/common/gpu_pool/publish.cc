@@ -2,70 +2,56 @@
 // Puts a new registration into the index, or leaves it to its caller alone.
 //
 // API context. A function whose name ends in _locked runs under the cache lock; before all others the caller holds no
-// lock. The calling thread holds a reference of the registration.
+// lock. A published registration has the caller's reference.
 #include <new>
 
 #include "components/common/gpu_pool/match.h"
 
 namespace pinrail::gpu_pool {
 
-// Indexes a new registration, unless it is not cached; it stays referenced. An indexed one of the same range is of
-// memory that is gone: it dies. Without memory for the index the new registration is dead instead, and so is one whose
-// memory was reported freed meanwhile (gpu_pool/X7). A peer's is refused then: NOT_FOUND. TEMP_OUT_OF_RESOURCE: an
-// event may have ended the mapping.
-Status Pool::publish(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg) {
-  const bool cached = (state::load(reg) & state::kDead) == 0;
+// Indexes a new registration. An indexed one of the same range is of memory that is gone: it dies. The new one is dead
+// instead if it is not cached, if there is no memory for the index, or if its memory was reported freed meanwhile
+// (gpu_pool/X7); a peer's is refused then: NOT_FOUND. TEMP_OUT_OF_RESOURCE: an event may have ended the mapping. The
+// caller has a reference in any case.
+Status Pool::publish(pinrail_thread_t* thread, const Request& request, bool cached, pinrail_registration_t* reg) {
   Victims victims;
   Status status = success();
+  bool is_in = false;
   {
     Guard guard(cache_->mutex);
     const bool lasts = is_current(reg);
     if (!lasts && request.block != nullptr) status = PINRAIL_ERR_NOT_FOUND;
     if (lasts && area_of(reg).events_before != events_) status = PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
-    if (cached && lasts && status.ok()) {
-      index_locked(thread, request, reg, &victims);
-    } else if (cached) {
-      leave_unindexed_locked(reg);
-    }
+    is_in = cached && lasts && status.ok() && index_locked(request, reg, &victims);
+    if (!is_in) state::publish(reg, state::kDead);
   }
-  close(thread, victims, PINRAIL_REASON_INVALIDATED);
+  close(thread, &victims, PINRAIL_REASON_INVALIDATED);
+  if (is_in) remember(reg);
   return status;
 }
 
-// The registration serves its caller alone, and its last drop closes it.
-void Pool::leave_unindexed_locked(pinrail_registration_t* reg) {
-  const uint64_t counting = state::load(reg) & state::kPerThread;
-  state::set(reg, counting | state::kDead);  // the caller keeps its reference
-  if (counting != 0) ++held_dead_;
-}
-
-void Pool::index_locked(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg,
-                        Victims* victims) {
-  const uint64_t counting = state::load(reg) & state::kPerThread;
+// False: there is no memory for the index.
+bool Pool::index_locked(const Request& request, pinrail_registration_t* reg, Victims* victims) {
   try {
     table_.reserve_one();
-    allocations_.reserve(table_.count() + 1);
-    allocations_.set_owner(request.key.peer->owner, &request.key.peer->number);
-    cache_->lru_list.reserve(cache_->lru_list.size() + 1);
   } catch (const std::bad_alloc&) {
-    leave_unindexed_locked(reg);
-    return;
+    return false;
   }
   pinrail_registration_t* mismatch = nullptr;
   match_locked(request.key, &mismatch);
-  uint64_t word = 0;
-  if (mismatch != nullptr && kill_and_unindex_locked(mismatch, &word)) {
-    if ((word & state::kPerThread) != 0) {
-      claim_dead_locked(thread, &mismatch, 1, victims);
-    } else if (state::references(word) == 0) {
-      add_victim_locked(mismatch, victims);
-    }
-  }
-  touch(reg, timestamps::advance(thread));
-  if (counting != 0) cache_->lru_list.insert(reg, last_use(reg));
-  state::set(reg, counting | state::kIndexed);
+  if (mismatch != nullptr) kill_locked(mismatch, victims);
   table_.insert(hash_of(request.key), reg);
-  show_locked(reg);
+  area_of(reg).is_indexed = true;
+  state::publish(reg, state::kIndexed | quick_ | (is_kept(reg->flags) ? state::kNotify : state::kTransient));
+  return true;
+}
+
+// Enters a registration, which the calling thread holds, into the table of hints.
+void Pool::remember(const pinrail_registration_t* reg) {
+  const auto has_hash = [this](const pinrail_registration_t* other, uint64_t) {
+    return __atomic_load_n(&other->pool, __ATOMIC_RELAXED) == config_.pool;
+  };
+  hints_.remember(chunks_, reg, hint_hash_of(identity_of(reg)), has_hash);
 }
 
 }  // namespace pinrail::gpu_pool

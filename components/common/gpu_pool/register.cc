@@ -3,11 +3,9 @@
 //
 // API context. A function whose name ends in _locked runs under the cache lock; before all others the caller holds no
 // lock. The calling thread may hold references, and takes one more by each successful call.
-#include <new>
 #include <utility>
 
 #include "base/core/guarded.h"
-#include "base/core/on_unwind.h"
 #include "components/common/gpu_pool/match.h"
 #include "framework/mpool/device_request.h"
 #include "framework/mpool/messages.h"
@@ -34,47 +32,40 @@ pinrail_register_request_t request_for(const Request& request, const pinrail_reg
 pinrail_registration_t* Pool::match_locked(const Key& key, pinrail_registration_t** mismatch_out) const {
   return table_.find(hash_of(key), [&](pinrail_registration_t* reg) {
     const Identity& identity = identity_of(reg);
-    if (!is_same_range(identity, key)) return false;
+    if (!is_same_range(identity, key) || !is_indexed(reg)) return false;
     if (is_same_memory(identity, key) && is_current(reg)) return true;
     *mismatch_out = reg;
     return false;
   });
 }
 
-// Takes a reference of an indexed registration. False: it is being released by its last drop. The evictor has no claim
-// on it, because the lock is held.
-bool Pool::take_locked(const pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_registration_t** reg_out) {
-  const uint64_t word = state::load(reg);
-  if (!references::take(thread, reg, word) && !references::take_revoking_claim(thread, reg, word)) return false;
-  *reg_out = reg;
-  return true;
+// Follows the hints. A registration of another pool may be in the memory to which one leads; the pool of an indexed one
+// does not change as long as its word has this generation.
+bool Pool::find_hint(pinrail_thread_t* thread, const Key& key, pinrail_registration_t** reg_out) {
+  return hints_.find(chunks_, hint_hash_of(key), [&](pinrail_registration_t* reg, uint64_t word) {
+    if (__atomic_load_n(&reg->pool, __ATOMIC_RELAXED) != config_.pool || !take(reg, word)) return false;
+    if (!is_same_memory(identity_of(reg), key) || !is_current(reg)) {
+      Status(deregister(thread, handle_of(reg))).ignore();  // ours, so that it succeeds
+      return false;
+    }
+    hits_.add(thread);
+    *reg_out = reg;
+    return true;
+  });
 }
 
-// Finds a registration by its id, without a lock; it must equal the whole key, and its slot must be alive.
 Status Pool::find(pinrail_thread_t* thread, const Key& key, pinrail_registration_t** reg_out) {
-  using allocation_table::By, allocation_table::SlotChoice;
-  const allocation_table::AllocationKey asked = {key.pid, key.start, key.segment, key.base, key.length, key.id, 0, 0};
-  const auto is_same = [&](const allocation_table::Found&, const pinrail_registration_t* reg) {
-    const Identity& identity = identity_of(reg);
-    return is_same_memory(identity, key) && is_current(reg);
-  };
-  pinrail_handle_t counted, handle;
-  const auto taken = allocation_table::try_take<By::id, SlotChoice::any>({thread, config_.pool}, allocations_.table(),
-                                                                         asked, is_same, &counted);
-  if (!allocation_table::finish_take(thread, taken, counted, &handle)) return find_indexed(thread, key, reg_out);
-  *reg_out = handle.reg;
-  return success();
-}
-
-// Finds a registration under the cache lock, where the table that hits read has no answer: the registration was
-// claimed, or its entry was being changed.
-Status Pool::find_indexed(pinrail_thread_t* thread, const Key& key, pinrail_registration_t** reg_out) {
-  sum_again(thread);  // the caller's rolled-back count may have been included in a sum
-  Guard guard(cache_->mutex);
-  pinrail_registration_t* mismatch = nullptr;
-  pinrail_registration_t* reg = match_locked(key, &mismatch);
-  if (reg == nullptr || !take_locked(thread, reg, reg_out)) return PINRAIL_ERR_NOT_FOUND;
+  if (find_hint(thread, key, reg_out)) return success();
+  pinrail_registration_t* reg = nullptr;
+  {
+    Guard guard(cache_->mutex);
+    pinrail_registration_t* mismatch = nullptr;
+    reg = match_locked(key, &mismatch);
+    if (reg == nullptr || !take(reg, state::load(reg))) return PINRAIL_ERR_NOT_FOUND;
+  }
   hits_.add(thread);
+  remember(reg);
+  *reg_out = reg;
   return success();
 }
 
@@ -85,10 +76,11 @@ Status Pool::find_local(const pinrail_thread_t* thread, uintptr_t base, size_t l
   Guard guard(cache_->mutex);
   for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {
     for (pinrail_registration_t* reg = peer->regs; reg != nullptr; reg = area_of(reg).next) {
-      if ((state::load(reg) & state::kIndexed) == 0) continue;  // a pending one has no base yet
-      const bool answers = span_of(reg).contains(span) && is_current(reg);
-      if (!answers || !take_locked(thread, reg, reg_out)) continue;
+      const uint64_t word = state::load(reg);
+      if ((word & state::kIndexed) == 0) continue;  // a pending one has no base yet
+      if (!span_of(reg).contains(span) || !is_current(reg) || !take(reg, word)) continue;
       hits_.add(thread);
+      *reg_out = reg;
       return success();
     }
   }
@@ -103,14 +95,17 @@ Pool::LookupResult Pool::find_or_announce(pinrail_thread_t* thread, const Reques
   for (;;) {
     pinrail_registration_t* mismatch = nullptr;
     pinrail_registration_t* reg = match_locked(request.key, &mismatch);
-    if (reg != nullptr && take_locked(thread, reg, reg_out)) return LookupResult::found;
+    if (reg != nullptr && take(reg, state::load(reg))) {
+      *reg_out = reg;
+      return LookupResult::found;
+    }
     const Key& key = request.key;
     const bool is_dead = key.slot != nullptr && !slots::is_alive(key.slot, key.slot_word);
     if (is_dead || key.peer->has_ended()) return LookupResult::gone;
     Pending* other = pending_;
     while (other != nullptr && !same_memory(other->key, key)) other = other->next;
     if (other == nullptr || thread->in_registrar != 0) {
-      if (mismatch != nullptr && claim_for_closing_locked(thread, mismatch)) victims->add(mismatch);
+      if (mismatch != nullptr && retire_locked(mismatch)) victims->add(mismatch);
       own->key = key;
       own->next = pending_;
       pending_ = own;
@@ -133,7 +128,6 @@ void Pool::withdraw(Pending* own) {
 Status Pool::acquire(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out) {
   if ((request.access_and_flags & PINRAIL_TRAITS_MASK) != 0) return PINRAIL_ERR_NOT_SUPPORTED;
   if ((request.flags() & PINRAIL_FLAG_CACHE_BYPASS) != 0) return open_and_publish(thread, request, false, reg_out);
-  sum_again(thread);
   Pending own;
   Victims victims;
   switch (find_or_announce(thread, request, &own, &victims, reg_out)) {
@@ -141,23 +135,10 @@ Status Pool::acquire(pinrail_thread_t* thread, const Request& request, pinrail_r
     case LookupResult::gone: return PINRAIL_ERR_NOT_FOUND;
     case LookupResult::announced: break;
   }
-  pinrail_registration_t* reg = nullptr;
-  // If the thread ends here: others wait for `own`, and the caller will not get the reference.
-  OnUnwind unwound([&] {
-    withdraw(&own);
-    if (reg != nullptr) Status(deregister(thread, handle_of(reg))).ignore();
-  });
-  close(thread, victims, PINRAIL_REASON_INVALIDATED);
-  Status status = PINRAIL_ERR_OUT_OF_RESOURCE;
-  try {
-    // Closes what died of this peer first, because it may be in the way.
-    if (request.key.peer->deaths != nullptr) sweep(thread, request.key.peer);
-    status = open_and_publish(thread, request, true, &reg);
-    if (status.ok()) *reg_out = reg;
-  } catch (const std::bad_alloc&) {
-    status = PINRAIL_ERR_OUT_OF_RESOURCE;
-  }
-  unwound.disarm();
+  close(thread, &victims, PINRAIL_REASON_INVALIDATED);
+  // Closes what died of this peer first, because it may be in the way.
+  if (request.key.peer->deaths != nullptr) sweep(thread, request.key.peer);
+  const Status status = open_and_publish(thread, request, true, reg_out);
   withdraw(&own);
   return status;
 }
@@ -170,68 +151,55 @@ Status Pool::open_and_publish(pinrail_thread_t* thread, const Request& request, 
   Status status = success();
   for (int tries = 0; tries < kTries; ++tries) {
     pinrail_registration_t* reg = nullptr;
-    status = open_new(thread, request, cached, &reg);
+    status = open_new(thread, request, &reg);
     if (!status.ok()) return status;
-    OnUnwind unwound([&] { Status(deregister(thread, handle_of(reg))).ignore(); });
-    status = publish(thread, request, reg);
-    unwound.disarm();
+    status = publish(thread, request, cached, reg);
     if (status.ok()) {
       *reg_out = reg;
       return status;
     }
-    Status(deregister(thread, handle_of(reg))).ignore();
+    Status(deregister(thread, handle_of(reg))).ignore();  // ours, so that it succeeds
     if (!status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE)) return status;
     retries_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
   }
   return status;
 }
 
-// Creates and registers a new registration, with the caller's reference. cached: it is still pending, and publish()
-// indexes it; else it is dead from the start.
-Status Pool::open_new(pinrail_thread_t* thread, const Request& request, bool cached, pinrail_registration_t** reg_out) {
+// Creates and registers a new registration, which is still pending.
+Status Pool::open_new(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out) {
   misses_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
   pinrail_registration_t* reg = nullptr;
-  const bool kept = cached && is_kept(request.flags());
-  const pinrail_counting_t counting = kept ? PINRAIL_COUNTING_THREADS : PINRAIL_COUNTING_SHARED;
   Status status =
-      host_->registrations->alloc(host_, tail_with_identity(limits_of_registrar_.tail_size), counting, &reg);
+      host_->registrations->alloc(host_, tail_with_identity(limits_of_registrar_.tail_size), sizeof(Area), &reg);
   if (!status.ok()) return status;
-  reg->base = reinterpret_cast<void*>(request.key.base);  // NOLINT(performance-no-int-to-ptr): as its owner has it
-  reg->length = request.key.length;
+  const Key& key = request.key;
+  set_range(reg, Span::of(key.base, key.length), config_.pool, 0);
   reg->rights = PINRAIL_RIGHTS_MASK;
   reg->flags = request.flags();
-  reg->pool = config_.pool;
-  const Key& key = request.key;
   identity_of(reg) = {key.start, key.base, key.length, key.id, key.segment, key.slot_word, nullptr, key.pid};
   area_of(reg).peer = key.peer;
-  bool is_linked = false;
-  const auto forget = [&] {
-    if (is_linked) {
+  status = admit(thread, reg);
+  if (!status.ok()) {
+    host_->registrations->free(host_, reg);
+    return status;
+  }
+  status = open_or_undo(thread, request, reg);
+  if (!status.ok()) {
+    {
       Guard guard(cache_->mutex);
       unlink_locked(reg);
     }
     host_->registrations->free(host_, reg);
-  };
-  OnUnwind unwound(forget);
-  status = admit(thread, reg);
-  is_linked = status.ok();
-  if (status.ok()) status = open_or_undo(thread, request, reg);
-  unwound.disarm();
-  if (!status.ok()) {
-    forget();
     return status;
   }
-  if (kept) references::count_surely(thread, reg, 1);
-  state::set(reg, (kept ? state::kPerThread : 0) | (cached ? 0 : state::kDead), kept ? 0 : 1);
   *reg_out = reg;
-  return success();
+  return status;
 }
 
 // Calls before_open(), the registrar and after_open(); on an error undoes what was done.
 Status Pool::open_or_undo(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg) {
   Status status = before_open(request, reg);
   if (!status.ok()) return status;
-  OnUnwind unwound([&] { after_close(reg); });
   status = open_on_device(thread, request, reg);
   if (status.ok()) {
     status = after_open(request, reg);
@@ -239,7 +207,6 @@ Status Pool::open_or_undo(pinrail_thread_t* thread, const Request& request, pinr
       Status(host_->pools->registrar_deregister(config_.registrar, thread, reg, PINRAIL_REASON_RELEASED)).ignore();
     }
   }
-  unwound.disarm();
   if (!status.ok()) after_close(reg);
   return status;
 }
@@ -291,55 +258,35 @@ Status Pool::open_on_device(pinrail_thread_t* thread, const Request& request, pi
   }
 }
 
-// Drops a reference. Dates the last use before the drop, because after it the registration may be gone.
+// Drops a reference.
 pinrail_status_t Pool::deregister_entry(void* module, pinrail_thread_t* thread, pinrail_handle_t handle) {
   Pool* const pool = static_cast<Pool*>(module);
-  if ((state::load(handle.reg) & state::kSummed) != 0) {
-    return guarded([&] { return Status(pool->drop_summed(thread, handle)); });
+  switch (drop(handle)) {
+    case Drop::stale: return PINRAIL_ERR_BAD_PARAM;
+    case Drop::done: break;
+    case Drop::idle: pool->note_release(handle); break;
+    case Drop::last: pool->close_released(thread, handle.reg); break;
   }
-  touch(handle.reg, timestamps::use(thread, nullptr));
-  const bool usual = references::drop_own(thread, handle.reg);
-  if (usual && (state::load(handle.reg) & state::kDead) == 0) return PINRAIL_SUCCESS;
-  return guarded([&] {
-    if (!usual) return pool->drop_elsewhere(thread, handle);
-    pool->finish(thread, handle);
-    return success();
-  });
+  return PINRAIL_SUCCESS;
 }
 
-Status Pool::deregister(pinrail_thread_t* thread, pinrail_handle_t handle) {
-  return deregister_entry(this, thread, handle);
-}
-
-// Drops a reference that the calling thread's slots do not have: another thread took it, it is counted in the state
-// word, or the handle is stale (BAD_PARAM).
-Status Pool::drop_elsewhere(pinrail_thread_t* thread, pinrail_handle_t handle) {
+// The last reference was dropped: moves the registration to the end of the LRU list. It may be gone already.
+void Pool::note_release(pinrail_handle_t handle) {
+  Guard guard(cache_->mutex);
   const uint64_t word = state::load(handle.reg);
-  if (state::generation(word) != handle.generation) return PINRAIL_ERR_BAD_PARAM;
-  if ((word & state::kPerThread) == 0) return drop_in_word(thread, handle);
-  if (!confirm_held(thread, handle)) return PINRAIL_ERR_BAD_PARAM;
-  const uint64_t after = references::drop_counted(thread, handle.reg);
-  if ((after & state::kDead) != 0) finish(thread, handle);
-  return success();
+  if ((word & state::kIndexed) == 0 || state::generation(word) != handle.generation) return;
+  cache_->lru_list.remove(handle.reg);
+  cache_->lru_list.push_newest(handle.reg);
 }
 
-// Drops a reference that is counted in the state word; the last drop closes the registration.
-Status Pool::drop_in_word(pinrail_thread_t* thread, pinrail_handle_t handle) {
-  uint64_t word = 0;
-  const Drop dropped = drop_shared(handle, &word);
-  if (dropped == Drop::stale) return PINRAIL_ERR_BAD_PARAM;
-  if (dropped == Drop::done) return success();
+// Closes a registration that the calling thread owns by its drop.
+void Pool::close_released(pinrail_thread_t* thread, pinrail_registration_t* reg) {
   {
     Guard guard(cache_->mutex);
-    if ((word & state::kIndexed) != 0) {
-      // If another thread took a reference or killed it since, that thread is responsible.
-      if (!claim(handle.reg, word)) return success();
-      unindex_locked(handle.reg);
-    }
+    unindex_locked(reg);
     ++cache_->closing;
   }
-  close_claimed(thread, handle.reg, PINRAIL_REASON_RELEASED);
-  return success();
+  close_owned(thread, reg, PINRAIL_REASON_RELEASED);
 }
 
 void Pool::report_limit(const pinrail_registration_t* reg) {

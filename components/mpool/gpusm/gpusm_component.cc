@@ -69,14 +69,8 @@ pinrail_status_t export_range(void* module, pinrail_thread_t* thread, uintptr_t 
   return guarded([&] { return Forward::pool_of(module)->export_range(thread, addr, length, block_out, offset_out); });
 }
 
-// The pool lends no table. Its hits leave notes, though, by which the C face drops their references (note/N1).
-void shortcut(void*, pinrail_shortcut_t* shortcut_out) { *shortcut_out = {}; }
-
-constexpr pinrail_mpool_shortcut_t kShortcut = {sizeof(pinrail_mpool_shortcut_t), shortcut, gpu_pool::dropped_dead};
-
 constexpr pinrail_mpool_ops_t make_table() {
   pinrail_mpool_ops_t ops = Forward::table();
-  ops.extension = pinrail::shortcut::extension<kShortcut>;
   ops.register_mem = register_mem;
   ops.find = find;
   ops.invalidate_range_hook = invalidate_range_hook;

@@ -24,8 +24,7 @@ Status Pool::create(Component* component, const pinrail_mpool_config_t& config, 
   Status status = gpu_pool::read_settings(component->host, config, "mpool_gpusm_", &settings);
   if (!status.ok()) return status;
   std::unique_ptr<Pool, void (*)(Pool*)> pool(
-      new Pool(component->host, config, settings, &component->caches, allocation_table::By::id),
-      [](Pool* unused) { delete unused; });
+      new Pool(component->host, config, settings, &component->caches, Hits::pool), [](Pool* unused) { delete unused; });
   status = Session::create(component->host, &pool->session_);
   if (!status.ok()) return status;
   pool->own_peer_ = new gpu_pool::Peer;

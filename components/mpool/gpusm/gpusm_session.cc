@@ -46,8 +46,7 @@ void Session::end(const Session& next) {
 
 // Sets the identity of the pool's own peer. The caller holds the cache lock, or no other thread knows the peer yet.
 void Session::set_own_peer(gpu_pool::Peer* own) const {
-  const bool has_slots = exporter_.segment() != 0;
-  own->set_exporter(self_.pid, self_.start, exporter_.segment(), has_slots ? exporter_.word(0) : nullptr);
+  own->owner = {self_.pid, self_.start, exporter_.segment()};
   own->deaths = exporter_.segment() != 0 ? exporter_.deaths() : nullptr;
   own->deaths_seen = 0;
 }

@@ -7,18 +7,13 @@
 //          apart: destroy() waits for those in flight.
 // Hook     what ends in _hook, alone.
 //
-// grdma/G1  A registration is, by its state word: pending, indexed, or dead; uncached ones are born dead. Those that
-//     stay when unreferenced are counted per thread (references.h), the others in their state words.
-// grdma/G4  One thread alone sees that a registration is dead and unreferenced, and gives it back. Counted in the state
-//     word, that is the thread of the last drop. Counted per thread, it is the evictor that claimed it; or the drain
-//     that took it off the gc list or the displaced list and summed it to 0; or, if that sum found it held, the last
-//     drop out of limbo (grdma_registered/M2).
+// grdma/G1  A registration is pending, indexed or dead, as its state word says; the word decides who ends it
+//     (registration/S2). The owner takes it out of the index, then reads the reason, then calls the registrar, then
+//     frees it (give_back()).
 // grdma/G5  No lock is held across a call of the registrar.
 // grdma/G6  An event reaches every registration that may be held: the index overtakes the calls under way and searches
-//     itself in one step, then what may be held outside the index is marked. What the index loses or refuses is linked
+//     itself in one step, then what is held outside of the index is marked. What the index loses or refuses is linked
 //     there before, so no registration slips through between the two steps.
-// grdma/G7  A victim whose place in the budget a call of its own pool has taken stays in the index, dead, until that
-//     call publishes its registration or fails; one hold of the index's lock does both. It is freed afterwards.
 #ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_H
 #define PINRAIL_COMPONENTS_MPOOL_GRDMA_H
 
@@ -31,12 +26,9 @@
 
 #include "base/core/guarded.h"
 #include "base/hit/hit_counts.h"
-#include "base/hit/recent.h"
-#include "base/sync/assert_held.h"
-#include "components/mpool/grdma/grdma_eviction_list.h"
-#include "components/mpool/grdma/grdma_gc.h"
-#include "components/mpool/grdma/grdma_pending.h"
-#include "components/mpool/grdma/grdma_request.h"
+#include "components/mpool/grdma/grdma_cache.h"
+#include "components/mpool/grdma/grdma_gc_list.h"
+#include "components/mpool/grdma/grdma_outside.h"
 #include "components/mpool/grdma/grdma_settings.h"
 #include "framework/mpool/caches.h"
 
@@ -49,15 +41,45 @@ struct Component {
   mpool::Caches<Cache> caches;
 };
 
+// The options of a request, for the start of its rounded range.
+struct Extra {
+  int fd;  // -1: no dmabuf
+  uint64_t fd_offset;
+  uint64_t iova;  // 0: the address itself
+  const void* argument;
+  uint64_t user_value;
+};
+
+// What a caller asked for.
+struct Request {
+  Span span;                  // rounded out to the registrar's granularity
+  uint64_t access_and_flags;  // as in the C table
+  uint64_t buffer_id = 0;     // of GPU memory
+  const Extra* extra = nullptr;
+
+  uint32_t access() const { return static_cast<uint32_t>(access_and_flags); }
+  uint32_t rights() const { return access() & PINRAIL_RIGHTS_MASK; }
+  uint32_t traits() const { return access() & PINRAIL_TRAITS_MASK; }
+  uint32_t flags() const { return static_cast<uint32_t>(access_and_flags >> PINRAIL_ACCESS_FLAGS_SHIFT); }
+  bool has(uint32_t flag) const { return (flags() & flag) != 0; }
+};
+
 // Whether room may be made at the device, at the cost of what is idle.
 enum class Room : uint8_t { as_it_is, made };
 
-// Whether the start table was searched before, without a hit.
-enum class StartTable : uint8_t { seen, unseen };
+// Whether the device still has what it registered.
+enum class Device : uint8_t { registered, restarted };
+
+// What an insert has displaced and nothing holds: a chain of numbers (registration_arena.h), linked by `used`, which
+// serves the evictor only while a registration is cached.
+struct Displaced {
+  class Pool* pool;
+  uint32_t first = 0;
+};
 
 class Gpu;
 
-class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits read has a line of its own
+class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what events write has a line of its own
  public:
   static Status create(Component* component, const pinrail_mpool_config_t& config, Pool** pool_out);
   // knows_gpu: the registrar that exports dmabufs of GPU memory, for a pool of GPU memory; NULL: of host memory.
@@ -65,17 +87,12 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
                            const pinrail_registrar_t* knows_gpu, Pool** pool_out);
   Status destroy(pinrail_thread_t* thread, uint32_t flags);
 
-  // As the C table calls them: one function from the border to the index.
-  static pinrail_status_t register_entry(void* pool, pinrail_thread_t* thread, uintptr_t addr, size_t length,
-                                         uint64_t access_and_flags, pinrail_handle_t* handle_out);
+  Status register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
+                      pinrail_handle_t* handle_out);
   Status register_with(pinrail_thread_t* thread, const Span& span, uint64_t access_and_flags,
                        const pinrail_register_options_t& options, pinrail_handle_t* handle_out);
+  Status deregister(pinrail_thread_t* thread, pinrail_handle_t handle);
   static pinrail_status_t deregister_entry(void* pool, pinrail_thread_t* thread, pinrail_handle_t handle);
-  pinrail_shortcut_t shortcut();
-  // The C face dropped a reference of a dead registration of this pool or of its pool of GPU memory.
-  void dropped_dead(pinrail_thread_t* thread, pinrail_handle_t handle, uint64_t after);
-  // The same, of this pool. after: the state word, read after the drop.
-  __attribute__((noinline)) void finish_dead(pinrail_thread_t* thread, pinrail_handle_t handle, uint64_t after);
   Status find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
               pinrail_handle_t* handle_out);
   void invalidate_range_hook(const Span& span);
@@ -97,34 +114,45 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   friend class Cache;
   friend class Gpu;
 
+  // A call that misses, from its announcement on. Others wait for it by the announcement (R5), which lasts while
+  // is_announced is set.
+  struct Miss {
+    pinrail_announcement_t announcement;
+    uint32_t rights;  // to be registered: those of the request, and those that R4 adds
+    bool is_announced = false;
+    Cache::Tries tries;
+  };
+
   // grdma_create.cc
   Pool(Component* component, const pinrail_mpool_config_t& config, const Settings& settings, Cache* cache,
        const pinrail_registrar_t* knows_gpu);
   ~Pool();
   Status connect();
   Status join_gc_thread();
+  void leave_gc_thread() const;
   void leave_cache();
 
   // grdma_register.cc
-  bool hit(pinrail_thread_t* thread, const Span& span, uint64_t access_and_flags, pinrail_handle_t* handle_out,
-           StartTable starts = StartTable::unseen);
-  __attribute__((noinline)) pinrail_status_t miss_entry(pinrail_thread_t* thread, uintptr_t base, uintptr_t end,
-                                                        uint64_t access_and_flags, pinrail_handle_t* handle_out);
-  __attribute__((noinline)) pinrail_status_t gpu_entry(pinrail_thread_t* thread, uintptr_t addr, size_t length,
-                                                       uint64_t access_and_flags, pinrail_handle_t* handle_out);
+  bool find_indexed(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
   Status register_gpu_range(pinrail_thread_t* thread, const Request& request, bool* is_hit_out,
                             pinrail_registration_t** reg_out);
+  Status acquire(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
+
+  // grdma_miss.cc
   Status miss(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
-  Status register_inside_registrar(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
-  Status register_own(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
-  Status register_uncached(pinrail_thread_t* thread, const Request& request, Pending* own,
-                           pinrail_registration_t** reg_out);
-  Status register_uncovered(pinrail_thread_t* thread, const Request& request, Pending* own,
+  pinrail_status_t announce(pinrail_thread_t* thread, const Request& request, Miss* miss,
                             pinrail_registration_t** reg_out);
-  Status register_indexed(pinrail_thread_t* thread, const Request& request, Pending* own,
+  pinrail_status_t wait(pinrail_thread_t* thread, Miss* miss, pinrail_registration_t** reg_out);
+  bool withdraw(Miss* miss);
+  void wake_waiters();
+  Status register_indexed(pinrail_thread_t* thread, const Request& request, Miss* miss,
                           pinrail_registration_t** reg_out);
-  bool publish(pinrail_thread_t* thread, Pending* own);
-  void stay_alone(Pending* own, pinrail_registration_t* reg, uint64_t counting);
+  Status register_uncached(pinrail_thread_t* thread, const Request& request, Miss* miss,
+                           pinrail_registration_t** reg_out);
+  Status register_own(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
+  bool publish(pinrail_thread_t* thread, Miss* miss, pinrail_registration_t* reg);
+  void stay_outside(Miss* miss, pinrail_registration_t* reg);
+  uint64_t marks_of(const Request& request) const;
 
   // grdma_device.cc
   uint64_t& buffer_id_of(pinrail_registration_t* reg) const;
@@ -133,58 +161,52 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
     return request.extra != nullptr || limits_of_registrar_.wants_details != 0;
   }
   size_t tail_of_registrar() const { return (limits_of_registrar_.tail_size + 7) & ~size_t{7}; }
-  Status register_on_device(pinrail_thread_t* thread, const Request& request, Pending* own,
-                            pinrail_counting_t counting);
-  __attribute__((noinline)) void give_up(pinrail_thread_t* thread, Pending* own);
-  Status admit(pinrail_thread_t* thread, Pending* own);
-  void evict_for(pinrail_thread_t* thread, Pending* own);
-  // There is a victim, and it is out of the index: frees it.
-  void free_leaving(Pending* own) {
-    host_->registrations->free(host_, own->leaving);
-    own->leaving = nullptr;
-  }
+  Status make(const Request& request, uint32_t rights, pinrail_registration_t** reg_out);
+  Status register_on_device(pinrail_thread_t* thread, const Request& request, Miss* miss, pinrail_registration_t* reg);
+  Status admit(pinrail_thread_t* thread, Miss* miss, pinrail_registration_t* reg);
+  void discard(pinrail_registration_t* reg);
   Status register_range(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg, Room room);
   Status register_gpu_memory(pinrail_thread_t* thread, pinrail_register_request_t* request, pinrail_registration_t* reg,
                              Room room);
-  __attribute__((noinline)) Status register_with_details(pinrail_thread_t* thread, const Request& request,
-                                                         pinrail_register_request_t* wanted,
-                                                         pinrail_registration_t* reg, Room room);
+  Status register_with_details(pinrail_thread_t* thread, const Request& request, pinrail_register_request_t* wanted,
+                               pinrail_registration_t* reg, Room room);
   Status call_registrar(pinrail_thread_t* thread, const pinrail_register_request_t& request,
                         pinrail_registration_t* reg, Room room);
-  __attribute__((noinline)) Status call_again(pinrail_thread_t* thread, const pinrail_register_request_t& request,
-                                              pinrail_registration_t* reg);
   bool make_room(pinrail_thread_t* thread);
-  Status no_victim_status(const pinrail_registration_t* own);
+  bool wait_for_release(const pinrail_thread_t* thread);
+  // The status of a request that found no room: TEMP_OUT_OF_RESOURCE if any but its own is referenced or pending.
+  Status no_room_status(const pinrail_registration_t* own) const {
+    return cache_->is_any_held(own) ? PINRAIL_ERR_TEMP_OUT_OF_RESOURCE : PINRAIL_ERR_OUT_OF_RESOURCE;
+  }
   void report_limit(const pinrail_registration_t* reg);
 
   // grdma_deregister.cc
   Pool* owner_of(const pinrail_registration_t* reg);
-  Status deregister(pinrail_thread_t* thread, pinrail_handle_t handle);
-  void drop_unused(pinrail_thread_t* thread, pinrail_handle_t handle);
-  __attribute__((noinline)) Status drop_elsewhere(pinrail_thread_t* thread, pinrail_handle_t handle);
-  Status drop_in_word(pinrail_thread_t* thread, pinrail_handle_t handle);
-  Status drop_summed(pinrail_thread_t* thread, pinrail_handle_t handle);
-  bool seems_held(pinrail_registration_t* reg) const;
-  bool confirm_held(pinrail_registration_t* reg, uint64_t generation);
-
-  // grdma_evict.cc
+  void deregister_from_device(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason,
+                              Device device = Device::registered);
+  void give_back(pinrail_thread_t* thread, pinrail_registration_t* const* regs, size_t count, pinrail_reason_t reason);
+  void give_back_one(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason);
+  void give_back_displaced(pinrail_thread_t* thread, const Displaced& displaced);
+  void give_back_victim(pinrail_thread_t* thread, const Victim& victim);
   bool evict_one(pinrail_thread_t* thread);
   void evict_all(pinrail_thread_t* thread);
-  static void evict_from_device(pinrail_thread_t* thread, const Victim& victim);
-  void remove_from_index(pinrail_registration_t* reg);
-  pinrail_registration_t* take_victim_locked() REQUIRES(cache_->mutex);
-  template <typename IsEnough>
-  bool visit_idle_locked(IsEnough&& is_enough) const REQUIRES(cache_->mutex);
+  void remove_from_index(pinrail_registration_t* reg) {
+    Status(rcache_.ops.remove(rcache_.module, reg)).ignore();  // NOT_FOUND: a find saw that it is dead and removed it
+  }
+
+  // grdma_gc.cc
+  bool has_dead() const { return !gc_list_.is_empty(); }
+  size_t drain(pinrail_thread_t* thread, size_t most);
+  void drain_in_call(pinrail_thread_t* thread);
   size_t drain_all(pinrail_thread_t* thread);
+  static int drain_entry(void* pool, pinrail_thread_t* thread);
 
   // grdma_invalidate_hook.cc
-  bool kill_hook(pinrail_registration_t* reg, pinrail_reason_t reason);
-  void kill_batch_hook(pinrail_registration_t* const* regs, size_t count, pinrail_reason_t reason);
-  void push_displaced_locked_hook(pinrail_registration_t* reg) REQUIRES(unindexed_.mutex);
-  void displace_locked_hook(pinrail_registration_t* const* regs, size_t count) REQUIRES(unindexed_.mutex);
-  void mark_unindexed_hook(const Span& span);
-  static void displaced_hook(void* pool, pinrail_registration_t* const* regs, size_t count);
-  static void abandoned_hook(void* pool, pinrail_registration_t* const* regs, size_t count);
+  void push_hook(pinrail_registration_t* first, pinrail_registration_t* last, uint64_t bytes);
+  void wake_gc_thread_hook(pinrail_gc_when_t when) const;
+  void kill_batch_hook(pinrail_registration_t* const* regs, size_t count);
+  void displace_hook(pinrail_registration_t* reg, Displaced* displaced);
+  static void displaced_hook(void* displaced, pinrail_registration_t* const* regs, size_t count);
   static void invalidated_hook(void* pool, pinrail_registration_t* const* regs, size_t count);
   static void report_hook(void* pool, uintptr_t base, size_t length);
 
@@ -192,24 +214,14 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
   bool close_if_idle(bool force);
   void reopen();
   void destroy_closed(pinrail_thread_t* thread);
-  size_t count_referenced(std::string* list_out);
-  void wait_until_idle(pinrail_thread_t* thread, uint64_t rounds);
   void release_all(pinrail_thread_t* thread, Device device);
-  void release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, int64_t references, Device device);
-
-  // grdma_ft.cc
+  void release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, Device device);
   Status restart(pinrail_thread_t* thread);
   void release_idle(pinrail_thread_t* thread);
-  void abandon_all(pinrail_thread_t* thread);
 
   // grdma_stats.cc
   pinrail_mpool_stats_t happened() const;
 
-  // Of what is covered.
-  bool is_kept(uint32_t flags) const {
-    return settings_.leave_pinned && (flags & PINRAIL_FLAG_PERSISTENT) == 0 &&
-           host_->registrations->counts_per_thread(host_) != 0;
-  }
   // Asked before the device is called, while the request is pending: an event between the answer and the insert is a
   // race. GPU memory is covered by its buffer id. E5: a monitor that went blind has killed what is cached, and covers
   // nothing any more.
@@ -217,60 +229,50 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what hits rea
     return knows_gpu_ != nullptr || host_->monitor_covers(host_, span.base, span.length()) != 0;
   }
   bool is_caller_only() const { return limits_of_registrar_.thread_mode == PINRAIL_THREAD_CALLER; }
-  // The objects' name for the cache lock. Debug builds look whether the thread holds it.
-  void assert_cache_held() const ASSERT_CAPABILITY(eviction_list_.mutex) ASSERT_CAPABILITY(registered_.mutex)
-      ASSERT_CAPABILITY(gc_list_.mutex) ASSERT_CAPABILITY(cache_->mutex) {
-    assert_rank_held(LockRank::cache);
-  }
-  // relaxed: statistics; counted under the cache lock only.
+  // Under the cache lock: whether calls into other pools of the cache may drain this one and evict from it.
+  bool may_be_visited() const { return !is_closing_ && !is_caller_only(); }
+  bool is_own(const pinrail_registration_t* reg) const { return reg->pool == config_.pool; }
+  // Such a call begins under the cache lock; destroy() waits until it has ended. release: pairs with the acquire there.
+  void begin_visit() { visitors_.fetch_add(1, std::memory_order_relaxed); }
+  void end_visit() { visitors_.fetch_sub(1, std::memory_order_release); }
+  // relaxed: statistics; counted under one lock only.
   static void count_one(std::atomic<uint64_t>* counter) {
     counter->store(counter->load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
 
-  // What every hit reads, and hardly any thread writes: two lines.
-  alignas(128) const uintptr_t page_mask_;                      // the registrar's granularity - 1
-  const pinrail_rcache_shortcut_t* rcache_shortcut_ = nullptr;  // of rcache_; NULL: it leaves that out
-  const pinrail_start_table_t* start_table_ = nullptr;          // of rcache_; NULL: it has none
-  Cache* const cache_;
-  bool lends_start_table_ = false;   // the C face searches it before it calls the pool
-  std::atomic<bool> gc_due_{false};  // gc_list_ exceeds its limit: the next call of any kind drains
-  pinrail_rcache_t rcache_{};        // the functions that a hit needs are in this line and in the next one
-
   // Constant once the pool was made.
-  alignas(128) Component* const component_;
+  const uintptr_t page_mask_;  // the registrar's granularity - 1
+  Cache* const cache_;
+  uint16_t number_ = 0;  // in the cache
+  Component* const component_;
   const pinrail_host_t* const host_;
+  pinrail_rcache_t rcache_{};
   const pinrail_mpool_config_t config_;
   const Settings settings_;
   const pinrail_registrar_t limits_of_registrar_;  // max_length, tail_size, thread_mode
   const pinrail_registrar_t* const knows_gpu_;
   std::unique_ptr<Gpu> gpu_;  // of a pool of host memory that looks for GPU memory
   void* subscription_ = nullptr;
+  void* gc_member_ = nullptr;  // in the gc thread; NULL: only calls drain the pool
 
-  HitCounts hits_;
-  PendingCalls pending_;
-  Unindexed unindexed_;
+  HitCounts hits_;  // those that the C face left to the pool
+  Outside outside_;
   GcList gc_list_;
-  Registered registered_;
-  EvictionList eviction_list_;
-  // What misses and events count, in one line.
-  alignas(64) InFlight in_flight_;
-  std::atomic<uint64_t> misses_{0};         // counted under the cache lock
-  std::atomic<uint64_t> invalidations_{0};  // counted under the index lock
-  alignas(64) Deregistrar deregistrar_;
-  Gc gc_;
-  bool closing_ GUARDED_BY(cache_->mutex) = false;  // other pools of the cache leave this one alone
+  std::atomic<uint64_t> misses_{0}, evictions_{0};  // counted under the cache lock
+  std::atomic<uint64_t> invalidations_{0};          // counted under the index lock
+  bool is_closing_ = false;                         // guarded by the cache lock
+  std::atomic<uint64_t> visitors_{0};
+
+  // Calls that wait for another one's announcement to end. A call that waits is counted before it asks the index for
+  // the last time, and a call under way wakes after it has left the index's announcements. Both take the lock of the
+  // index in between, so no wakeup is lost.
+  Mutex waiting_mutex_{LockRank::pending};
+  Condition ended_;
+  std::atomic<uint32_t> waiters_{0};  // changes under waiting_mutex_
 
   std::atomic<bool> said_bytes_{false}, said_count_{false};  // that something can never fit
   std::atomic<uint64_t> races_{0}, retries_{0}, uncovered_{0};
 };
-
-// Calls is_enough(reg) for what seems idle, dead or not, until it returns true; whether it did. What is known to be
-// idle comes first.
-template <typename IsEnough>
-bool Pool::visit_idle_locked(IsEnough&& is_enough) const {
-  assert_cache_held();
-  return eviction_list_.visit_ready_locked(is_enough) || registered_.visit_idle_locked(is_enough);
-}
 
 }  // namespace pinrail::grdma
 

@@ -6,212 +6,150 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 #include "components/mpool/grdma/grdma.h"
 
 namespace pinrail::grdma {
 
-// OUT_OF_RESOURCE: no memory for the list.
-Status Cache::add_pool(Pool* pool) {
+Status Cache::add_pool(Pool* pool, uint16_t* number_out) {
   Guard guard(mutex);
-  try {
-    pools_.push_back(pool);
-  } catch (const std::bad_alloc&) {
-    return PINRAIL_ERR_OUT_OF_RESOURCE;
+  auto at = std::find(pools_.begin(), pools_.end(), nullptr);
+  if (at == pools_.end()) {
+    if (pools_.size() > UINT16_MAX) return PINRAIL_ERR_OUT_OF_RESOURCE;
+    try {
+      at = pools_.insert(at, nullptr);
+    } catch (const std::bad_alloc&) {
+      return PINRAIL_ERR_OUT_OF_RESOURCE;
+    }
   }
+  *at = pool;
+  *number_out = static_cast<uint16_t>(at - pools_.begin());
   return success();
 }
 
-void Cache::remove_pool(Pool* pool) {
+void Cache::remove_pool(uint16_t number) {
   Guard guard(mutex);
-  pools_.erase(std::remove(pools_.begin(), pools_.end(), pool), pools_.end());
+  pools_[number] = nullptr;
+}
+
+// A call into one pool reaches others, unless these are being destroyed, or their registrars may only be called inside
+// calls into them.
+bool Cache::may_evict_locked(const Pool* asker, const pinrail_registration_t* reg) const {
+  const Pool* const owner = owner_of_locked(reg);
+  return owner == asker || owner->may_be_visited();
 }
 
 // R7: whether evicting everything that seems idle would make room.
-bool Cache::could_fit_locked(const Pool* asker, uint64_t bytes) const {
+bool Cache::could_fit_locked(const Pool* asker, uint64_t bytes) {
   const uint64_t wanted = budget_.missing_bytes(bytes), wanted_count = budget_.missing_count();
   uint64_t idle = 0, idle_count = 0;
-  for (const Pool* pool : pools_) {
-    pool->assert_cache_held();
-    if (pool != asker && (pool->closing_ || pool->is_caller_only())) continue;
-    const bool enough = pool->visit_idle_locked([&](const pinrail_registration_t* reg) {
-      idle += reg->length;
-      ++idle_count;
-      return idle >= wanted && idle_count >= wanted_count;
-    });
-    if (enough) return true;
-  }
-  return false;
+  if (registrations_.active_bytes() < wanted || registrations_.active() < wanted_count) return false;
+  return registrations_.visit_idle([&](const pinrail_registration_t* reg) {
+    assert_held();
+    if (!may_evict_locked(asker, reg)) return false;
+    idle += reg->length;
+    ++idle_count;
+    return idle >= wanted && idle_count >= wanted_count;
+  });
 }
 
-// What an earlier search claimed and found idle, of the asker's own first.
-inline Victim Cache::claim_locked(Pool* asker) {
-  asker->assert_cache_held();
-  pinrail_registration_t* const reg = asker->take_victim_locked();
-  return reg != nullptr ? Victim{reg, asker} : search_locked(asker);
+Victim Cache::retire_next_locked(Pool* asker) {
+  pinrail_registration_t* const reg = registrations_.retire_next([&](const pinrail_registration_t* each) {
+    assert_held();
+    return may_evict_locked(asker, each);
+  });
+  if (reg == nullptr) return {};
+  Pool* const owner = owner_of_locked(reg);
+  Pool::count_one(&owner->evictions_);
+  if (owner != asker) owner->begin_visit();
+  return {reg, owner};
 }
 
-// Of few registrations each miss begins an epoch. The first hit in an epoch dates its registration, which moves a line
-// that other threads read: of two threads with 1 % of misses, hits took three times as long when each miss did so.
-void Cache::count_miss_in_epoch_locked() {
-  constexpr size_t kEpochsPerRound = 16;
-  if (++misses_in_epoch_ * kEpochsPerRound <= budget_.usage().count) return;
-  misses_in_epoch_ = 0;
-  epoch::move_on(epoch_word);
-}
-
-// See the header. One hold of the lock from the question for room until the registration has its place.
-Status Cache::admit(const pinrail_thread_t* thread, Pool* pool, Admission* admission) {
-  pinrail_registration_t* const reg = admission->reg;
-  Victim& victim = admission->victim;
+Victim Cache::retire_next(Pool* asker) {
   Guard guard(mutex);
-  pool->assert_cache_held();
-  if (victim.reg != nullptr) {
-    dismiss_locked(victim.owner, victim.reg);
-    victim = {};
-  }
-  if (!admission->is_counted) Pool::count_one(&pool->misses_);
-  admission->is_counted = true;
-  if (pools_.size() > 1) count_miss_in_epoch_locked();
-  const bool can_be_held = budget_.could_ever_hold(reg->length) && pool->registered_.reserve_locked(reg);
-  if (!can_be_held) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  if (budget_.has_room_for(reg->length)) {
-    budget_.add(reg->length);
-    pool->registered_.add_locked(reg, epoch());
-  } else {
-    // If any one victim is enough, nothing is summed: without an idle one nothing is evicted either.
-    admission->is_possible = admission->is_possible || budget_.may_exceed() || budget_.any_one_suffices(reg->length) ||
-                             could_fit_locked(pool, reg->length);
-    admission->is_impossible = !admission->is_possible;
-    if (admission->is_impossible) return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
-    if (!anything_dead_locked(thread, pool)) victim = claim_locked(pool);
-    // If the victim left room over, others would use it before the device has deregistered the victim.
-    if (victim.reg == nullptr || !budget_.has_room_instead_of(victim.reg->length, reg->length)) {
-      return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
-    }
-    replace_locked(victim, pool, reg);
-  }
-  admission->is_admitted = true;
-  return success();
+  const Victim victim = retire_next_locked(asker);
+  if (victim.reg != nullptr) begin_release(1);
+  return victim;
 }
 
-// See the header.
-bool Cache::admit_after_all(Pool* pool, pinrail_registration_t* reg) {
-  Guard guard(mutex);
-  pool->assert_cache_held();
-  if (!budget_.has_room_for(reg->length) && !budget_.may_exceed()) return false;
-  if (!pool->registered_.reserve_locked(reg)) return false;
+void Cache::add_locked(pinrail_registration_t* reg) {
   budget_.add(reg->length);
-  pool->registered_.add_locked(reg, epoch());
-  return true;
-}
-
-// The registration takes the place of the victim. No thread is woken for that, because no room is left over.
-void Cache::replace_locked(const Victim& victim, Pool* pool, pinrail_registration_t* reg) {
-  pool->assert_cache_held();
-  victim.owner->assert_cache_held();
-  budget_.remove(victim.reg->length);
-  budget_.add(reg->length);
-  if (victim.owner == pool) return pool->registered_.replace_locked(victim.reg, reg, epoch());
-  victim.owner->registered_.remove_locked(victim.reg);
-  pool->registered_.add_locked(reg, epoch());
-}
-
-// Gives the places of the registrations in the budget back and unlinks them. The device has deregistered them.
-void Cache::dismiss(Pool* pool, pinrail_registration_t* const* regs, size_t count) {
-  Guard guard(mutex);
-  for (size_t i = 0; i < count; ++i) dismiss_locked(pool, regs[i]);
-}
-
-void Cache::dismiss_locked(Pool* pool, pinrail_registration_t* reg) {
-  pool->assert_cache_held();
-  budget_.remove(reg->length);
-  pool->registered_.remove_locked(reg);
-  if (waiters_ != 0) released.notify_all();
-}
-
-// The pool whose next registration was used least recently, of those that the asker may evict from. NULL: none has one
-// that is to be claimed.
-Pool* Cache::oldest_pool_locked(const Pool* asker, uint64_t now) const {
-  Pool* oldest = nullptr;
-  uint64_t oldest_epoch = 0;
-  for (Pool* pool : pools_) {
-    uint64_t epoch;
-    pool->assert_cache_held();
-    if (pool != asker && (pool->closing_ || pool->is_caller_only())) continue;
-    if (!pool->eviction_list_.next_epoch_locked(now, &epoch) || (oldest != nullptr && epoch >= oldest_epoch)) continue;
-    oldest = pool;
-    oldest_epoch = epoch;
-  }
-  return oldest;
+  registrations_.add(reg);
 }
 
 // Whether a drain could make room instead of an eviction.
-bool Cache::anything_dead_locked(const pinrail_thread_t* thread, const Pool* asker) const {
-  for (const Pool* pool : pools_) {
-    if ((pool == asker || !pool->is_caller_only()) && pool->gc_.has_dead(thread)) return true;
-  }
-  return false;
-}
-
-// Claims and kills the next idle registration, of this pool or of others that the asker may evict from.
-Victim Cache::claim_victim(Pool* asker) {
-  Guard guard(mutex);
-  return claim_locked(asker);
-}
-
-// What an earlier search found held may be claimed by this one again, once.
-Victim Cache::search_locked(const Pool* asker) {
-  for (Pool* pool : pools_) {
-    pool->assert_cache_held();
-    if (pool != asker && (pool->closing_ || pool->is_caller_only())) continue;
-    pinrail_registration_t* reg = pool->take_victim_locked();
-    if (reg != nullptr) return {reg, pool};
-  }
-  const uint64_t now = epoch();
-  epoch::move_on(epoch_word);
-  while (Pool* pool = oldest_pool_locked(asker, now)) {
-    pool->assert_cache_held();
-    pool->eviction_list_.claim_next_locked(now);
-    pinrail_registration_t* reg = pool->take_victim_locked();
-    if (reg != nullptr) return {reg, pool};
-  }
-  return {};
-}
-
-// The same of one pool alone, for what was not used after `now`.
-Victim Cache::claim_of(Pool* pool, uint64_t now) {
-  Guard guard(mutex);
-  pool->assert_cache_held();
-  for (;;) {
-    pinrail_registration_t* reg = pool->take_victim_locked();
-    if (reg != nullptr) return {reg, pool};
-    if (!pool->eviction_list_.claim_next_locked(now)) return {};
-  }
-}
-
-// Sleeps up to 200 us, with the lock given back, if a thread is giving something back.
-bool Cache::wait_for_release(const Pool* asker) {
-  Guard guard(mutex);
-  for (const Pool* pool : pools_) {
-    if (pool != asker && pool->is_caller_only()) continue;
-    if (!pool->in_flight_.is_releasing()) continue;
-    // Bounded: what came onto a gc list since the caller looked waits for a drain, perhaps by the caller.
-    ++waiters_;
-    released.wait_for(mutex, std::chrono::microseconds(200));
-    --waiters_;
-    return true;
-  }
-  return false;
-}
-
-// Sums all registrations of all pools of the cache, until one but `own` is referenced or pending.
-bool Cache::anything_held(const pinrail_registration_t* own) {
-  Guard guard(mutex);
-  return std::any_of(pools_.begin(), pools_.end(), [own](const Pool* pool) {
-    pool->assert_cache_held();
-    return pool->registered_.is_anything_held_locked(own);
+bool Cache::is_any_dead_locked(const Pool* asker) const {
+  return std::any_of(pools_.begin(), pools_.end(), [&](const Pool* pool) {
+    return pool != nullptr && (pool == asker || pool->may_be_visited()) && pool->has_dead();
   });
+}
+
+// One hold of the lock from the question for room until the registration has its place.
+Admission Cache::admit(Pool* asker, pinrail_registration_t* reg, Tries* tries, Victim* victim_out) {
+  Guard guard(mutex);
+  if (!std::exchange(tries->is_counted, true)) Pool::count_one(&asker->misses_);
+  if (!budget_.could_ever_hold(reg->length) || !registrations_.reserve(reg)) return Admission::never;
+  if (budget_.has_room_for(reg->length)) {
+    add_locked(reg);
+    return Admission::admitted;
+  }
+  const bool is_release_near = releasing_.load(std::memory_order_relaxed) != 0 || is_any_dead_locked(asker);
+  if (is_release_near && !tries->ignores_releases) return Admission::release_near;
+  // Once it was possible, others may take what this call evicts, and then it goes on. If any one victim is enough,
+  // nothing is evicted in vain.
+  tries->is_possible = tries->is_possible || budget_.may_exceed() || budget_.any_one_suffices(reg->length) ||
+                       could_fit_locked(asker, reg->length);
+  if (!tries->is_possible) return Admission::nothing_idle;
+  const Victim victim = retire_next_locked(asker);
+  if (victim.reg == nullptr) {
+    if (!budget_.may_exceed()) return Admission::nothing_idle;
+    add_locked(reg);
+    return Admission::admitted;
+  }
+  *victim_out = victim;
+  // If the victim left room over, others would use it before the device has deregistered the victim.
+  if (victim.owner != asker || !budget_.has_room_instead_of(victim.reg->length, reg->length)) {
+    begin_release(1);
+    return Admission::evict_first;
+  }
+  budget_.remove(victim.reg->length);
+  budget_.add(reg->length);
+  registrations_.replace(victim.reg, reg);
+  return Admission::admitted;
+}
+
+void Cache::dismiss(pinrail_registration_t* const* regs, size_t count) {
+  Guard guard(mutex);
+  for (size_t i = 0; i < count; ++i) {
+    budget_.remove(regs[i]->length);
+    registrations_.remove(regs[i]);
+  }
+  releasing_.fetch_sub(count, std::memory_order_relaxed);
+  if (waiters_ != 0) released.notify_all();
+}
+
+// Sleeps up to 200 us, with the lock given back, if a thread is giving something back. Bounded: what came onto a gc
+// list since the caller looked waits for a drain, perhaps by the caller.
+bool Cache::wait_for_release() {
+  Guard guard(mutex);
+  if (releasing_.load(std::memory_order_relaxed) == 0) return false;
+  ++waiters_;
+  released.wait_for(mutex, std::chrono::microseconds(200));
+  --waiters_;
+  return true;
+}
+
+// What is parked was referenced when a search looked at it.
+bool Cache::is_any_held(const pinrail_registration_t* own) const {
+  Guard guard(mutex);
+  if (registrations_.active() != registrations_.size()) return true;
+  for (size_t place = 0; place < registrations_.active(); ++place) {
+    const uint64_t word = state::load(registrations_.at(place));
+    const bool is_pending = (word & (state::kIndexed | state::kDead)) == 0;
+    if ((is_pending || state::references(word) != 0) && registrations_.at(place) != own) return true;
+  }
+  return false;
 }
 
 Usage Cache::usage() const {
@@ -227,29 +165,84 @@ uint64_t Cache::pinned_bytes() const {
     spans.clear();
     spans.reserve(expected + expected / 8 + 64);  // without the lock
     Guard guard(mutex);
-    if (budget_.usage().count > spans.capacity()) continue;
-    for (const Pool* pool : pools_) {
-      pool->assert_cache_held();
-      pool->registered_.append_spans_locked(&spans);
-    }
+    if (registrations_.size() > spans.capacity()) continue;
+    for (size_t place = 0; place < registrations_.size(); ++place) spans.push_back(span_of(registrations_.at(place)));
     break;
   }
   return union_length(&spans);
 }
 
-// Begins a visit of each pool, which the caller ends (InFlight::end_visit).
-size_t Cache::visit_dead(const pinrail_thread_t* thread, const Pool* asker, Pool** pools_out, size_t room) {
+size_t Cache::take_dead(Pool* pool, pinrail_registration_t** regs_out, size_t most) {
+  if (!pool->has_dead()) return 0;
+  Guard guard(mutex);
+  const size_t count = pool->gc_list_.take_locked(regs_out, most);
+  if (count != 0) begin_release(count);
+  return count;
+}
+
+size_t Cache::visit_dead(const Pool* asker, Pool** pools_out, size_t room) {
   Guard guard(mutex);
   size_t count = 0;
   for (Pool* pool : pools_) {
     if (count == room) break;
-    pool->assert_cache_held();
-    if (pool != asker && (pool->closing_ || pool->is_caller_only())) continue;
-    if (!pool->gc_.has_dead(thread)) continue;
-    pool->in_flight_.begin_visit();
+    if (pool == nullptr || (pool != asker && !pool->may_be_visited()) || !pool->has_dead()) continue;
+    pool->begin_visit();
     pools_out[count++] = pool;
   }
   return count;
+}
+
+void Cache::count_referenced(const Pool* pool, mpool::Referenced* referenced) const {
+  Guard guard(mutex);
+  for (size_t place = 0; place < registrations_.size(); ++place) {
+    const pinrail_registration_t* const reg = registrations_.at(place);
+    const uint64_t references = references_of(reg);
+    if (references != 0 && owner_of_locked(reg) == pool) referenced->add(reg, static_cast<int64_t>(references));
+  }
+}
+
+template <typename Is>
+size_t Cache::next_where_locked(size_t* place, pinrail_registration_t** regs_out, size_t room, Is&& is) const {
+  size_t count = 0;
+  *place = std::min(*place, registrations_.size());
+  while (*place != 0 && count < room) {
+    pinrail_registration_t* const reg = registrations_.at(--*place);
+    if (is(reg)) regs_out[count++] = reg;
+  }
+  return count;
+}
+
+size_t Cache::next_of(const Pool* pool, size_t* place, pinrail_registration_t** regs_out, size_t room) const {
+  Guard guard(mutex);
+  return next_where_locked(place, regs_out, room, [&](const pinrail_registration_t* reg) {
+    assert_held();
+    return owner_of_locked(reg) == pool;
+  });
+}
+
+size_t Cache::retire_of(Pool* pool, size_t* place, pinrail_registration_t** regs_out, size_t room) {
+  Guard guard(mutex);
+  const size_t count = next_where_locked(place, regs_out, room, [&](pinrail_registration_t* reg) {
+    assert_held();
+    if (owner_of_locked(reg) != pool || !retire(reg, state::load(reg))) return false;
+    Pool::count_one(&pool->evictions_);
+    return true;
+  });
+  begin_release(count);
+  return count;
+}
+
+// budget/N1, the registrations' invariants, and that all of the pool's are of its kind.
+const char* Cache::check(const Pool* pool) const {
+  Guard guard(mutex);
+  if (!budget_.is_within_limits()) return "over a limit";
+  if (budget_.usage().count != registrations_.size()) return "the budget counts others than the registrations";
+  for (size_t place = 0; place < registrations_.size(); ++place) {
+    const pinrail_registration_t* const reg = registrations_.at(place);
+    const Pool* const owner = owner_of_locked(reg);
+    if (owner == nullptr || (owner == pool && !owner->is_own(reg))) return "a registration is another pool's";
+  }
+  return registrations_.check();
 }
 
 }  // namespace pinrail::grdma

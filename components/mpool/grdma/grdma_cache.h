@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// grdma_cache.h - what the pools of one cache_name share: the budget and the order of eviction, never keys.
+// grdma_cache.h - what the pools of one cache_name share: the budget and the order of eviction, never keys (R11).
 //
 // Owns     itself, as long as it has pools. Not the pools, not the registrations.
-// Threads  all functions may run together. Never in a hook.
+// Threads  all functions may run together. Never in a hook. No registrar is called here.
 //
 // grdma_cache/B1  The budget counts every registration that the device knows: from before its register_mem until after
-//     its deregister_mem. It does not count a victim whose place in the budget was taken; that one is deregistered
-//     before the one that took its place is registered.
-// grdma_cache/B2  The process's epoch (base/lru/epoch.h) rises at each search for something to evict, and, while pools
-//     share the cache, after as many misses as a sixteenth of what is registered, too: their evictors' hands compare
-//     epochs.
+//     its deregister_mem. It does not count a victim whose place another one of its pool has taken; that one is
+//     deregistered before the other is registered.
+// grdma_cache/B2  A pool is not destroyed while a call into another pool of the cache has one of its registrations, or
+//     drains it: Pool::visitors_ counts these, from under the cache lock on.
 #ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_CACHE_H
 #define PINRAIL_COMPONENTS_MPOOL_GRDMA_CACHE_H
 
@@ -19,9 +18,12 @@
 
 #include "base/core/span.h"
 #include "base/core/status.h"
-#include "base/lru/epoch.h"
+#include "base/registration/shortcut.h"
+#include "base/sync/assert_held.h"
 #include "base/sync/lock.h"
+#include "components/mpool/grdma/grdma_registrations.h"
 #include "framework/mpool/budget.h"
+#include "framework/mpool/messages.h"
 
 namespace pinrail::grdma {
 
@@ -30,58 +32,57 @@ class Pool;
 using mpool::Limits;
 using mpool::Usage;
 
-// What is to be evicted: dead. Its pool is not destroyed before the victim was dismissed.
+// What is to be evicted: dead, and the caller's.
 struct Victim {
   pinrail_registration_t* reg = nullptr;
   Pool* owner = nullptr;
 };
 
-// One registration that asks for its place in the budget.
-struct Admission {
-  pinrail_registration_t* reg = nullptr;
-  bool is_counted = false;     // as a miss
-  bool is_admitted = false;    // it has its place
-  bool is_possible = false;    // evicting would make enough room, as far as that could be seen
-  bool is_impossible = false;  // it would not: nothing is to be evicted for it (R7)
-  Victim victim;               // claimed for it; not freed yet
+// How a request for a place in the budget ended.
+enum class Admission : uint8_t {
+  admitted,      // it has its place. If there is a victim, it has lost its own, and is to be deregistered first
+  evict_first,   // there is a victim: when it was given back there may be room
+  release_near,  // there is no room, but something is dead or is being given back
+  nothing_idle,  // there is no room, and evicting would not make enough (R7)
+  never          // it can never fit, or there is no memory
 };
 
 class Cache {
  public:
-  Cache(const Limits& limits, uint64_t* process_epoch) : epoch_word(process_epoch), budget_(limits), limits_(limits) {}
+  Cache(const Limits& limits, char* const* chunks) : budget_(limits), limits_(limits), registrations_(chunks) {}
 
   const Limits& limits() const { return limits_; }
 
-  uint64_t epoch() const { return epoch::load(epoch_word); }
+  // The pool's number here; OUT_OF_RESOURCE: no memory, or too many pools.
+  Status add_pool(Pool* pool, uint16_t* number_out) EXCLUDES(mutex);
+  void remove_pool(uint16_t number) EXCLUDES(mutex);
 
-  Status add_pool(Pool* pool) EXCLUDES(mutex);
-  void remove_pool(Pool* pool) EXCLUDES(mutex);
-
-  // Adds the registration to the budget and puts it among its pool's. If there is no room and nothing dead that
-  // could make some, claims a victim as claim_victim() does.
-  // SUCCESS with a victim: it is dismissed already, and the caller deregisters it before it registers the new one.
-  // TEMP_OUT_OF_RESOURCE: no room now. If there is a victim, the caller deregisters it before it calls again, and frees
-  // it afterwards, because that call dismisses it.
-  // OUT_OF_RESOURCE: the registration can never fit, or there is no memory.
-  Status admit(const pinrail_thread_t* thread, Pool* pool, Admission* admission) EXCLUDES(mutex);
-  // For what found no room, after all that was idle has left: adds it if another thread has made room since, or
-  // although it does not fit. False: a limit that was set forbids that.
-  bool admit_after_all(Pool* pool, pinrail_registration_t* reg) EXCLUDES(mutex);
-  // The reverse, once the device has deregistered it.
-  void dismiss(Pool* pool, pinrail_registration_t* const* regs, size_t count) EXCLUDES(mutex);
-  void dismiss(Pool* pool, pinrail_registration_t* reg) EXCLUDES(mutex) { dismiss(pool, &reg, 1); }
+  // What a request knows of its earlier tries.
+  struct Tries {
+    bool is_counted = false;        // as a miss
+    bool is_possible = false;       // evicting would make enough room, as far as that could be seen
+    bool ignores_releases = false;  // neither a drain nor waiting has helped
+  };
+  // Asks for the registration's place in the budget.
+  Admission admit(Pool* asker, pinrail_registration_t* reg, Tries* tries, Victim* victim_out) EXCLUDES(mutex);
+  // The reverse, once the device has deregistered what was being given back.
+  void dismiss(pinrail_registration_t* const* regs, size_t count) EXCLUDES(mutex);
 
   // The next idle registration of the pools that a call into asker may evict from; none if none is idle.
-  Victim claim_victim(Pool* asker) EXCLUDES(mutex);
+  Victim retire_next(Pool* asker) EXCLUDES(mutex);
+  // The last reference of a registration was dropped that an evictor had found referenced.
+  void unpark(pinrail_handle_t handle) EXCLUDES(mutex) {
+    Guard guard(mutex);
+    registrations_.unpark(handle);
+  }
 
-  // The same of one pool alone, and only if it was not used after that epoch. What was found held is not claimed again.
-  Victim claim_of(Pool* pool, uint64_t now) EXCLUDES(mutex);
-
+  // A thread gives registrations back: begin comes before they are deregistered, and dismiss() ends it. relaxed: others
+  // look at it under the lock that dismiss() takes.
+  void begin_release(size_t count) { releasing_.fetch_add(count, std::memory_order_relaxed); }
   // Waits a moment if other threads are giving something back right now; false if none is.
-  bool wait_for_release(const Pool* asker) EXCLUDES(mutex);
-
-  // Whether anything but `own` is referenced or pending.
-  bool anything_held(const pinrail_registration_t* own) EXCLUDES(mutex);
+  bool wait_for_release() EXCLUDES(mutex);
+  // Whether any but `own` is referenced or pending.
+  bool is_any_held(const pinrail_registration_t* own) const EXCLUDES(mutex);
 
   Usage usage() const EXCLUDES(mutex);
   // Takes no lock, which may be held for ever in a forked child.
@@ -89,33 +90,44 @@ class Cache {
   // Unique bytes of all registrations that the device knows. May throw bad_alloc.
   uint64_t pinned_bytes() const EXCLUDES(mutex);
 
-  // The pools of the asker's cache that have something dead and that a call into asker may drain; at most room. The
-  // caller ends each one's visit (InFlight), which its destroy() waits for.
-  size_t visit_dead(const pinrail_thread_t* thread, const Pool* asker, Pool** pools_out, size_t room) EXCLUDES(mutex);
+  // Takes what is dead off the pool's gc list, at most so many: it is being given back from now on.
+  size_t take_dead(Pool* pool, pinrail_registration_t** regs_out, size_t most) EXCLUDES(mutex);
+  // The pools of the cache that have something dead and that a call into asker may drain; at most room. The caller ends
+  // each one's visit.
+  size_t visit_dead(const Pool* asker, Pool** pools_out, size_t room) EXCLUDES(mutex);
 
-  // Of the process; never NULL.
-  uint64_t* const epoch_word;
+  // Counts the pool's referenced registrations.
+  void count_referenced(const Pool* pool, mpool::Referenced* referenced) const EXCLUDES(mutex);
+  // Some of the pool's registrations, which stay in: those from *place downwards, which goes on to the next ones.
+  size_t next_of(const Pool* pool, size_t* place, pinrail_registration_t** regs_out, size_t room) const EXCLUDES(mutex);
+  // The same of those that are idle: they are dead and the caller's, and being given back from now on. They count as
+  // evictions.
+  size_t retire_of(Pool* pool, size_t* place, pinrail_registration_t** regs_out, size_t room) EXCLUDES(mutex);
+  const char* check(const Pool* pool) const EXCLUDES(mutex);
 
-  // With waiters_ and what changes of the budget it has one line. "cache" in lock_rank.h. Public: it guards the
-  // eviction list and the registrations of each pool, too.
+  // "cache" in lock_rank.h. Public: it guards the rest of each pool's gc list, too.
   alignas(64) mutable Mutex mutex{LockRank::cache};
-  Condition released;  // something was dismissed
+  Condition released;  // something was dismissed, or a visit has ended
 
  private:
-  bool could_fit_locked(const Pool* asker, uint64_t bytes) const REQUIRES(mutex);
-  void dismiss_locked(Pool* pool, pinrail_registration_t* reg) REQUIRES(mutex);
-  void replace_locked(const Victim& victim, Pool* pool, pinrail_registration_t* reg) REQUIRES(mutex);
-  Pool* oldest_pool_locked(const Pool* asker, uint64_t now) const REQUIRES(mutex);
-  Victim claim_locked(Pool* asker) REQUIRES(mutex);
-  Victim search_locked(const Pool* asker) REQUIRES(mutex);
-  bool anything_dead_locked(const pinrail_thread_t* thread, const Pool* asker) const REQUIRES(mutex);
-  void count_miss_in_epoch_locked() REQUIRES(mutex);
+  // For functions that are called under the lock and do not say so. Debug builds look whether the thread holds it.
+  void assert_held() const ASSERT_CAPABILITY(mutex) { assert_rank_held(LockRank::cache); }
+  Pool* owner_of_locked(const pinrail_registration_t* reg) const REQUIRES(mutex) { return pools_[area_of(reg).owner]; }
+  bool may_evict_locked(const Pool* asker, const pinrail_registration_t* reg) const REQUIRES(mutex);
+  bool could_fit_locked(const Pool* asker, uint64_t bytes) REQUIRES(mutex);
+  Victim retire_next_locked(Pool* asker) REQUIRES(mutex);
+  void add_locked(pinrail_registration_t* reg) REQUIRES(mutex);
+  template <typename Is>
+  size_t next_where_locked(size_t* place, pinrail_registration_t** regs_out, size_t room, Is&& is) const
+      REQUIRES(mutex);
+  bool is_any_dead_locked(const Pool* asker) const REQUIRES(mutex);
 
-  size_t waiters_ GUARDED_BY(mutex) = 0;          // for a release
-  size_t misses_in_epoch_ GUARDED_BY(mutex) = 0;  // while pools share the cache
+  std::atomic<size_t> releasing_{0};
+  size_t waiters_ GUARDED_BY(mutex) = 0;  // for a release
   mpool::Budget budget_ GUARDED_BY(mutex);
-  std::vector<Pool*> pools_ GUARDED_BY(mutex);
+  std::vector<Pool*> pools_ GUARDED_BY(mutex);  // by number; NULL: the number is free
   const Limits limits_;
+  Registrations registrations_ GUARDED_BY(mutex);
 };
 
 }  // namespace pinrail::grdma

@@ -53,14 +53,6 @@ constexpr const char* kSynonymPrefixes[] = {"rcache_grdma_", nullptr};
 
 using Forward = mpool::Forward<Component, Pool>;
 
-void shortcut(void* module, pinrail_shortcut_t* shortcut_out) { *shortcut_out = Forward::pool_of(module)->shortcut(); }
-
-void dropped_dead(void* module, pinrail_thread_t* thread, pinrail_handle_t handle, uint64_t state) {
-  Forward::pool_of(module)->dropped_dead(thread, handle, state);
-}
-
-constexpr pinrail_mpool_shortcut_t kShortcut = {sizeof(pinrail_mpool_shortcut_t), shortcut, dropped_dead};
-
 void invalidate_range_hook(void* module, uintptr_t base, size_t length) {
   Forward::pool_of(module)->invalidate_all_kinds_hook(Span::of(base, length));
 }
@@ -76,8 +68,7 @@ pinrail_status_t register_with(void* module, pinrail_thread_t* thread, uintptr_t
 
 constexpr pinrail_mpool_ops_t make_table() {
   pinrail_mpool_ops_t ops = Forward::memory_table();
-  ops.extension = pinrail::shortcut::extension<kShortcut>;
-  ops.register_mem = Pool::register_entry;
+  ops.register_mem = Forward::register_mem;
   ops.register_with = register_with;
   ops.invalidate_range_hook = invalidate_range_hook;
   return ops;

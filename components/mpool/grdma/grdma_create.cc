@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Makes a pool from its parameters, its creator's options and the registrar that it was given. API context; the caller
 // holds no lock, and no other thread knows the pool until create() returns, except the gc thread and hooks.
-#include "base/core/on_unwind.h"
-#include "base/hit/start_table.h"
 #include "components/mpool/grdma/grdma_gpu.h"
 
 namespace pinrail::grdma {
 
-// Most objects work under the cache's lock.
 Pool::Pool(Component* component, const pinrail_mpool_config_t& config, const Settings& settings, Cache* cache,
            const pinrail_registrar_t* knows_gpu)
     : page_mask_(config.limits->granularity - 1),
@@ -18,14 +15,8 @@ Pool::Pool(Component* component, const pinrail_mpool_config_t& config, const Set
       settings_(settings),
       limits_of_registrar_(*config.limits),
       knows_gpu_(knows_gpu),
-      pending_(rcache_),
-      unindexed_(HookLocks::of(host_)),
-      gc_list_(cache->mutex, host_, settings.gc_limit, gc_due_),
-      registered_(cache->mutex, host_, &unindexed_),
-      eviction_list_(cache->mutex, host_, registered_.round(), rcache_, start_table_),
-      in_flight_(&hits_),
-      deregistrar_(this, cache, host_, config.registrar, &unindexed_, &in_flight_),
-      gc_(host_, &gc_list_, &registered_, &unindexed_, &in_flight_, &deregistrar_) {}
+      outside_(shortcut::of(host_)->chunks, HookLocks::of(host_)),
+      gc_list_(settings.gc_limit) {}
 
 Pool::~Pool() = default;
 
@@ -54,20 +45,24 @@ Status Pool::create_one(Component* component, const pinrail_mpool_config_t& conf
                         const pinrail_registrar_t* knows_gpu, Pool** pool_out) {
   Cache* cache = nullptr;
   const Status found = component->caches.join(component->host, config.cache_name, settings.limits, &cache,
-                                              shortcut::of(component->host)->epoch);
+                                              shortcut::of(component->host)->chunks);
   if (!found.ok()) return found;
-  OnUnwind unwound([&] { component->caches.leave(cache); });
   const auto drop = [](Pool* unused) { delete unused; };
-  std::unique_ptr<Pool, decltype(drop)> pool(new Pool(component, config, settings, cache, knows_gpu), drop);
-  const Status listed = cache->add_pool(pool.get());
-  if (!listed.ok()) return listed;
-  unwound.disarm();
-  Status connected = pool->join_gc_thread();
-  if (connected.ok()) connected = pool->connect();
-  if (!connected.ok()) {
-    pool->gc_list_.leave_thread();
+  std::unique_ptr<Pool, decltype(drop)> pool(nullptr, drop);
+  Status made = guarded([&] {
+    pool.reset(new Pool(component, config, settings, cache, knows_gpu));
+    return cache->add_pool(pool.get(), &pool->number_);
+  });
+  if (!made.ok()) {
+    component->caches.leave(cache);
+    return made;
+  }
+  made = pool->join_gc_thread();
+  if (made.ok()) made = pool->connect();
+  if (!made.ok()) {
+    pool->leave_gc_thread();
     pool->leave_cache();
-    return connected;
+    return made;
   }
   *pool_out = pool.release();
   return success();
@@ -75,17 +70,22 @@ Status Pool::create_one(Component* component, const pinrail_mpool_config_t& conf
 
 // The cache may be deleted with it.
 void Pool::leave_cache() {
-  cache_->remove_pool(this);
+  cache_->remove_pool(number_);
   component_->caches.leave(cache_);
 }
 
 // Before hooks come in. What the thread finds in a pool that is not connected yet is that nothing is dead.
 Status Pool::join_gc_thread() {
   if (!settings_.gc_thread) return success();
-  const Status joined = gc_.join_thread();
+  const Status joined = host_->pools->gc_join(host_, drain_entry, this, 0, &gc_member_);
   if (joined.ok()) return joined;
   host_->help(host_, "no gc thread", nullptr, 0);
   return settings_.gc_thread_insisted ? joined : success();
+}
+
+// Afterwards it is not in a drain of this pool, and calls none.
+void Pool::leave_gc_thread() const {
+  if (gc_member_ != nullptr) host_->pools->gc_leave(host_, gc_member_);
 }
 
 // To the index, and to the monitors: from here on hooks come in.
@@ -93,11 +93,6 @@ Status Pool::connect() {
   const uint32_t flags = (config_.flags & PINRAIL_POOL_EXACT) != 0 ? uint32_t{PINRAIL_RCACHE_EXACT} : 0;
   const Status index = host_->pools->rcache_create(host_, settings_.rcache_name.c_str(), flags, &rcache_);
   if (!index.ok()) return index;
-  rcache_shortcut_ = shortcut::of_component<pinrail_rcache_shortcut_t>(rcache_.ops);
-  if (rcache_shortcut_ != nullptr) start_table_ = rcache_shortcut_->start_table(rcache_.module);
-  // An EXACT pool's index has no start table; a start table has only page-aligned starts; and a pool that keeps nothing
-  // has no registration that is counted per thread.
-  lends_start_table_ = start_table_ != nullptr && settings_.leave_pinned && start_table::is_start(page_mask_ + 1);
   const uint32_t kind = knows_gpu_ != nullptr ? PINRAIL_KIND_GPU : PINRAIL_KIND_HOST;
   const Status subscribed = host_->monitor_subscribe(host_, kind, report_hook, this, &subscription_);
   if (!subscribed.ok()) rcache_.ops.destroy(rcache_.module);

@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// R10: destroys a pool. Everything goes back to the device; if something is referenced, only with FORCE. API context.
-// The caller holds no lock, and no other thread is in a call on the pool; calls on other pools of the cache, the gc
-// thread and hooks may reach it until it is closed, has left the gc thread and is unsubscribed.
+// The ends of a pool's registrations all at once. R10: destroying a pool; F2: after a checkpoint the device knows
+// nothing that is idle, and after a restart the device gets nothing that was registered before it. API context. The
+// caller holds no lock. During destroy no other thread is in a call on the pool; calls on other pools of the cache, the
+// gc thread and hooks may reach it until it is closed, has left the gc thread and is unsubscribed.
 #include <string>
 
 #include "components/mpool/grdma/grdma_gpu.h"
 #include "framework/mpool/messages.h"
 
 namespace pinrail::grdma {
+namespace {
+
+constexpr size_t kBatch = 64;
+
+}  // namespace
 
 // BUSY, with nothing changed: something is referenced, and flags has no FORCE. Otherwise the pool is deleted.
 Status Pool::destroy(pinrail_thread_t* thread, uint32_t flags) {
@@ -24,90 +30,111 @@ Status Pool::destroy(pinrail_thread_t* thread, uint32_t flags) {
   return success();
 }
 
+// From now on calls into other pools of the cache leave this one alone. False, with nothing changed, if something is
+// referenced and `force` is not set.
+bool Pool::close_if_idle(bool force) {
+  {
+    Guard guard(cache_->mutex);
+    is_closing_ = true;
+  }
+  if (force) return true;
+  std::string list;
+  mpool::Referenced referenced(&list);
+  cache_->count_referenced(this, &referenced);
+  if (referenced.count() == 0) return true;
+  reopen();
+  mpool::report_busy(host_, referenced.count(), list);
+  return false;
+}
+
 // The reverse of close_if_idle().
 void Pool::reopen() {
   Guard guard(cache_->mutex);
-  closing_ = false;
+  is_closing_ = false;
 }
 
 // The pool is closed. Ends with `delete this`.
 void Pool::destroy_closed(pinrail_thread_t* thread) {
-  gc_list_.leave_thread();
-  wait_until_idle(thread, UINT64_MAX);
-  unindexed_.forget_displaced();
+  leave_gc_thread();
+  while (visitors_.load(std::memory_order_acquire) != 0) {  // acquire: pairs with end_visit()
+    Guard guard(cache_->mutex);
+    cache_->released.wait_for(cache_->mutex, std::chrono::microseconds(200));
+  }
   release_all(thread, Device::registered);
   host_->monitor_unsubscribe(host_, subscription_);  // waits for hooks in flight
-  if (start_table_ != nullptr) shortcut::of(host_)->forget_notes(start_table_);
   rcache_.ops.destroy(rcache_.module);
   leave_cache();
   delete this;
 }
 
 // How many registrations are referenced, of host and GPU memory.
-size_t Pool::referenced() { return (gpu_ != nullptr ? gpu_->ranges()->referenced() : 0) + count_referenced(nullptr); }
-
-// list_out: the first few, in words; or NULL. No other thread is in a call on this pool (R10).
-size_t Pool::count_referenced(std::string* list_out) {
-  mpool::Referenced referenced(list_out);
-  registered_.count_referenced(&referenced);
-  return referenced.count();
+size_t Pool::referenced() {
+  mpool::Referenced referenced(nullptr);
+  cache_->count_referenced(this, &referenced);
+  return (gpu_ != nullptr ? gpu_->ranges()->referenced() : 0) + referenced.count();
 }
 
-// From now on calls into other pools of the cache leave this one alone. False, with nothing changed, if something is
-// referenced and `force` is not set.
-bool Pool::close_if_idle(bool force) {
-  {
-    Guard guard(cache_->mutex);
-    closing_ = true;
-  }
-  if (force) return true;
-  std::string list;
-  const size_t referenced = count_referenced(&list);
-  if (referenced == 0) return true;
-  reopen();
-  mpool::report_busy(host_, referenced, list);
-  return false;
-}
-
-// Waits until no other thread gives back registrations of this pool or drains it; or until so many rounds of 200 us
-// have passed.
-void Pool::wait_until_idle(pinrail_thread_t* thread, uint64_t rounds) {
-  for (; rounds != 0; --rounds) {
-    gc_.drain(thread, SIZE_MAX);
-    if (in_flight_.is_idle()) return;
-    Guard guard(cache_->mutex);
-    cache_->released.wait_for(cache_->mutex, std::chrono::microseconds(200));
-  }
-}
-
-// From here on only hooks come into this pool. An event of a callback must still reach what was not given back yet
-// (R12), so each registration leaves the index only when it is its turn.
+// Only hooks come into this pool meanwhile. An event of a callback must still reach what was not given back yet (R12),
+// so each registration leaves the index only when it is its turn. What hooks end comes onto the gc list, and other
+// pools of the cache may move this one's registrations in the array: so it looks again until nothing is left.
 void Pool::release_all(pinrail_thread_t* thread, Device device) {
-  pinrail_registration_t* batch[Registered::kQuietBatch];
-  int64_t references[Registered::kQuietBatch];
-  while (const size_t count = registered_.next_to_release(batch)) {
-    host_->registrations->count_references(host_, batch, count, PINRAIL_SUM_QUIET, references);
-    for (size_t i = 0; i < count; ++i) {
-      Status(rcache_.ops.remove(rcache_.module, batch[i])).ignore();  // NOT_FOUND: it was not indexed
-      release_one(thread, batch[i], references[i], device);
+  for (bool is_left = true; is_left;) {
+    is_left = false;
+    pinrail_registration_t* batch[kBatch];
+    while (const size_t count = cache_->take_dead(this, batch, kBatch)) {
+      for (size_t i = 0; i < count; ++i) release_one(thread, batch[i], device);
+    }
+    size_t place = SIZE_MAX;
+    while (const size_t count = cache_->next_of(this, &place, batch, kBatch)) {
+      is_left = true;
+      for (size_t i = 0; i < count; ++i) {
+        if (orphan(batch[i]) == Killed::no) continue;  // a hook owns it
+        cache_->begin_release(1);
+        release_one(thread, batch[i], device);
+      }
     }
   }
 }
 
-// A referenced one becomes an orphan: its handles may still be deregistered, and the library counts their drops one by
-// one.
-void Pool::release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, int64_t references, Device device) {
-  const uint64_t kept = state::load(reg) & (state::kPerThread | state::kSummed);
-  in_flight_.begin_releases(1);
-  state::set(reg, kept | state::kDead);
-  deregistrar_.deregister(thread, reg, PINRAIL_REASON_FINALIZED, device);
-  cache_->dismiss(this, reg);
-  if (!references::is_held_at_destroy(host_, reg, references)) {
-    deregistrar_.free_dismissed(thread, reg);
-    return;
+// The calling thread owns it, or it is an orphan: its handles may still be deregistered, and the last one frees it.
+void Pool::release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, Device device) {
+  const bool is_orphan = (state::load(reg) & state::kLast) == 0;
+  deregister_from_device(thread, reg, PINRAIL_REASON_FINALIZED, device);
+  cache_->dismiss(&reg, 1);
+  if (!is_orphan) host_->registrations->free(host_, reg);
+}
+
+// CONTINUE does nothing; RESTART abandons all; other events give back what is dead or idle.
+Status Pool::ft_event(pinrail_thread_t* thread, pinrail_ft_state_t state) {
+  if (state == PINRAIL_FT_CONTINUE) return success();
+  if (state == PINRAIL_FT_RESTART) return restart(thread);
+  if (gpu_ != nullptr) gpu_->ranges()->release_idle(thread);
+  release_idle(thread);
+  return success();
+}
+
+// The registrars come first, because they may refuse.
+Status Pool::restart(pinrail_thread_t* thread) {
+  Status told = host_->pools->registrar_restart(config_.registrar, thread);
+  if (told.ok() && gpu_ != nullptr) told = gpu_->tell_registrar(thread);
+  if (!told.ok()) return told;
+  if (gpu_ != nullptr) gpu_->ranges()->release_all(thread, Device::restarted);
+  release_all(thread, Device::restarted);
+  return success();
+}
+
+// Evicts what is idle, of this pool alone, in one walk, so that the call ends while other threads use the pool; and
+// waits until what other threads are giving back has gone.
+void Pool::release_idle(pinrail_thread_t* thread) {
+  constexpr int kMostRounds = 5000;  // of 200 us
+  drain(thread, SIZE_MAX);
+  pinrail_registration_t* batch[kBatch];
+  size_t place = SIZE_MAX;
+  while (const size_t count = cache_->retire_of(this, &place, batch, kBatch)) {
+    give_back(thread, batch, count, PINRAIL_REASON_EVICTED);
   }
-  state::set(reg, (state::load(reg) & state::kFlags) | state::kOrphan);
-  in_flight_.end_releases(thread, 1);
+  for (int rounds = 0; rounds < kMostRounds && cache_->wait_for_release(); ++rounds) {
+  }
 }
 
 }  // namespace pinrail::grdma

@@ -5,8 +5,6 @@
 
 #include <utility>
 
-#include "base/core/no_cancel.h"
-#include "base/core/on_unwind.h"
 #include "components/mpool/grdma/grdma.h"
 #include "framework/mpool/device_request.h"
 #include "framework/registrar/request.h"
@@ -23,105 +21,84 @@ pinrail_registration_details_t* Pool::details_of(pinrail_registration_t* reg) co
   return reinterpret_cast<pinrail_registration_details_t*>(tail + details_offset(limits_of_registrar_.tail_size));
 }
 
-// A registration of the range that the device knows, still pending: own->admission.reg. R4: with the wider rights of
-// `own`, for which nothing is evicted, or, if the device refuses those, with the rights that were asked for.
-Status Pool::register_on_device(pinrail_thread_t* thread, const Request& request, Pending* own,
-                                pinrail_counting_t counting) {
-  pinrail_registration_t* reg;
+// A registration of the request's range, with these rights, that the device does not know yet.
+Status Pool::make(const Request& request, uint32_t rights, pinrail_registration_t** reg_out) {
   const size_t own_tail = knows_gpu_ != nullptr ? sizeof(request.buffer_id) : 0;
   const size_t tail = has_details(request)
                           ? details_offset(limits_of_registrar_.tail_size) + sizeof(pinrail_registration_details_t)
                           : tail_of_registrar() + own_tail;
-  const Status allocated = host_->registrations->alloc(host_, tail, counting, &reg);
+  pinrail_registration_t* reg;
+  const Status allocated = host_->registrations->alloc(host_, tail, sizeof(Area), &reg);
   if (!allocated.ok()) return allocated;
-  reg->base = reinterpret_cast<void*>(request.span.base);  // NOLINT(performance-no-int-to-ptr): as the caller gave it
-  reg->length = request.span.length();
-  reg->rights = own->rights;
-  reg->traits = request.traits();
-  reg->flags = request.flags();
-  reg->pool = config_.pool;
-  if (knows_gpu_ != nullptr) {
-    area_of(reg).memory = Memory::gpu;
-    buffer_id_of(reg) = request.buffer_id;
+  if (!arena::is_number(arena::number_of(reg))) {
+    host_->registrations->free(host_, reg);
+    return PINRAIL_ERR_OUT_OF_RESOURCE;
   }
-  if (own->is_uncached) unindexed_.link_uncached(reg);
-  // A call that races is tried again, and is one miss.
-  own->admission = {reg, own->admission.is_counted};
-  OnUnwind unless_registered([&] { give_up(thread, own); });
-  Status status = admit(thread, own);
-  if (!status.ok()) return status;
+  set_range(reg, request.span, config_.pool, request.traits());
+  reg->rights = rights;
+  reg->flags = request.flags();
+  area_of(reg).owner = number_;
+  area_of(reg).place = Registrations::kNowhere;
+  if (knows_gpu_ != nullptr) buffer_id_of(reg) = request.buffer_id;
+  *reg_out = reg;
+  return success();
+}
+
+// It was not registered.
+void Pool::discard(pinrail_registration_t* reg) {
+  outside_.unlink(reg);
+  host_->registrations->free(host_, reg);
+}
+
+// R4: with the wider rights of the miss, for which nothing is evicted, or, if the device refuses those, with the rights
+// that were asked for. After an error the registration is gone.
+Status Pool::register_on_device(pinrail_thread_t* thread, const Request& request, Miss* miss,
+                                pinrail_registration_t* reg) {
+  Status status = admit(thread, miss, reg);
+  if (!status.ok()) {
+    discard(reg);
+    return status;
+  }
   const bool is_wider = reg->rights != request.rights();
   status = register_range(thread, request, reg, is_wider ? Room::as_it_is : Room::made);
   if (!status.ok() && is_wider) {
     reg->rights = request.rights();
     status = register_range(thread, request, reg, Room::made);
   }
-  if (status.ok()) unless_registered.disarm();
+  if (status.ok()) return status;
+  cache_->begin_release(1);
+  cache_->dismiss(&reg, 1);
+  discard(reg);
   return status;
 }
 
-// The registration is not made, or the thread ends inside a registrar: takes back all that was done for it.
-void Pool::give_up(pinrail_thread_t* thread, Pending* own) {
-  const Admission& admission = own->admission;
-  const Victim& victim = admission.victim;
-  if (victim.reg != nullptr) {
-    if (!admission.is_admitted) cache_->dismiss(victim.owner, victim.reg);
-    victim.owner->remove_from_index(victim.reg);
-    victim.owner->deregistrar_.free_dismissed(thread, victim.reg);
-  }
-  if (admission.is_admitted) cache_->dismiss(this, admission.reg);
-  unindexed_.unlink_uncached(admission.reg);
-  host_->registrations->free(host_, admission.reg);
-  if (own->leaving == nullptr) return;
-  remove_from_index(own->leaving);
-  free_leaving(own);
-}
-
 // Gets the registration its place in the budget, if need be at the cost of idle ones (R8).
-Status Pool::admit(pinrail_thread_t* thread, Pending* own) {
-  Admission& admission = own->admission;
+Status Pool::admit(pinrail_thread_t* thread, Miss* miss, pinrail_registration_t* reg) {
   for (;;) {
-    const Victim gone = admission.victim;
-    const Status status = cache_->admit(thread, this, &admission);
-    if (gone.reg != nullptr) gone.owner->deregistrar_.free_dismissed(thread, gone.reg);
-    const bool has_victim = admission.victim.reg != nullptr;
-    if (has_victim) {
-      evict_for(thread, own);
-      if (settings_.empty_cache) evict_all(thread);
+    Victim victim;
+    switch (cache_->admit(this, reg, &miss->tries, &victim)) {
+      case Admission::admitted:
+        if (victim.reg == nullptr) return success();
+        deregister_from_device(thread, victim.reg, PINRAIL_REASON_EVICTED);
+        host_->registrations->free(host_, victim.reg);
+        if (settings_.empty_cache) evict_all(thread);
+        return success();
+      case Admission::evict_first:
+        give_back_victim(thread, victim);
+        if (settings_.empty_cache) evict_all(thread);
+        break;
+      case Admission::release_near:
+        miss->tries.ignores_releases = drain_all(thread) == 0 && !wait_for_release(thread);
+        break;
+      case Admission::nothing_idle: return no_room_status(reg);
+      case Admission::never: report_limit(reg); return PINRAIL_ERR_OUT_OF_RESOURCE;
     }
-    if (admission.is_admitted) return success();
-    if (status.is(PINRAIL_ERR_OUT_OF_RESOURCE)) report_limit(admission.reg);
-    if (!status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE)) return status;
-    if (admission.is_impossible) return no_victim_status(admission.reg);
-    if (has_victim || make_room(thread)) continue;
-    admission.is_admitted = cache_->admit_after_all(this, admission.reg);
-    return admission.is_admitted ? success() : no_victim_status(admission.reg);
   }
-}
-
-// Deregisters the victim. If its place in the budget was taken it is freed as well, at once or when the caller
-// publishes its own registration: then it leaves the index in the same step (grdma/G7).
-void Pool::evict_for(pinrail_thread_t* thread, Pending* own) {
-  Victim& victim = own->admission.victim;
-  const bool has_left = own->admission.is_admitted;
-  const bool leaves_later = has_left && victim.owner == this && own->is_announced && rcache_shortcut_ != nullptr;
-  if (!leaves_later) victim.owner->remove_from_index(victim.reg);
-  victim.owner->deregistrar_.deregister(thread, victim.reg, PINRAIL_REASON_EVICTED);
-  if (!has_left) return;
-  if (leaves_later) {
-    // The release ends here and not with the call: a request that waits for releases does not wait for the registrar.
-    in_flight_.end_releases(thread, 1);
-    own->leaving = victim.reg;
-  } else {
-    victim.owner->deregistrar_.free_dismissed(thread, victim.reg);
-  }
-  victim = {};
 }
 
 // Calls the registrar for the registration's range and rights, as the kind of memory that this pool is of, or as the
 // options of the request say.
-inline Status Pool::register_range(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg,
-                                   Room room) {
+Status Pool::register_range(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg, Room room) {
   pinrail_register_request_t wanted = mpool::device_request(reg, PINRAIL_KIND_HOST);
   if (has_details(request)) return register_with_details(thread, request, &wanted, reg, room);
   return knows_gpu_ != nullptr ? register_gpu_memory(thread, &wanted, reg, room)
@@ -167,14 +144,8 @@ Status Pool::register_gpu_memory(pinrail_thread_t* thread, pinrail_register_requ
     if (!is_status(status.code())) return PINRAIL_ERR_ERROR;  // C5
     if (status.ok()) {
       request->kind = PINRAIL_KIND_DMABUF;
-      const auto done = [request] {
-        const NoCancel no_cancel;  // close() is a cancellation point, and the device may know the registration
-        close(request->fd);
-      };
-      OnUnwind unwound(done);
       status = call_registrar(thread, *request, reg, room);
-      unwound.disarm();
-      done();
+      close(request->fd);
     }
   }
   if (!status.is(PINRAIL_ERR_NOT_SUPPORTED)) return status;
@@ -185,41 +156,30 @@ Status Pool::register_gpu_memory(pinrail_thread_t* thread, pinrail_register_requ
   return as_host.ok() ? as_host : status;
 }
 
-// Calls the registrar.
-inline Status Pool::call_registrar(pinrail_thread_t* thread, const pinrail_register_request_t& request,
-                                   pinrail_registration_t* reg, Room room) {
-  const Status status = host_->pools->registrar_register(config_.registrar, thread, &request, reg);
-  if (!status.is(PINRAIL_ERR_OUT_OF_RESOURCE) || room == Room::as_it_is) return status;
-  return call_again(thread, request, reg);
-}
-
-// The registrar is out of resources: makes room and calls it again, until it succeeds or nothing is idle (R7), and then
-// once more: what another thread was giving back when the device refused may have made room by now.
-Status Pool::call_again(pinrail_thread_t* thread, const pinrail_register_request_t& request,
-                        pinrail_registration_t* reg) {
+// Calls the registrar. If it is out of resources: makes room and calls it again, until it succeeds or nothing is idle
+// (R7), and then once more: what another thread was giving back when the device refused may have made room by now.
+Status Pool::call_registrar(pinrail_thread_t* thread, const pinrail_register_request_t& request,
+                            pinrail_registration_t* reg, Room room) {
   for (bool once_more = true;;) {
-    if (!make_room(thread) && !std::exchange(once_more, false)) return no_victim_status(reg);
-    retries_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
     const Status status = host_->pools->registrar_register(config_.registrar, thread, &request, reg);
-    if (!status.is(PINRAIL_ERR_OUT_OF_RESOURCE)) return status;
+    if (!status.is(PINRAIL_ERR_OUT_OF_RESOURCE) || room == Room::as_it_is) return status;
+    if (!make_room(thread) && !std::exchange(once_more, false)) return no_room_status(reg);
+    retries_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
   }
 }
 
-// Gives back dead registrations; if there are none, evicts the next idle one (empty_cache: all of them);
-// if there is none, waits a moment for what other threads are giving back. False if none of this can make room.
+// Gives back dead registrations; if there are none, evicts the next idle one (empty_cache: all of them); if there is
+// none, waits a moment for what other threads are giving back. False if none of this can make room.
 bool Pool::make_room(pinrail_thread_t* thread) {
   if (drain_all(thread) > 0) return true;
-  if (evict_one(thread)) {
-    if (settings_.empty_cache) evict_all(thread);
-    return true;
-  }
-  // A thread that is inside a registrar call does not wait: the others may wait for that call.
-  return thread->in_registrar == 0 && cache_->wait_for_release(this);
+  if (!evict_one(thread)) return wait_for_release(thread);
+  if (settings_.empty_cache) evict_all(thread);
+  return true;
 }
 
-// The status of a request that found no room: TEMP_OUT_OF_RESOURCE if anything else is held or pending.
-Status Pool::no_victim_status(const pinrail_registration_t* own) {
-  return cache_->anything_held(own) ? PINRAIL_ERR_TEMP_OUT_OF_RESOURCE : PINRAIL_ERR_OUT_OF_RESOURCE;
+// A thread that is inside a registrar call does not wait: the others may wait for that call.
+bool Pool::wait_for_release(const pinrail_thread_t* thread) {
+  return thread->in_registrar == 0 && cache_->wait_for_release();
 }
 
 // Each limit is named once, whatever the sizes are.

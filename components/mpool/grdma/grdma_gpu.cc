@@ -45,7 +45,7 @@ void Gpu::destroy_ranges(pinrail_thread_t* thread) {
 }
 
 void Gpu::discard_unused_ranges() {
-  ranges_->gc_list_.leave_thread();
+  ranges_->leave_gc_thread();
   ranges_->host_->monitor_unsubscribe(host_, ranges_->subscription_);
   ranges_->rcache_.ops.destroy(ranges_->rcache_.module);
   ranges_->leave_cache();

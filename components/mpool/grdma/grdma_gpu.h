@@ -11,7 +11,7 @@
 // grdma_gpu/P2  A hit needs the buffer id that the driver returns now. A registration with another one is dead, and the
 //     range is registered anew. So no monitor is needed to keep such registrations; a monitor that sees frees ends them
 //     sooner.
-// grdma_gpu/P3  The shortcut never finds its registrations: they are in no start table.
+// grdma_gpu/P3  The C face never answers by its registrations: their state words are not kQuick.
 #ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_GPU_H
 #define PINRAIL_COMPONENTS_MPOOL_GRDMA_GPU_H
 

@@ -9,9 +9,9 @@ namespace pinrail::grdma {
 pinrail_mpool_stats_t Pool::happened() const {
   pinrail_mpool_stats_t totals{};
   totals.size = sizeof(totals);
-  totals.hits = hits_.sum();
+  totals.hits = hits_.sum() + (knows_gpu_ == nullptr ? host_->pools->quick_hits(config_.pool) : 0);
   totals.misses = misses_.load(std::memory_order_relaxed);
-  totals.evictions = in_flight_.evictions();
+  totals.evictions = evictions_.load(std::memory_order_relaxed);
   totals.invalidations = invalidations_.load(std::memory_order_relaxed);
   totals.races = races_.load(std::memory_order_relaxed);
   totals.retries = retries_.load(std::memory_order_relaxed);
@@ -61,12 +61,7 @@ const char* Pool::check() const {
   const char* const in_gpu = gpu_ != nullptr ? gpu_->ranges()->check() : nullptr;
   if (in_gpu != nullptr) return in_gpu;
   if (rcache_.ops.check(rcache_.module) != PINRAIL_SUCCESS) return "the index is broken";
-  Guard guard(cache_->mutex);
-  assert_cache_held();
-  const char* const in_list = eviction_list_.check_locked();
-  return in_list != nullptr
-             ? in_list
-             : registered_.check_locked(config_.pool, knows_gpu_ != nullptr ? Memory::gpu : Memory::host);
+  return cache_->check(this);
 }
 
 }  // namespace pinrail::grdma

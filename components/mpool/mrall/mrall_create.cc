@@ -117,14 +117,13 @@ void Pool::release_all(pinrail_thread_t* thread) {
 
 void Pool::release_one(pinrail_thread_t* thread, pinrail_registration_t* reg) {
   Status(rcache_.ops.remove(rcache_.module, reg)).ignore();  // NOT_FOUND: an event was faster
-  uint64_t before;
-  const bool is_own = kill(reg, &before);
-  const bool is_held = state::references(state::load(reg)) != 0;
-  if (!is_own && !is_held) return;  // an event killed it just now: give_back_dead() finds it
-  const pinrail_reason_t reason = is_own ? PINRAIL_REASON_FINALIZED : PINRAIL_REASON_INVALIDATED;
+  const Killed killed = kill(reg);
+  if ((state::load(reg) & state::kLast) != 0 && killed != Killed::owned) return;  // an event's: give_back_dead() has it
+  const pinrail_reason_t reason = killed == Killed::no ? PINRAIL_REASON_INVALIDATED : PINRAIL_REASON_FINALIZED;
   deregister_from_device(thread, reg, reason);
   cache_->dismiss(reg);
-  free_or_orphan(reg, is_held);
+  const bool is_own = killed == Killed::owned || orphan(reg) == Killed::owned;
+  if (is_own) host_->registrations->free(host_, reg);  // else its last drop does
 }
 
 }  // namespace pinrail::mrall

@@ -8,10 +8,11 @@ namespace pinrail::mrall {
 
 // Marks it as dead. Without references the maker gives it back, otherwise its last drop does (list_pool/P1).
 void Pool::kill_hook(pinrail_registration_t* reg) {
-  uint64_t before;
-  if (!kill(reg, &before)) return;
-  dead_bytes_.fetch_add(reg->length, std::memory_order_relaxed);  // relaxed: a statistic
-  if (state::references(before) == 0) dead_.push_hook(reg);
+  const size_t length = reg->length;  // if it is held, another thread may end it as soon as it is dead
+  dead_bytes_.fetch_add(length, std::memory_order_relaxed);  // relaxed: a statistic
+  const Killed killed = kill(reg);
+  if (killed == Killed::no) dead_bytes_.fetch_sub(length, std::memory_order_relaxed);
+  if (killed == Killed::owned) dead_.push_hook(reg);
 }
 
 // The index calls it under its lock; the caller holds the lock of the work. What remains of their ranges is registered

@@ -7,7 +7,6 @@
 #include <chrono>
 
 #include "base/core/guarded.h"
-#include "base/core/on_unwind.h"
 #include "base/sync/assert_held.h"
 #include "components/mpool/mrall/mrall.h"
 #include "framework/mpool/device_request.h"
@@ -26,7 +25,7 @@ pinrail_status_t status_of(pinrail_left_out_reason_t reason) {
   return reason == PINRAIL_LEFT_OUT_PROTECTED ? PINRAIL_ERR_PERM : PINRAIL_ERR_NOT_SUPPORTED;
 }
 
-bool is_held_by_maker_alone(const pinrail_registration_t* reg) { return state::references(state::load(reg)) == 1; }
+bool is_held_by_maker_alone(const pinrail_registration_t* reg) { return references_of(reg) == 1; }
 
 bool is_lack(Status status) {
   return status.is(PINRAIL_ERR_OUT_OF_RESOURCE) || status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
@@ -60,14 +59,12 @@ void Pool::work(pinrail_thread_t* thread) {
   if (status.ok() && work_.is_behind()) host_->pools->gc_wake_hook(host_, PINRAIL_GC_NOW);
 }
 
-// What a round that fails was to look at is queued again. If the registrar ends the thread, the demands that have no
-// answer fail.
+// What a round that fails was to look at is queued again.
 Status Pool::work_once(pinrail_thread_t* thread, bool is_due, Ranges* touched, Demand* demands) {
-  for (Demand* at = demands; at != nullptr; at = at->next) at->status = PINRAIL_ERR_ERROR;
-  const OnUnwind at_the_end([&] { work_.end_round(demands, *touched); });
   const Status status = guarded([&] { return make_round(thread, *touched, demands, is_due); });
   for (Demand* at = demands; !status.ok() && at != nullptr; at = at->next) at->status = status;
   if (status.ok()) touched->count = 0;
+  work_.end_round(demands, *touched);
   return status;
 }
 
@@ -107,11 +104,9 @@ void Pool::update(pinrail_thread_t* thread, const Span& span) {
 
 // What is registered in the span is not left out.
 void Pool::erase_held(pinrail_thread_t* thread, const Span& span) {
+  const DropAtEnd at_end{this, thread, &held_};
   find_all(thread, span, &held_);
-  OnUnwind unwound([&] { drop_all(thread, &held_); });  // there may be no memory
   for (const pinrail_registration_t* reg : held_) left_out_.erase(span_of(reg));
-  unwound.disarm();
-  drop_all(thread, &held_);
 }
 
 // Kills what is registered in the span and not mapped, or with more rights than its mapping has. No event may have said
@@ -167,15 +162,14 @@ void Pool::give_back_idle(pinrail_thread_t* thread, const Span& span, Span* arou
 
 // Registers what no registration with these rights covers yet.
 void Pool::register_line(pinrail_thread_t* thread, const Span& span, uint32_t rights) {
-  find_all(thread, span, &held_);
-  OnUnwind unwound([&] { drop_all(thread, &held_); });  // there may be no memory
-  covered_.clear();
-  covered_.reserve(held_.size());
-  for (const pinrail_registration_t* reg : held_) {
-    if ((rights & ~reg->rights) == 0) covered_.push_back(span_of(reg));
+  {
+    const DropAtEnd at_end{this, thread, &held_};
+    find_all(thread, span, &held_);
+    covered_.clear();
+    for (const pinrail_registration_t* reg : held_) {
+      if ((rights & ~reg->rights) == 0) covered_.push_back(span_of(reg));
+    }
   }
-  unwound.disarm();
-  drop_all(thread, &held_);
   std::sort(covered_.begin(), covered_.end(), [](const Span& a, const Span& b) { return a.base < b.base; });
   uintptr_t at = span.base;
   for (const Span& each : covered_) {
@@ -245,25 +239,28 @@ Status Pool::answer(pinrail_thread_t* thread, const Demand& demand) {
 }
 
 // R7, R8: requests that lie across pieces get registrations that overlap, and these use up what could serve this one.
-// What overlaps it makes room, and the rest of that is registered in pieces again.
+// What overlaps it makes room, and the rest of that is registered in pieces again; without memory for that, by the next
+// round.
 Status Pool::make_instead(pinrail_thread_t* thread, const Span& span, uint32_t rights, LeftOut::Why* why_out) {
   Span around = span;
-  OnUnwind unwound([&] {
-    Guard guard(work_.mutex);
-    work_.touch_locked_hook(around);
+  Status status = success();
+  const Status updated = guarded([&] {
+    give_back_idle(thread, span, &around);
+    status = make(thread, span, rights, why_out);
+    update(thread, around);
+    return success();
   });
-  give_back_idle(thread, span, &around);
-  const Status status = make(thread, span, rights, why_out);
-  update(thread, around);
-  unwound.disarm();
-  return status;
+  if (updated.ok()) return status;
+  Guard guard(work_.mutex);
+  work_.touch_locked_hook(around);
+  return updated;
 }
 
 // Makes one registration and puts it into the index. why_out: why not; the reason NONE means that an event was faster.
 Status Pool::make(pinrail_thread_t* thread, const Span& span, uint32_t rights, LeftOut::Why* why_out) {
   pinrail_registration_t* reg;
   *why_out = {PINRAIL_LEFT_OUT_REFUSED, PINRAIL_ERR_OUT_OF_RESOURCE};
-  const Status allocated = alloc(span, rights, &reg);
+  const Status allocated = alloc(span, rights, 0, &reg);
   if (!allocated.ok()) return allocated;
   const Status admitted = cache_->admit(reg);
   if (!admitted.ok()) {
@@ -271,9 +268,8 @@ Status Pool::make(pinrail_thread_t* thread, const Span& span, uint32_t rights, L
     host_->registrations->free(host_, reg);
     return admitted;
   }
-  OnUnwind failed([&] { dismiss_and_free(reg); });
   const Status status = make_admitted(thread, reg, why_out);
-  if (status.ok()) failed.disarm();
+  if (!status.ok()) dismiss_and_free(reg);
   return status;
 }
 
@@ -290,11 +286,8 @@ Status Pool::make_admitted(pinrail_thread_t* thread, pinrail_registration_t* reg
     return status;
   }
   *why_out = {PINRAIL_LEFT_OUT_NONE, PINRAIL_ERR_TEMP_OUT_OF_RESOURCE};
-  const auto give_up = [&] { deregister_from_device(thread, reg, PINRAIL_REASON_INVALIDATED); };
-  OnUnwind unwound(give_up);
   status = publish(thread, reg);
-  unwound.disarm();
-  if (!status.ok()) give_up();  // not in a destructor, because the registrar may end the thread
+  if (!status.ok()) deregister_from_device(thread, reg, PINRAIL_REASON_INVALIDATED);
   return status;
 }
 
@@ -336,13 +329,14 @@ Status Pool::ask_on_own_page(pinrail_thread_t* thread, uint32_t rights) {
   const size_t page = page_mask_ + 1, room = 2 * page;
   void* const memory = mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  const OnUnwind unmap([&] { munmap(memory, room); });
   const uintptr_t aligned = (reinterpret_cast<uintptr_t>(memory) + page - 1) & ~page_mask_;
-  Status status = alloc(Span::of(aligned, page), rights, &reg);
-  if (!status.ok()) return status;
-  const OnUnwind free_it([&] { host_->registrations->free(host_, reg); });
-  status = register_as_asked(thread, reg);
-  if (status.ok()) deregister_from_device(thread, reg, PINRAIL_REASON_RELEASED);
+  Status status = alloc(Span::of(aligned, page), rights, 0, &reg);
+  if (status.ok()) {
+    status = register_as_asked(thread, reg);
+    if (status.ok()) deregister_from_device(thread, reg, PINRAIL_REASON_RELEASED);
+    host_->registrations->free(host_, reg);
+  }
+  munmap(memory, room);
   return status;
 }
 
@@ -353,6 +347,7 @@ Status Pool::publish(pinrail_thread_t* thread, pinrail_registration_t* reg) {
   announcement.length = reg->length;
   announcement.access = reg->rights;
   announcement.waits_for = PINRAIL_WAITS_FOR_NONE;
+  announcement.marks = state::kQuick;
   pinrail_registration_t* found = nullptr;
   const Status begun = rcache_.ops.find_or_announce(rcache_.module, thread, &announcement, &found);
   if (begun.ok()) {
@@ -369,15 +364,16 @@ Status Pool::publish(pinrail_thread_t* thread, pinrail_registration_t* reg) {
 
 Status Pool::publish_announced(pinrail_thread_t* thread, pinrail_announcement_t* announcement,
                                pinrail_registration_t* reg) {
-  Guard guard(work_.mutex);
-  if (work_.was_touched_locked(span_of(reg))) {
-    races_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
-    return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
+  {
+    Guard guard(work_.mutex);
+    if (work_.was_touched_locked(span_of(reg))) {
+      races_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
+      return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
+    }
+    const Status status = rcache_.ops.publish(rcache_.module, thread, announcement, reg, displaced_hook, this);
+    if (!status.ok()) return status;
   }
-  state::set(reg, state::kIndexed, 0);
-  const Status status = rcache_.ops.publish(rcache_.module, thread, announcement, reg, displaced_hook, this);
-  if (!status.ok()) state::set(reg, state::kDead);
-  return status;
+  return drop(thread, {reg, generation_of(reg)});  // the maker keeps no reference
 }
 
 }  // namespace pinrail::mrall

@@ -60,7 +60,6 @@ Status Pool::find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint6
   return is_refusal ? Status(PINRAIL_ERR_NOT_FOUND) : status;
 }
 
-// It is dead and has no reference.
 void Pool::give_back(pinrail_thread_t* thread, pinrail_registration_t* reg) {
   // relaxed: a statistic
   dead_bytes_.fetch_sub(reg->length, std::memory_order_relaxed);

@@ -9,8 +9,8 @@
 //     request that no sequence of tiles can serve gets a registration of its own range.
 // odp/O2  Memory events end no registration: the device faults in what is mapped when it needs it. So the pool needs no
 //     monitor, and E1 holds because a registration shows the device what the process has mapped.
-// odp/O3  The evictor marks an idle registration dead under the cache's lock, so one thread gives it back. destroy()
-//     waits for evictors of other pools.
+// odp/O3  The evictor retires an idle registration under the cache's lock, and then owns it. destroy() waits for
+//     evictors of other pools.
 // odp/O4  Nothing displaces or evicts a persistent registration, because it is exempt in the index and always held. Its
 //     last drop ends it (list_pool/P1). A persistent request hits no other one.
 #ifndef PINRAIL_COMPONENTS_MPOOL_ODP_H
@@ -79,7 +79,6 @@ class Pool : public Common {
   void give_back(pinrail_thread_t* thread, pinrail_registration_t* reg) override;
   static void displaced_hook(void* pool, pinrail_registration_t* const* regs, size_t count);
 
-  uint64_t* const epoch_;   // the process's clock of uses; each registration begins an epoch
   const size_t tile_size_;  // a power of two
 
   Mutex misses_mutex_{LockRank::pending};

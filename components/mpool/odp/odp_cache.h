@@ -3,24 +3,14 @@
 //
 // Owns     numbers, and the list of all registrations that the device knows or is about to know.
 // Threads  all functions may run together. API context.
-//
-// odp_cache/L1  The LRU list has what the list of registrations has. A registration that the evictor finds referenced,
-//     or not yet in the index, counts as used then.
 #ifndef PINRAIL_COMPONENTS_MPOOL_ODP_CACHE_H
 #define PINRAIL_COMPONENTS_MPOOL_ODP_CACHE_H
 
-#include "base/lru/lru_list.h"
 #include "components/common/cache_list/cache_list.h"
 
 namespace pinrail::odp {
 
 using cache_list::area_of;
-
-struct LruPlaceOf {
-  uint32_t& operator()(const pinrail_registration_t* reg) const {
-    return area_of(const_cast<pinrail_registration_t*>(reg)).lru_place;
-  }
-};
 
 class Cache : public cache_list::CacheList {
  public:
@@ -28,52 +18,26 @@ class Cache : public cache_list::CacheList {
 
   static uint64_t pinned_bytes() { return 0; }  // the device faults pages in
 
-  // As CacheList's. Its date of use is set. May throw bad_alloc.
-  Status admit(pinrail_registration_t* reg) EXCLUDES(mutex_) {
+  // Makes the oldest idle registration that was not hit lately dead, if what is idle makes enough room for so many
+  // bytes and one registration, and takes it out of the list: the caller owns it. NULL: there is none, or not enough.
+  // dismiss_victim() follows.
+  pinrail_registration_t* take_victim(uint64_t bytes) EXCLUDES(mutex_) {
     Guard guard(mutex_);
-    lru_list_.reserve(lru_list_.size() + 1);
-    const Status status = admit_locked(reg);
-    if (status.ok()) lru_list_.insert(reg, last_use(reg));
-    return status;
-  }
-  void dismiss(pinrail_registration_t* reg) EXCLUDES(mutex_) {
-    Guard guard(mutex_);
-    take_out_locked(reg);
-    budget_.remove(area_of(reg).charge);
-  }
-
-  // Marks the least recently used idle registration dead, if what is idle makes enough room for so many bytes and one
-  // registration, and takes it out of the list. NULL: there is none, or not enough. dismiss_victim() follows. now: the
-  // epoch, not before any use that is dated.
-  pinrail_registration_t* take_victim(uint64_t bytes, uint64_t now) EXCLUDES(mutex_) {
-    Guard guard(mutex_);
+    // Of tiles of one size any one suffices; then an eviction is not preceded by a look at all.
     if (!budget_.any_one_suffices(bytes) && !idle_make_room_locked(bytes)) return nullptr;
-    for (size_t held = 0; held < lru_list_.size();) {
-      pinrail_registration_t* const oldest = lru_list_.top().reg;
-      const uint64_t used = last_use(oldest), word = state::load(oldest);
-      if (used > lru_list_.top().epoch) {
-        lru_list_.catch_up(used);
-      } else if (is_idle(word) && claim(oldest, word)) {
-        take_out_locked(oldest);
-        ++victims_;
-        return oldest;
-      } else {
-        lru_list_.catch_up(now);
-        ++held;
-      }
-    }
-    return nullptr;
+    pinrail_registration_t* victim = retire_oldest_locked();
+    if (victim == nullptr) victim = retire_oldest_locked();  // all had a second chance
+    if (victim == nullptr) return nullptr;
+    unlink_locked(victim);
+    ++victims_;
+    return victim;
   }
-  // Marks a registration of the pool dead, whose destruction has begun, and takes it out of the list. NULL: the pool
-  // has none. In one step with the search: what is only found may be evicted, freed and another pool's before it is
-  // marked. repay() follows.
+  // Takes a registration of the pool, whose destruction has begun, out of the list; then no evictor finds it. NULL: the
+  // pool has none. repay() follows.
   pinrail_registration_t* take_any_of(const void* owner) EXCLUDES(mutex_) {
     Guard guard(mutex_);
     pinrail_registration_t* const reg = first_of_locked(owner);
-    if (reg == nullptr) return nullptr;
-    uint64_t before;
-    kill(reg, &before);  // false: it was dead, and is referenced
-    take_out_locked(reg);
+    if (reg != nullptr) unlink_locked(reg);
     return reg;
   }
   void repay(uint64_t charge) EXCLUDES(mutex_) {
@@ -96,24 +60,31 @@ class Cache : public cache_list::CacheList {
  private:
   static bool is_idle(uint64_t word) { return (word & state::kIndexed) != 0 && state::references(word) == 0; }
 
-  void take_out_locked(pinrail_registration_t* reg) REQUIRES(mutex_) {
-    unlink_locked(reg);
-    lru_list_.remove(reg);
+  // Retires the oldest idle registration that was not hit since the evictor last passed it. What was hit, or is used,
+  // becomes the newest.
+  pinrail_registration_t* retire_oldest_locked() REQUIRES(mutex_) {
+    const pinrail_registration_t* const end = first_;
+    for (pinrail_registration_t *at = last_, *newer; at != nullptr; at = newer) {
+      newer = at == end ? nullptr : area_of(at).previous;
+      if (!take_second_chance(at) && retire(at, state::load(at))) return at;
+      unlink_locked(at);
+      link_locked(at);
+    }
+    return nullptr;
   }
 
   // R7: a request that could not be met even if everything idle were evicted evicts nothing.
   bool idle_make_room_locked(uint64_t bytes) const REQUIRES(mutex_) {
     const uint64_t missing_bytes = budget_.missing_bytes(bytes), missing_count = budget_.missing_count();
     uint64_t idle_bytes = 0, idle_count = 0;
-    return lru_list_.visit_until([&](pinrail_registration_t* reg) {
-      if (!is_idle(state::load(reg))) return false;
+    for_each_locked([&](pinrail_registration_t* reg) {
+      if (!is_idle(state::load(reg))) return;
       idle_bytes += area_of(reg).charge;
       ++idle_count;
-      return idle_bytes >= missing_bytes && idle_count >= missing_count;
     });
+    return idle_count != 0 && idle_bytes >= missing_bytes && idle_count >= missing_count;
   }
 
-  LruList<LruPlaceOf> lru_list_ GUARDED_BY(mutex_);
   Condition no_victims_;
   size_t victims_ GUARDED_BY(mutex_) = 0;
 };

@@ -28,7 +28,7 @@ constexpr pinrail_param_t kParams[] = {
 
 using Forward = mpool::Forward<Component, Pool, Common>;
 
-// odp/O2.
+// Memory events end no registration (odp/O2).
 void invalidate_range_hook(void*, uintptr_t, size_t) {}
 
 constexpr pinrail_mpool_ops_t make_table() {

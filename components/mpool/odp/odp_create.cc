@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <memory>
 
-#include "base/registration/shortcut.h"
 #include "components/mpool/odp/odp.h"
 
 namespace pinrail::odp {
@@ -39,7 +38,6 @@ const char* unfit(const pinrail_registrar_t& registrar) {
 
 Pool::Pool(Component* component, const pinrail_mpool_config_t& config, const Settings& settings)
     : Common(component, config, settings, config.limits->granularity, PINRAIL_TRAIT_ON_DEMAND),
-      epoch_(shortcut::of(component->host)->epoch),
       tile_size_(settings.tile_size) {}
 
 Status Pool::create(Component* component, const pinrail_mpool_config_t& config, Common** pool_out) {
@@ -73,11 +71,10 @@ void Pool::release_all(pinrail_thread_t* thread) {
 }
 
 void Pool::release_one(pinrail_thread_t* thread, pinrail_registration_t* reg) {
-  const bool is_held = state::references(state::load(reg)) != 0;
   Status(rcache_.ops.remove(rcache_.module, reg)).ignore();  // NOT_FOUND: it was never in it
   deregister_from_device(thread, reg, PINRAIL_REASON_FINALIZED);
   cache_->repay(area_of(reg).charge);
-  free_or_orphan(reg, is_held);
+  if (orphan(reg) == Killed::owned) host_->registrations->free(host_, reg);  // else its last drop does
 }
 
 }  // namespace pinrail::odp

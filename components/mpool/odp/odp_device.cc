@@ -3,7 +3,6 @@
 // displaced_hook(), which the index calls under its lock. The calling thread may hold references.
 #include <utility>
 
-#include "base/lru/epoch.h"
 #include "components/mpool/odp/odp.h"
 #include "framework/mpool/device_request.h"
 #include "framework/mpool/messages.h"
@@ -22,15 +21,11 @@ uint64_t Pool::charge_of(const Span& span) const {
 Status Pool::make(pinrail_thread_t* thread, const Wanted& wanted, pinrail_registration_t** reg_out) {
   pinrail_registration_t* reg;
   misses_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
-  Status status = alloc(wanted.span, wanted.rights, &reg);
+  Status status = alloc(wanted.span, wanted.rights, wanted.traits, &reg);
   if (!status.ok()) return status;
-  reg->traits = wanted.traits;
   reg->flags = wanted.flags;
   area_of(reg).charge = charge_of(wanted.span);
-  touch(reg, epoch::move_on(epoch_));
-  OnUnwind unwound([&] { host_->registrations->free(host_, reg); });
   status = register_admitted(thread, reg);
-  unwound.disarm();
   if (status.ok()) {
     *reg_out = reg;
   } else {
@@ -42,9 +37,7 @@ Status Pool::make(pinrail_thread_t* thread, const Wanted& wanted, pinrail_regist
 Status Pool::register_admitted(pinrail_thread_t* thread, pinrail_registration_t* reg) {
   Status status = admit(thread, reg);
   if (!status.ok()) return status;
-  OnUnwind unwound([&] { cache_->dismiss(reg); });
   status = call_registrar(thread, reg);
-  unwound.disarm();
   if (!status.ok()) cache_->dismiss(reg);
   return status;
 }
@@ -87,24 +80,18 @@ void Pool::report_limit(uint64_t bytes) {
 // Gives back the least recently used idle registration of the cache, if that helps to make room for so many bytes. It
 // may be another pool's: that pool does not end meanwhile (odp/O3).
 bool Pool::evict_one(pinrail_thread_t* thread, uint64_t bytes) {
-  pinrail_registration_t* const victim = cache_->take_victim(bytes, epoch::load(epoch_));
+  pinrail_registration_t* const victim = cache_->take_victim(bytes);
   if (victim == nullptr) return false;
   Pool* const owner = static_cast<Pool*>(static_cast<Common*>(area_of(victim).owner));
   const uint64_t charge = area_of(victim).charge;
-  const auto finish = [&] {
-    host_->registrations->free(host_, victim);
-    cache_->dismiss_victim(charge);
-  };
-  OnUnwind unwound(finish);
   owner->evictions_.fetch_add(1, std::memory_order_relaxed);                  // relaxed: a statistic
   Status(owner->rcache_.ops.remove(owner->rcache_.module, victim)).ignore();  // NOT_FOUND: it was displaced just now
   owner->deregister_from_device(thread, victim, PINRAIL_REASON_EVICTED);
-  unwound.disarm();
-  finish();
+  host_->registrations->free(host_, victim);
+  cache_->dismiss_victim(charge);
   return true;
 }
 
-// It is dead and has no reference.
 void Pool::give_back(pinrail_thread_t* thread, pinrail_registration_t* reg) {
   deregister_and_free(thread, reg, PINRAIL_REASON_RELEASED);
 }
@@ -112,9 +99,7 @@ void Pool::give_back(pinrail_thread_t* thread, pinrail_registration_t* reg) {
 // An insert has made them superfluous.
 void Pool::displaced_hook(void* pool, pinrail_registration_t* const* regs, size_t count) {
   for (size_t i = 0; i < count; ++i) {
-    uint64_t before;
-    if (!kill(regs[i], &before)) continue;  // an evictor has it
-    if (state::references(before) == 0) static_cast<Pool*>(pool)->dead_.push_hook(regs[i]);
+    if (kill(regs[i]) == Killed::owned) static_cast<Pool*>(pool)->dead_.push_hook(regs[i]);
   }
 }
 

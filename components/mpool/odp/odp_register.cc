@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Find and register: a hit, or a registration of the tiles that the request lies in. API context; the caller holds no
 // lock, because a miss calls the registrar. The calling thread may hold references.
-#include "base/lru/epoch.h"
 #include "components/mpool/odp/odp.h"
 #include "framework/registrar/request.h"
 
@@ -9,7 +8,7 @@ namespace pinrail::odp {
 
 bool Pool::hit(pinrail_thread_t* thread, const Span& span, uint32_t access, pinrail_handle_t* handle_out) {
   if (!find_indexed(thread, span, access, handle_out)) return false;
-  touch(handle_out->reg, epoch::load(epoch_));
+  mark_used(handle_out->reg);
   hits_.add(thread);
   return true;
 }
@@ -42,11 +41,7 @@ Status Pool::register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t lengt
       is_own || host_->pools->in_registrar(thread) != 0
           ? register_own(thread, {span, access & PINRAIL_RIGHTS_MASK, access & PINRAIL_TRAITS_MASK, 0}, &reg)
           : miss(thread, span, access, kept, &reg);
-  OnUnwind unwound([&] {  // the caller will not get it
-    if (status.ok()) Status(drop(thread, {reg, generation_of(reg)})).ignore();
-  });
   give_back_dead(thread);
-  unwound.disarm();
   if (status.ok()) *handle_out = {reg, generation_of(reg)};
   return status;
 }
@@ -85,6 +80,7 @@ Status Pool::miss(pinrail_thread_t* thread, const Span& span, uint32_t access, u
   announcement.length = tiles.length();
   announcement.access = access;
   announcement.flags = flags;
+  announcement.marks = state::kQuick | (flags != 0 ? state::kTransient : 0);
   const Status begun = announce(thread, &announcement, reg_out);
   if (begun.ok()) {
     hits_.add(thread);
@@ -94,12 +90,7 @@ Status Pool::miss(pinrail_thread_t* thread, const Span& span, uint32_t access, u
   if (!lacks_memory && !begun.is(PINRAIL_ERR_NOT_FOUND)) return begun;
   Status status = lacks_memory ? Status(rcache_.ops.prepare(rcache_.module, &announcement)) : success();
   bool is_published = false;
-  OnUnwind unwound([&] {
-    if (!is_published) Status(rcache_.ops.withdraw(rcache_.module, &announcement)).ignore();
-    wake_waiting();
-  });
   if (status.ok()) status = register_announced(thread, span, &announcement, reg_out, &is_published);
-  unwound.disarm();
   if (!is_published) Status(rcache_.ops.withdraw(rcache_.module, &announcement)).ignore();
   wake_waiting();
   return status;
@@ -117,18 +108,17 @@ Status Pool::register_announced(pinrail_thread_t* thread, const Span& span, pinr
   if (!status.ok() && announcement->more_rights != 0) status = make(thread, wanted, reg_out);
   if (!status.ok() && tiles.length() != span.length()) return register_own(thread, {span, asked, traits, 0}, reg_out);
   if (!status.ok()) return status;
-  state::set_own(*reg_out, state::kIndexed, 1);
   const pinrail_status_t published =
       rcache_.ops.publish(rcache_.module, thread, announcement, *reg_out, displaced_hook, this);
   *is_published_out = published == PINRAIL_SUCCESS;
-  if (!*is_published_out) state::set(*reg_out, state::kDead);  // for the caller alone; its last drop gives it back
+  if (!*is_published_out) state::publish(*reg_out, state::kDead);  // for the caller alone; its last drop gives it back
   return success();
 }
 
 // For the caller alone: it is not in the index, and its last drop gives it back.
 Status Pool::register_own(pinrail_thread_t* thread, const Wanted& wanted, pinrail_registration_t** reg_out) {
   const Status status = make(thread, wanted, reg_out);
-  if (status.ok()) state::set_own(*reg_out, state::kDead, 1);
+  if (status.ok()) state::publish(*reg_out, state::kDead);
   return status;
 }
 

@@ -5,8 +5,8 @@
 // Threads  as gpu_pool::Pool. API context without a lock held, unless a comment says otherwise.
 // Hook     invalidate_range_hook(), report_hook().
 //
-// rgpusm/P1  A hit checks the validity slot by one load. A slot of another segment, exporter or generation never
-//     matches.
+// rgpusm/P1  A hit checks the validity slot and the exporter's end mark, a load each. A slot of another segment,
+//     exporter or generation never matches.
 // rgpusm/P2  A process that has memory open is counted in its slot, from before the driver opens it until after it was
 //     closed.
 // rgpusm/P3  A restart forgets all exporters. If this process's identity has changed, it leaves the old identity's
@@ -28,15 +28,8 @@ struct Component {
   gpu_pool::Caches caches;
 };
 
-// An exporter: a segment of validity slots of one process.
-struct Exporter {
-  uint64_t pid, start, segment;
-  bool operator==(const Exporter& other) const {
-    return pid == other.pid && start == other.start && segment == other.segment;
-  }
-};
-struct HashOfExporter {
-  size_t operator()(const Exporter& exporter) const {
+struct HashOfOwner {
+  size_t operator()(const gpu_pool::Owner& exporter) const {
     return (exporter.segment ^ exporter.start) * 0x9E3779B97F4A7C15u + exporter.pid;
   }
 };
@@ -52,7 +45,7 @@ class Pool final : public gpu_pool::Pool {
   // Returns a referenced registration that is mapped at that range of this process; NOT_FOUND. Kills first what hooks
   // noted.
   Status find_mapped(pinrail_thread_t* thread, uintptr_t base, size_t length, pinrail_registration_t** reg_out);
-  // Notes the range and shuts the table that hits read; the next call kills what overlaps. Hook context.
+  // Notes the range; the next call kills what overlaps. Hook context.
   void invalidate_range_hook(uintptr_t base, size_t length);
   // A subscriber to events of GPU memory. Hook context.
   static void report_hook(void* pool, uintptr_t base, size_t length);
@@ -66,6 +59,8 @@ class Pool final : public gpu_pool::Pool {
   void report(Report what, const pinrail_gpu_block_t& block);
   Status refuse(Report why, const pinrail_gpu_block_t& block, pinrail_status_t status);
   Status check_block(const pinrail_gpu_block_t& block);
+  bool hit(pinrail_thread_t* thread, const pinrail_gpu_block_t& block, const Range& range, uint64_t access_and_flags,
+           pinrail_registration_t** reg_out);
   __attribute__((noinline)) pinrail_status_t register_on_slow_path(pinrail_thread_t* thread,
                                                                    const pinrail_gpu_block_t& block, const Range& range,
                                                                    uint64_t access_and_flags,
@@ -82,9 +77,9 @@ class Pool final : public gpu_pool::Pool {
   Status acquire_peer(const pinrail_gpu_block_t& block, gpu_pool::Peer** peer_out) EXCLUDES(peers_mutex_);
   Status open_peer_locked(const pinrail_gpu_block_t& block, gpu_pool::Peer** peer_out) REQUIRES(peers_mutex_);
   void release_peer(gpu_pool::Peer* peer);
-  size_t close_dead_peer(pinrail_thread_t* thread, gpu_pool::Peer* peer, const pinrail_owner_t& owner);
+  size_t close_dead_peer(pinrail_thread_t* thread, gpu_pool::Peer* peer, const gpu_pool::Owner& owner);
   size_t close_ended_peers(pinrail_thread_t* thread, const gpu_pool::Peer* successor) override;
-  void free_peer(gpu_pool::Peer* peer, const pinrail_owner_t& owner);
+  void free_peer(gpu_pool::Peer* peer, const gpu_pool::Owner& owner);
   void forget_slots();
   void drain_invalidated(pinrail_thread_t* thread);
 
@@ -92,17 +87,18 @@ class Pool final : public gpu_pool::Pool {
   std::atomic<uint32_t> reported_{0};    // a bit for each Report that was made
   Mutex peers_mutex_{LockRank::caches};  // held while an exporter's segment is opened; before cache_->mutex
   // Guarded by cache_->mutex.
-  std::unordered_map<Exporter, gpu_pool::Peer*, HashOfExporter> known_;
+  std::unordered_map<gpu_pool::Owner, gpu_pool::Peer*, HashOfOwner> known_;
   std::vector<gpu_pool::Peer*> free_peers_;  // Peer objects of dead exporters, for reuse
   size_t peer_objects_ = 0;                  // Peer objects in known_ and free_peers_; free_peers_ has room for all
   gpu_pool::Peer* last_checked_ =
       nullptr;  // the last peer checked by before_progress(), which one thread at a time runs
   std::atomic<bool> is_checking_{false};
-  // The union of mappings of this process that were reported gone. While it is not empty the table is shut.
+  // The union of mappings of this process that were reported gone. While there is one, hits do not follow hints.
   Mutex invalidated_mutex_{LockRank::pending};
   uintptr_t invalidated_base_ GUARDED_BY(invalidated_mutex_) = UINTPTR_MAX, invalidated_end_
                                                                             GUARDED_BY(invalidated_mutex_) = 0;
   uint64_t invalidations_noted_ GUARDED_BY(invalidated_mutex_) = 0;
+  std::atomic<bool> is_noted_{false};
   void* subscription_ = nullptr;
 };
 

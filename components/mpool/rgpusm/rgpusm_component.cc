@@ -29,13 +29,6 @@ constexpr const char* kSynonymPrefixes[] = {"rcache_rgpusm_", nullptr};
 
 using Forward = mpool::Forward<Component, Pool, gpu_pool::Pool>;
 
-void shortcut(void* module, pinrail_shortcut_t* shortcut_out) {
-  *shortcut_out = {};
-  shortcut_out->allocations = Forward::pool_of(module)->allocations();
-}
-
-constexpr pinrail_mpool_shortcut_t kShortcut = {sizeof(pinrail_mpool_shortcut_t), shortcut, gpu_pool::dropped_dead};
-
 // This pool registers no memory of this process.
 pinrail_status_t register_mem(void*, pinrail_thread_t*, uintptr_t, size_t, uint64_t, pinrail_handle_t*) {
   return PINRAIL_ERR_NOT_SUPPORTED;
@@ -58,7 +51,6 @@ void invalidate_range_hook(void* module, uintptr_t base, size_t length) {
 
 constexpr pinrail_mpool_ops_t make_table() {
   pinrail_mpool_ops_t ops = Forward::table();
-  ops.extension = pinrail::shortcut::extension<kShortcut>;
   ops.register_mem = register_mem;
   ops.find = find;
   ops.invalidate_range_hook = invalidate_range_hook;

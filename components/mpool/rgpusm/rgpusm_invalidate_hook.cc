@@ -12,7 +12,7 @@ void Pool::invalidate_range_hook(uintptr_t base, size_t length) {
   invalidated_base_ = std::min(invalidated_base_, base);
   invalidated_end_ = std::max(invalidated_end_, base + length);
   ++invalidations_noted_;
-  allocations_.shut_hook();
+  is_noted_.store(true);
 }
 
 // Only the pool itself unmaps these mappings, except for events that end all memory, such as the reset of a device.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Exporters: opens their segments once, and closes them when the exporter is dead and none of its registrations is
 // left. API context; the caller holds no lock, except where a comment says so, and may hold references.
-#include "base/core/on_unwind.h"
 #include "components/mpool/rgpusm/rgpusm.h"
 
 namespace pinrail::rgpusm {
@@ -9,8 +8,7 @@ namespace {
 
 constexpr int kPeersPerRound = 16;  // exporters about which one round asks the system
 
-Exporter exporter_of(const pinrail_gpu_block_t& block) { return {block.pid, block.start, block.segment}; }
-Exporter exporter_of(const gpu_pool::Peer& peer) { return {peer.owner.pid, peer.owner.start, peer.owner.segment}; }
+gpu_pool::Owner owner_of(const pinrail_gpu_block_t& block) { return {block.pid, block.start, block.segment}; }
 
 }  // namespace
 
@@ -20,7 +18,7 @@ Status Pool::acquire_peer(const pinrail_gpu_block_t& block, gpu_pool::Peer** pee
   Guard opening(peers_mutex_);
   {
     Guard guard(cache_->mutex);
-    const auto known = known_.find(exporter_of(block));
+    const auto known = known_.find(owner_of(block));
     if (known != known_.end()) {
       ++known->second->users;
       *peer_out = known->second;
@@ -45,13 +43,13 @@ Status Pool::open_peer_locked(const pinrail_gpu_block_t& block, gpu_pool::Peer**
     Guard guard(cache_->mutex);
     peer = free_peers_.empty() ? fresh.get() : free_peers_.back();
     free_peers_.reserve(peer_objects_ + 1);
-    known_.emplace(exporter_of(block), peer);  // the last statement that may throw
+    known_.emplace(owner_of(block), peer);  // the last statement that may throw
     if (free_peers_.empty()) {
       ++peer_objects_;
     } else {
       free_peers_.pop_back();
     }
-    peer->set_exporter(block.pid, block.start, block.segment, segment != nullptr ? segment->word(0) : nullptr);
+    peer->owner = owner_of(block);
     peer->deaths = segment != nullptr ? segment->deaths() : nullptr;
     peer->deaths_seen = segment != nullptr ? segment->deaths()->load() : 0;
     peer->slots = std::move(segment);
@@ -70,23 +68,23 @@ void Pool::release_peer(gpu_pool::Peer* peer) {
 
 // Closes a dead exporter's idle registrations, and frees its Peer if none is left; returns how many it closed.
 // Referenced ones die now and are closed at their last drop. Does nothing if the Peer serves another exporter by now.
-size_t Pool::close_dead_peer(pinrail_thread_t* thread, gpu_pool::Peer* peer, const pinrail_owner_t& owner) {
+size_t Pool::close_dead_peer(pinrail_thread_t* thread, gpu_pool::Peer* peer, const gpu_pool::Owner& owner) {
   const size_t closed = close_all_of(thread, peer, owner);
   free_peer(peer, owner);
   return closed;
 }
 
 // Frees the Peer for another exporter, unless it has a registration or a request, or serves another exporter by now.
-void Pool::free_peer(gpu_pool::Peer* peer, const pinrail_owner_t& owner) {
+void Pool::free_peer(gpu_pool::Peer* peer, const gpu_pool::Owner& owner) {
   std::unique_ptr<slots::Importer> segment;
   Guard guard(cache_->mutex);
   if (peer->regs != nullptr || peer->users != 0 || peer->owner.pid == 0) return;
-  if (!peer->is(owner.pid, owner.start, owner.segment)) return;
-  known_.erase(exporter_of(*peer));
+  if (!(peer->owner == owner)) return;
+  known_.erase(peer->owner);
   free_peers_.push_back(peer);  // has room: open_peer_locked() reserved it
   segment = std::move(peer->slots);
   peer->deaths = nullptr;
-  peer->set_exporter(0, 0, 0, nullptr);
+  peer->owner = {};
 }
 
 // Closes what exporters left whose segments are marked as ended: of all, because that costs a load each. Also of
@@ -95,7 +93,7 @@ size_t Pool::close_ended_peers(pinrail_thread_t* thread, const gpu_pool::Peer* s
   size_t closed = 0;
   for (gpu_pool::Peer* peer = first_peer(); peer != nullptr; peer = peer->next) {
     bool has_ended = false, had_its_pid = false;
-    pinrail_owner_t owner;
+    gpu_pool::Owner owner;
     slots::Source source;
     {
       Guard guard(cache_->mutex);
@@ -112,13 +110,11 @@ size_t Pool::close_ended_peers(pinrail_thread_t* thread, const gpu_pool::Peer* s
 
 // Asks about a few exporters in each round; buries the dead ones. One thread at a time; others return.
 void Pool::before_progress(pinrail_thread_t* thread) {
-  bool not_checking = false;
-  if (!is_checking_.compare_exchange_strong(not_checking, true)) return;
-  const OnUnwind done([this] { is_checking_.store(false); });  // also if the registrar ends the thread
+  if (is_checking_.exchange(true)) return;
   drain_invalidated(thread);
   close_ended_peers(thread, nullptr);
   for (int i = 0; i < kPeersPerRound; ++i) {
-    pinrail_owner_t owner;
+    gpu_pool::Owner owner;
     slots::Source source;
     {
       Guard guard(cache_->mutex);
@@ -129,6 +125,7 @@ void Pool::before_progress(pinrail_thread_t* thread) {
     }
     if (source.pid != 0 && !source.is_alive()) close_dead_peer(thread, last_checked_, owner);
   }
+  is_checking_.store(false);
 }
 
 // Forgets the slots of all registrations, so that this process does not uncount its former identity (rgpusm/P3).
@@ -136,7 +133,7 @@ void Pool::forget_slots() {
   Guard guard(cache_->mutex);
   for (const gpu_pool::Peer* peer = first_peer(); peer != nullptr; peer = peer->next) {
     for (pinrail_registration_t* reg = peer->regs; reg != nullptr; reg = gpu_pool::area_of(reg).next) {
-      forget_slot_locked(reg);
+      gpu_pool::identity_of(reg).slot = nullptr;
     }
   }
 }
@@ -155,10 +152,10 @@ Status Pool::restart(pinrail_thread_t* thread) {
   return status;
 }
 
-// Kills what overlaps the noted range, then opens the table that hits read, unless a hook noted more meanwhile.
-// Several threads may do this at once: each kills all that was noted before its call.
+// Kills what overlaps the noted range; then hits need not ask here, unless a hook noted more meanwhile. Several threads
+// may do this at once: each kills all that was noted before its call.
 void Pool::drain_invalidated(pinrail_thread_t* thread) {
-  if (!allocations_.is_shut()) return;
+  if (!is_noted_.load()) return;
   uintptr_t base = 0, end = 0;
   uint64_t events = 0;
   {
@@ -172,7 +169,7 @@ void Pool::drain_invalidated(pinrail_thread_t* thread) {
   if (invalidations_noted_ != events) return;
   invalidated_base_ = UINTPTR_MAX;
   invalidated_end_ = 0;
-  allocations_.open();
+  is_noted_.store(false);
 }
 
 }  // namespace pinrail::rgpusm

@@ -11,16 +11,24 @@
 namespace pinrail::rgpusm {
 namespace {
 
+// Reads each field once.
 gpu_pool::Key key_of(const pinrail_gpu_block_t& block) {
+  const auto load = [](const auto& field) { return __atomic_load_n(&field, __ATOMIC_RELAXED); };
   gpu_pool::Key key;
-  key.pid = block.pid;
-  key.start = block.start;
-  key.segment = block.segment;
-  key.base = block.base;
-  key.length = block.length;
-  key.id = block.buffer_id;
-  key.slot_word = block.slot_word;
+  key.pid = load(block.pid);
+  key.start = load(block.start);
+  key.segment = load(block.segment);
+  key.base = load(block.base);
+  key.length = load(block.length);
+  key.id = load(block.buffer_id);
+  key.slot_word = load(block.slot_word);
   return key;
+}
+
+// Whether the index may answer a request with this access and these flags.
+bool may_hit(uint64_t access_and_flags) {
+  constexpr uint64_t kBypass = uint64_t{PINRAIL_FLAG_CACHE_BYPASS} << PINRAIL_ACCESS_FLAGS_SHIFT;
+  return (access_and_flags & (kBypass | PINRAIL_TRAITS_MASK)) == 0;
 }
 
 // The number of the slot in the peer's segment.
@@ -38,7 +46,7 @@ Status Pool::create(Component* component, const pinrail_mpool_config_t& config, 
   Status status = gpu_pool::read_settings(component->host, config, "mpool_rgpusm_", &settings);
   if (!status.ok()) return status;
   std::unique_ptr<Pool, void (*)(Pool*)> pool(
-      new Pool(component->host, config, settings, &component->caches, allocation_table::By::slot),
+      new Pool(component->host, config, settings, &component->caches, Hits::library),
       [](Pool* unused) { delete unused; });
   status = slots::this_process(&pool->self_);
   if (status.ok()) {
@@ -55,23 +63,26 @@ Pool::~Pool() {
   if (subscription_ != nullptr) host_->monitor_unsubscribe(host_, subscription_);
 }
 
-// The C face found no answer in the table that hits read; another try here may still hit.
 pinrail_status_t Pool::register_entry(void* module, pinrail_thread_t* thread, const pinrail_gpu_block_t* block,
                                       size_t offset, size_t length, uint64_t access_and_flags,
                                       pinrail_handle_t* handle_out) {
   Pool* const pool = static_cast<Pool*>(gpu_pool::pool_of(module));
   const Range range = {offset, length};
-  if (!has_known_head(*block))
-    return pool->register_on_slow_path(thread, *block, range, access_and_flags, handle_out);  // reports what is wrong
-  const allocation_table::BlockView view(*block);
-  if (!is_inside(view.length, offset, length)) return PINRAIL_ERR_BAD_PARAM;
-  constexpr uint64_t kBypass = uint64_t{PINRAIL_FLAG_CACHE_BYPASS} << PINRAIL_ACCESS_FLAGS_SHIFT;
-  const bool usual = (access_and_flags & (kBypass | PINRAIL_TRAITS_MASK)) == 0;
-  const pinrail_allocation_table_t& table = pool->allocations_.table();
-  using allocation_table::SlotChoice;
-  if (usual && allocation_table::take_block<SlotChoice::any>({thread, pool->config_.pool}, table, view, handle_out))
-    return PINRAIL_SUCCESS;
-  return pool->register_on_slow_path(thread, *block, range, access_and_flags, handle_out);
+  pinrail_registration_t* reg = nullptr;
+  if (!pool->hit(thread, *block, range, access_and_flags, &reg)) {
+    return pool->register_on_slow_path(thread, *block, range, access_and_flags, handle_out);
+  }
+  *handle_out = gpu_pool::handle_of(reg);
+  return PINRAIL_SUCCESS;
+}
+
+// A hit without a lock. False: the block or the range is bad, a hook has noted a range, or no hint answers. The block
+// lies in the caller's memory, which a peer may be able to change meanwhile; so each field is read once.
+bool Pool::hit(pinrail_thread_t* thread, const pinrail_gpu_block_t& block, const Range& range,
+               uint64_t access_and_flags, pinrail_registration_t** reg_out) {
+  if (!has_known_head(block) || !may_hit(access_and_flags) || is_noted_.load(std::memory_order_acquire)) return false;
+  const gpu_pool::Key key = key_of(block);
+  return is_inside(key.length, range.offset, range.length) && find_hint(thread, key, reg_out);
 }
 
 // Reports once for each kind, because a transport may send thousands of such blocks.
@@ -139,9 +150,7 @@ Status Pool::acquire_remote(pinrail_thread_t* thread, const pinrail_gpu_block_t&
   gpu_pool::Request request;
   request.access_and_flags = access_and_flags;
   request.key = key_of(copy);
-  const bool may_hit =
-      (request.flags() & PINRAIL_FLAG_CACHE_BYPASS) == 0 && (access_and_flags & PINRAIL_TRAITS_MASK) == 0;
-  if (may_hit && find_indexed(thread, request.key, reg_out).ok()) return success();
+  if (may_hit(access_and_flags) && find(thread, request.key, reg_out).ok()) return success();
   gpu_pool::Peer* peer = nullptr;
   status = acquire_peer(copy, &peer);
   if (!status.ok()) return status;

@@ -3,21 +3,19 @@
 // answer wait for it, and events that overtake them are noticed.
 //
 // Owns     the list. Each announcement is a local variable of its register call.
-// Threads  enter_alone() and is_empty_hook() at any time. For all others the caller holds the index lock.
-// Hook     All functions but enter_alone().
+// Threads  is_empty_hook() at any time. For all others the caller holds the index lock.
+// Hook     All functions.
 //
 // vma_announcements/W1  A call is listed from before it searches the index for the last time until what it registered
 //     is in the index, or until it has withdrawn.
-// vma_announcements/W2  The head changes under the index lock, except that a call that finds the list empty enters
-//     without it. So an event that finds the list empty without the lock comes before the next call looks at the
-//     mapping and the index, or after the insert of the last one.
+// vma_announcements/W2  An event that finds the list empty without the lock comes before the next call looks at the
+//     mapping, or after the insert of the last one.
 #ifndef PINRAIL_COMPONENTS_RCACHE_VMA_ANNOUNCEMENTS_H
 #define PINRAIL_COMPONENTS_RCACHE_VMA_ANNOUNCEMENTS_H
 
 #include <pinrail/component_rcache.h>
 
 #include <atomic>
-#include <new>
 
 #include "base/core/span.h"
 
@@ -27,23 +25,14 @@ class Announcements {
  public:
   using Announcement = pinrail_announcement_t;
 
-  // The announcement becomes the only one, or false.
-  bool enter_alone(Announcement* own) {
-    Announcement* none = nullptr;
-    mark_of(own) = {};
-    return first_.compare_exchange_strong(none, own);
-  }
   // Lists it, unless one that is listed will answer its request: then waits_for names that one. A request that has
   // waited waits for no other.
   bool enter(Announcement* own, bool is_exact) {
     mark_of(own) = {};
-    for (;;) {
-      Announcement* head = first_.load();
-      if (is_waited_for(own, is_exact)) return false;
-      mark_of(own).next = head;
-      // Fails if a call has entered without the lock: this one may have to wait for it.
-      if (first_.compare_exchange_strong(head, own)) return true;
-    }
+    if (is_waited_for(own, is_exact)) return false;
+    mark_of(own).next = first_.load();
+    first_.store(own);  // seq_cst: vma_announcements/W2
+    return true;
   }
   void leave(Announcement* own) {
     Announcement* before = first_.load();

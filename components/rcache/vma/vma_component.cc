@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Descriptor and operation table of rcache/vma. Each operation calls one function of Index, in most cases the one of
-// the same name. Callers hold no index lock;
-// operations that need it take it themselves. invalidate() runs in hook or API context, the others in API context;
-// open() and close() run at start-up. Only find, find_without_start_table, find_or_announce, find_under_lock and
-// find_all hand out references; remove, hide and unhide need none.
+// Descriptor and operation table of rcache/vma. Each operation calls the function of Index of the same name. Callers
+// hold no index lock. invalidate() runs in hook or API context, the others in API context; open() and close() run at
+// start-up. Only find, find_or_announce and find_all hand out references.
 #include <new>
 #include <string>
 
@@ -41,48 +39,38 @@ pinrail_status_t create(void* component, uint32_t flags, void** module_out) {
 
 void destroy(void* module) { delete static_cast<Module*>(module); }
 
-pinrail_status_t find_or_announce(void* module, pinrail_thread_t* thread, pinrail_announcement_t* announcement,
-                                  pinrail_registration_t** reg_out) {
-  return index_of(module).find_or_announce(thread, announcement, reg_out).code();
+pinrail_status_t find(void* module, pinrail_thread_t*, uintptr_t base, size_t length, uint32_t access,
+                      pinrail_registration_t** reg_out) {
+  return index_of(module).find(Query::of(base, length, access), reg_out).code();
 }
 
-pinrail_status_t prepare(void* module, pinrail_announcement_t*) {
-  Index& index = index_of(module);
-  if (index.takes_renewal()) shortcut::of(static_cast<Module*>(module)->host)->forget_notes(index.start_table());
-  return index.prepare().code();
+pinrail_status_t find_or_announce(void* module, pinrail_thread_t*, pinrail_announcement_t* announcement,
+                                  pinrail_registration_t** reg_out) {
+  return index_of(module).find_or_announce(announcement, reg_out).code();
 }
+
+pinrail_status_t prepare(void* module, pinrail_announcement_t*) { return index_of(module).prepare().code(); }
 
 pinrail_status_t withdraw(void* module, pinrail_announcement_t* announcement) {
   return index_of(module).withdraw(announcement).code();
 }
 
-pinrail_status_t publish(void* module, pinrail_thread_t* thread, pinrail_announcement_t* announcement,
+pinrail_status_t publish(void* module, pinrail_thread_t*, pinrail_announcement_t* announcement,
                          pinrail_registration_t* reg, pinrail_visit_hook_t displaced_hook, void* arg) {
-  return index_of(module).publish(thread, announcement, reg, displaced_hook, arg).code();
+  return index_of(module).publish(announcement, reg, displaced_hook, arg).code();
 }
 
 pinrail_status_t remove(void* module, pinrail_registration_t* reg) { return index_of(module).remove(reg).code(); }
-
-void hide(void* module, pinrail_registration_t* const* regs, size_t count) { index_of(module).hide(regs, count); }
-
-void unhide(void* module, pinrail_registration_t* reg) { index_of(module).unhide(reg); }
-
-pinrail_status_t find_under_lock(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length, uint32_t access,
-                                 pinrail_registration_t** reg_out) {
-  return index_of(module).find_under_lock(thread, Query::of(base, length, access), reg_out).code();
-}
 
 void invalidate(void* module, uintptr_t base, size_t length, pinrail_visit_hook_t visit_hook, void* arg) {
   index_of(module).invalidate_hook(Span::of(base, length), visit_hook, arg);
 }
 
-const pinrail_start_table_t* start_table_of(void* module) { return index_of(module).lend_start_table(); }
-
 size_t count(void* module) { return index_of(module).count(); }
 
-size_t find_all(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length,
-                pinrail_registration_t** regs_out, size_t room) {
-  return index_of(module).find_all(thread, Span::of(base, length), regs_out, room);
+size_t find_all(void* module, pinrail_thread_t*, uintptr_t base, size_t length, pinrail_registration_t** regs_out,
+                size_t room) {
+  return index_of(module).find_all(Span::of(base, length), regs_out, room);
 }
 
 pinrail_status_t check(void* module) {
@@ -93,20 +81,10 @@ pinrail_status_t check(void* module) {
   return PINRAIL_ERR_ERROR;
 }
 
-pinrail_status_t publish_instead_of(void* module, pinrail_thread_t* thread, pinrail_announcement_t* announcement,
-                                    pinrail_registration_t* reg, pinrail_registration_t* leaving,
-                                    pinrail_visit_hook_t displaced_hook, void* arg) {
-  return index_of(module).publish(thread, announcement, reg, displaced_hook, arg, leaving).code();
-}
-
-constexpr pinrail_rcache_shortcut_t kShortcut = {sizeof(pinrail_rcache_shortcut_t), find_without_start_table_entry,
-                                                 start_table_of, publish_instead_of};
-
 constexpr pinrail_rcache_ops_t kOps = {sizeof(pinrail_rcache_ops_t),
                                        create,
                                        destroy,
-                                       find_entry,
-                                       find_under_lock,
+                                       find,
                                        find_or_announce,
                                        prepare,
                                        withdraw,
@@ -114,28 +92,24 @@ constexpr pinrail_rcache_ops_t kOps = {sizeof(pinrail_rcache_ops_t),
                                        remove,
                                        invalidate,
                                        count,
-                                       hide,
-                                       unhide,
                                        find_all,
-                                       check,
-                                       shortcut::extension<kShortcut>};
+                                       check};
 
 }  // namespace
 }  // namespace pinrail::vma
 
 extern "C" PINRAIL_API const pinrail_component_t PINRAIL_COMPONENT_SYMBOL;
-const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = {
-    sizeof(pinrail_component_t),
-    PINRAIL_RCACHE_ABI,
-    50,
-    "rcache",
-    "vma",
-    "1.0.0",
-    "Index of registrations by address: overlaps allowed, finds without a lock.",
-    nullptr,
-    nullptr,
-    0,
-    nullptr,
-    pinrail::vma::open,
-    pinrail::vma::close,
-    &pinrail::vma::kOps};
+const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = {sizeof(pinrail_component_t),
+                                                      PINRAIL_RCACHE_ABI,
+                                                      50,
+                                                      "rcache",
+                                                      "vma",
+                                                      "1.0.0",
+                                                      "Index of registrations by address; overlaps allowed.",
+                                                      nullptr,
+                                                      nullptr,
+                                                      0,
+                                                      nullptr,
+                                                      pinrail::vma::open,
+                                                      pinrail::vma::close,
+                                                      &pinrail::vma::kOps};

@@ -56,13 +56,11 @@ class NodePool {
   // Without the lock, a hint: some inserts may be under way, of which few take a cell.
   bool is_low() const { return free_count_.load(std::memory_order_relaxed) < 2 * kPerInsert; }
 
-  // Takes a free cell, which exists by vma_pool/P1. Its version is odd: the caller fills the cell and calls
-  // end_change().
+  // Takes a free cell, which exists by vma_pool/P1; the caller fills it.
   Node* take(uint32_t level) {
     Node* node = free_;
     free_ = as_leaf(node)->reg[0].get() == nullptr ? nullptr : reinterpret_cast<Node*>(as_leaf(node)->reg[0].get());
     add_to_free_count(-1);
-    node->begin_change();
     node->level.put(level);
     node->count.put(0);
     if (level == 0) {
@@ -73,13 +71,11 @@ class NodePool {
     return node;
   }
 
-  // Frees a cell that has left the tree. Its version rises, so readers in it start again.
+  // Frees a cell that has left the tree.
   void put(Node* node) {
-    node->begin_change();
     as_leaf(node)->reg[0].put(reinterpret_cast<pinrail_registration_t*>(free_));
     node->count.put(0);
     node->level.put(0);
-    node->end_change();
     free_ = node;
     add_to_free_count(1);
   }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // vma_slots.h - moves slots within a node and from one node to another.
 //
-// Threads  The caller holds the index lock, and has called begin_change() of each node that a function changes; a
-//          reader without the lock sees by the version that the node is being changed (vma_node.h).
+// Threads  The caller holds the index lock, and has marked the index as changing (Index::Change).
 // Hook     All functions.
 #ifndef PINRAIL_COMPONENTS_RCACHE_VMA_SLOTS_H
 #define PINRAIL_COMPONENTS_RCACHE_VMA_SLOTS_H

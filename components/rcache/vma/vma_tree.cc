@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Changes of a tree. The caller holds the index lock in all functions; a reader without the lock detects by a node's
-// version that it is being changed (vma_node.h). Hook context (removals) or API context: nothing here allocates or
-// frees.
+// Searches and changes of a tree. The caller holds the index lock in all functions. Hook context (removals) or API
+// context: nothing here allocates or frees.
 #include "components/rcache/vma/vma_tree.h"
 #include "components/rcache/vma/vma_slots.h"
 
@@ -24,27 +23,12 @@ Tree::Path Tree::descend(Key key) const {
   return path;
 }
 
-// Takes over the path that a find has recorded. False if one of its nodes has changed since.
-bool Tree::follow(const pinrail_absent_t& absent, Path* path) const {
-  if (absent.steps == 0 || root_.get() != absent.way[0].node) return false;
-  path->depth = absent.steps;
-  const pinrail_step_t* step = absent.way;
-  for (unsigned level = absent.steps; level-- > 0; ++step) {
-    auto* const node = static_cast<Node*>(const_cast<void*>(step->node));
-    if (!node->unchanged(step->version)) return false;
-    path->node[level] = node;
-    path->slot[level] = step->slot;
-  }
-  return true;
-}
-
 // Puts a new root above the old one, with the old one as its only child.
 void Tree::grow_root(NodePool& pool, Path* path) {
   Node* old = root_.get();
   Node* root = pool.take(old->level.get() + 1);
   set_child(as_inner(root), 0, {}, old);
   root->count.put(1);
-  root->end_change();
   root_.put(root);
   path->node[path->depth] = root;
   path->slot[path->depth] = 0;
@@ -61,16 +45,11 @@ void Tree::split(NodePool& pool, Path* path, unsigned level, Key key) {
   const uint32_t at = path->slot[level + 1];
 
   Node* right = pool.take(node->level.get());
-  parent->begin_change();
-  node->begin_change();
   const bool appends = at + 1 == parent->count.get() && last_key(node) < key;
   move_slots(right, node, appends ? capacity(node) - 1 : capacity(node) / 2);
   open_gap(parent, at + 1);
   set_child(parent, at + 1, first_key(right), right);
   parent->reach[at].put(reach_of(node));
-  right->end_change();
-  node->end_change();
-  parent->end_change();
 
   if (!(key < first_key(right))) {
     path->node[level] = right;
@@ -79,8 +58,6 @@ void Tree::split(NodePool& pool, Path* path, unsigned level, Key key) {
   }
 }
 
-// A reader sees the old or the new reach. A reach that is too large costs it a useless search; one that is too small
-// makes it miss, and find_under_lock() finds the entry.
 void Tree::raise_reach(const Path& path, uintptr_t end) {
   for (unsigned level = 1; level < path.depth; ++level) {
     Word<uintptr_t>& reach = as_inner(path.node[level])->reach[path.slot[level]];
@@ -100,22 +77,29 @@ void Tree::lower_reach(const Path& path, uintptr_t end) {
   }
 }
 
+// Returns the path to the leaf to which a base leads; its slot in the leaf is not set.
+Tree::Path Tree::path_by_base(uintptr_t base) const {
+  Path path;
+  Node* node = root_.get();
+  unsigned level = node->level.get();
+  path.depth = level + 1;
+  for (; level > 0; --level) {
+    path.node[level] = node;
+    path.slot[level] = bases_up_to(as_inner(node), base) - 1;
+    node = as_inner(node)->child[path.slot[level]].get();
+  }
+  path.node[0] = node;
+  return path;
+}
+
 // If ends rise: finds the path to the first slot that ends behind the span's base; the slot is the leaf's count if
 // there is none. A search by base leads there in fewer steps, unless that slot is the first of its leaf or in the next.
 void Tree::path_to_overlap(const Span& span, Path* path) const {
-  Node* node = root_.get();
-  unsigned level = node->level.get();
-  path->depth = level + 1;
-  for (; level > 0; --level) {
-    path->node[level] = node;
-    path->slot[level] = bases_up_to(as_inner(node), span.base) - 1;
-    node = as_inner(node)->child[path->slot[level]].get();
-  }
-  const Leaf* const leaf = as_leaf(node);
+  *path = path_by_base(span.base);
+  const Leaf* const leaf = as_leaf(path->node[0]);
   uint32_t slot = bases_up_to(leaf, span.base);
   while (slot > 0 && leaf->end[slot - 1].get() > span.base) --slot;
   if (slot == 0 || slot == leaf->count.get()) return path_by_reach(span, path);
-  path->node[0] = node;
   path->slot[0] = slot;
 }
 
@@ -128,18 +112,17 @@ void Tree::path_by_reach(const Span& span, Path* path) const {
     const Inner* inner = as_inner(node);
     const uint32_t count = inner->count.get();
     path->node[level] = node;
-    path->slot[level] = std::min(upper_bound(inner->reach, 0, count, span.base), count - 1);
+    path->slot[level] = std::min(upper_bound(inner->reach, count, span.base), count - 1);
     node = inner->child[path->slot[level]].get();
   }
   path->node[0] = node;
-  path->slot[0] = upper_bound(as_leaf(node)->end, 0, node->count.get(), span.base);
+  path->slot[0] = upper_bound(as_leaf(node)->end, node->count.get(), span.base);
 }
 
 void Tree::move_slot(Leaf* leaf, uint32_t to, uint32_t from) {
   if (to != from) copy_slot(leaf, to, leaf, from);
 }
 
-// Removes slots [first, end). The caller has called begin_change().
 void Tree::remove_slots_of(Leaf* leaf, uint32_t first, uint32_t end) {
   if (first != end) remove_slots(leaf, first, end);
 }
@@ -192,21 +175,50 @@ bool Tree::has_no_nesting(const Path& path, uint32_t slot, const Span& span) con
   return right == nullptr || is_free_behind(*right, 0);
 }
 
-// Returns where the span is to be inserted; absent: the path of an earlier find of this span, or NULL.
-Tree::Place Tree::find_place(const Span& span, const pinrail_absent_t* absent) const {
+// Returns where the span is to be inserted.
+Tree::Place Tree::find_place(const Span& span) const {
   Place place;
   if (empty()) {
     place.alone = true;
     return place;
   }
   const Key key = key_of(span);
-  const bool is_known = absent != nullptr && ends_rise() && follow(*absent, &place.path);
-  if (!is_known) place.path = descend(key);
+  place.path = descend(key);
   const Leaf* leaf = as_leaf(place.path.node[0]);
-  place.slot = is_known ? place.path.slot[0] : lower_bound(leaf, key);
+  place.slot = lower_bound(leaf, key);
   place.taken = place.slot < leaf->count.get() && leaf->key(place.slot) == key;
   place.alone = !place.taken && has_no_nesting(place.path, place.slot, span);
   return place;
+}
+
+// Returns the registration in the slot that contains the span (exact: that equals it); NULL: there is none.
+pinrail_registration_t* Tree::peek(const Span& span, bool exact) const {
+  if (empty()) return nullptr;
+  if (exact) {
+    const Place place = find_place(span);
+    return place.taken ? as_leaf(place.path.node[0])->reg[place.slot].get() : nullptr;
+  }
+  if (ends_rise()) return peek_rising(span);
+  pinrail_registration_t* found = nullptr;
+  for_overlaps({span.base, span.base + 1}, [&](pinrail_registration_t* reg) {
+    if (span_of(reg).contains(span)) found = reg;
+    return found == nullptr;
+  });
+  return found;
+}
+
+// Of the slots that begin at or before the span's base only the last one needs to be tested (vma_tree/T2). It may be in
+// the leaf before the one to which the base leads.
+pinrail_registration_t* Tree::peek_rising(const Span& span) const {
+  const Path path = path_by_base(span.base);
+  const Leaf* leaf = as_leaf(path.node[0]);
+  uint32_t before = bases_up_to(leaf, span.base);
+  if (before == 0) {
+    leaf = path.neighbour(-1);
+    if (leaf == nullptr) return nullptr;
+    before = leaf->count.get();
+  }
+  return leaf->end[before - 1].get() >= span.end ? leaf->reg[before - 1].get() : nullptr;
 }
 
 // Inserts the registration at a place that find_place() returned. False if the place is taken.
@@ -216,7 +228,6 @@ bool Tree::insert(NodePool& pool, pinrail_registration_t* reg, Place* place) {
   Path& path = place->path;
   if (empty()) {
     Node* leaf = pool.take(0);
-    leaf->end_change();
     root_.put(leaf);
     path = descend(key_of(span));
   }
@@ -226,12 +237,10 @@ bool Tree::insert(NodePool& pool, pinrail_registration_t* reg, Place* place) {
   }
   Leaf* leaf = as_leaf(path.node[0]);
   const uint32_t slot = place->slot;
-  leaf->begin_change();
   open_gap(leaf, slot);
   leaf->base[slot].put(span.base);
   leaf->end[slot].put(span.end);
   leaf->reg[slot].put(reg);
-  leaf->end_change();
   raise_reach(path, span.end);
   if (is_exempt(reg)) exempt_.put(exempt_.get() + 1);
   return true;
@@ -241,33 +250,14 @@ bool Tree::insert(NodePool& pool, pinrail_registration_t* reg, Place* place) {
 bool Tree::remove(NodePool& pool, pinrail_registration_t* reg) {
   if (empty()) return false;
   const Key key = key_of(span_of(reg));
-  if (remove_beside_the_last(reg, key)) return true;
   Path path = descend(key);
   Leaf* leaf = as_leaf(path.node[0]);
   const uint32_t slot = lower_bound(leaf, key);
   if (slot >= leaf->count.get() || leaf->reg[slot].get() != reg) return false;
-  last_removal_ = leaf;
-  leaf->begin_change();
   close_gap(leaf, slot);
-  leaf->end_change();
   lower_reach(path, key.end);
   rebalance(pool, &path, 1);
   if (is_exempt(reg)) exempt_.put(exempt_.get() - 1);
-  return true;
-}
-
-// What is evicted was often registered one after the other, in address order. So the leaf of the last removal is tried
-// first. Only removals that change nothing above the leaf are made here. Since then the leaf's cell may have become an
-// inner node or a leaf of another class; but a leaf that has the registration is the one to remove it from.
-bool Tree::remove_beside_the_last(const pinrail_registration_t* reg, Key key) {
-  Leaf* const leaf = last_removal_;
-  if (leaf == nullptr || !is_leaf(leaf) || !ends_rise()) return false;
-  const uint32_t count = leaf->count.get(), slot = bases_up_to(leaf, key.base) - 1;  // of none: UINT32_MAX
-  const bool is_last = slot >= count || slot + 1 == count;
-  if (is_last || leaf->reg[slot].get() != reg || becomes_sparse(leaf, 1, count - 1)) return false;
-  leaf->begin_change();
-  close_gap(leaf, slot);
-  leaf->end_change();
   return true;
 }
 
@@ -278,9 +268,6 @@ bool Tree::merge(NodePool& pool, Inner* parent, uint32_t left_at) {
   Node* left = parent->child[left_at].get();
   Node* right = parent->child[left_at + 1].get();
   if (left->count.get() + right->count.get() > capacity(left) * 3 / 4) return false;
-  parent->begin_change();
-  left->begin_change();
-  right->begin_change();
   if (!is_leaf(right)) {  // its first child's separator was in the parent and becomes an ordinary one
     as_inner(right)->base[0].put(parent->base[left_at + 1].get());
     as_inner(right)->end[0].put(parent->end[left_at + 1].get());
@@ -288,9 +275,6 @@ bool Tree::merge(NodePool& pool, Inner* parent, uint32_t left_at) {
   move_slots(left, right, 0);
   close_gap(parent, left_at + 1);
   parent->reach[left_at].put(reach_of(left));
-  right->end_change();
-  left->end_change();
-  parent->end_change();
   pool.put(right);
   return true;
 }
@@ -314,9 +298,7 @@ void Tree::rebalance(NodePool& pool, Path* path, uint32_t removed) {
     const uint32_t at = path->slot[level + 1];
     if (!becomes_sparse(node, removed, node->count.get())) return;
     if (node->count.get() == 0) {
-      parent->begin_change();
       close_gap(parent, at);
-      parent->end_change();
       pool.put(node);
     } else if (!(at > 0 && merge(pool, parent, at - 1)) && !merge(pool, parent, at)) {
       return;
@@ -340,7 +322,6 @@ void Tree::shrink_root(NodePool& pool) {
 
 // Checks a node and all nodes below it, with keys in [low, high). Returns a reason if broken, else NULL.
 const char* Tree::check_node(const Node* node, const Key* low, const Key* high) const {
-  if ((node->load_version() & 1) != 0) return "a node is marked as changing while no thread writes";
   const uint32_t count = node->count.get();
   if (count == 0 || count > capacity(node)) return "a node is empty or over-full";
   if (is_leaf(node)) {

@@ -3,9 +3,9 @@
 // inner nodes know how far each child reaches, so that a containment search is one path down even if spans overlap.
 //
 // Owns     its nodes. Not the registrations.
-// Threads  find() and search_overlap() may run at any time without a lock. For all others the caller holds the index
-//          lock.
-// Hook     All functions but find(). None allocates.
+// Threads  search_overlap() may run at any time without a lock. For all others the caller holds the index lock, and for
+//          those that change the tree has marked the index as changing.
+// Hook     All functions. None allocates.
 //
 // vma_tree/T1  No two slots have equal (base, end).
 // vma_tree/T2  Unless is_exact is set or persistent registrations are in the tree: no slot contains another, so ends
@@ -17,12 +17,12 @@
 
 #include <algorithm>
 
-#include "base/registration/references.h"
+#include "base/registration/registration.h"
 #include "components/rcache/vma/vma_pool.h"
 
 namespace pinrail::vma {
 
-// Result of a search without a lock. disturbed: a writer changed a node meanwhile, so the search must be repeated.
+// Result of a search without a lock. disturbed: the index changed meanwhile.
 enum class SearchResult : uint8_t { found, absent, disturbed };
 
 class Tree {
@@ -32,10 +32,6 @@ class Tree {
   bool is_exact = false;  // true if its module is EXACT
 
   bool empty() const { return root_.get() == nullptr; }
-
-  // Finds a slot that contains the span (exact: that equals it) and takes a reference to its registration. If absent,
-  // the thread gets the path to where the span would be inserted.
-  SearchResult find(pinrail_thread_t* thread, const Span& span, bool exact, pinrail_registration_t** reg_out) const;
 
   // A path from the root to a leaf. node[0] is the leaf; slot[i] is the child taken in node[i].
   struct Path {
@@ -55,9 +51,7 @@ class Tree {
     bool taken = false;  // a slot has exactly this span
     bool alone = false;  // no slot contains the span or is contained in it; false also if that would take a search
   };
-  // Returns the place for a span. absent: the path of an earlier find of that span, or NULL; its unchanged part is not
-  // searched again.
-  Place find_place(const Span& span, const pinrail_absent_t* absent = nullptr) const;
+  Place find_place(const Span& span) const;
 
   // False if the place is taken.
   bool insert(NodePool& pool, pinrail_registration_t* reg, Place* place);
@@ -70,25 +64,23 @@ class Tree {
     bool is_last;
   };
   // Removes, from the first leaf that has any, the registrations that overlap the span and for which matches(reg) is
-  // true. One call per leaf rebalances the tree once per leaf. regs_out: room for Leaf::kSlots registrations. found:
-  // the leaf that search_overlap() found, if the tree has not changed since; or NULL.
+  // true. One call per leaf rebalances the tree once per leaf. regs_out: room for Leaf::kSlots registrations.
   template <typename Matches>
   RemovedFromLeaf remove_from_leaf(NodePool& pool, const Span& span, Matches&& matches,
-                                   pinrail_registration_t** regs_out, Leaf* found = nullptr);
+                                   pinrail_registration_t** regs_out);
 
   // Returns the registration in the slot that contains the span (exact: that equals it), without a reference; NULL if
   // there is none.
   pinrail_registration_t* peek(const Span& span, bool exact) const;
 
-  // Returns, without the lock, whether a slot overlaps the span; leaf_out: a leaf that has one. disturbed: the index
-  // changed meanwhile, which unchanged() reports; it reads in acquire order.
+  // Returns, without the lock, whether a slot overlaps the span. disturbed: the index changed meanwhile, which
+  // unchanged() reports; it reads in acquire order.
   template <typename Unchanged>
-  SearchResult search_overlap(const Span& span, Unchanged&& unchanged, const Leaf** leaf_out) const {
+  SearchResult search_overlap(const Span& span, Unchanged&& unchanged) const {
     const Node* root = root_.get();
     if (!unchanged()) return SearchResult::disturbed;
     if (root == nullptr) return SearchResult::absent;
-    return ends_rise() ? search_overlap_rising(root, span, unchanged, leaf_out)
-                       : search_overlap_below(root, span, unchanged, leaf_out);
+    return ends_rise() ? search_overlap_rising(root, span, unchanged) : search_overlap_below(root, span, unchanged);
   }
 
   // Calls visit(reg) for the slots that overlap the span, in order of base, until it returns false.
@@ -107,28 +99,18 @@ class Tree {
   template <typename Visit>
   static bool visit_node(const Node* node, const Span& span, Visit& visit);
   template <typename Unchanged>
-  static SearchResult search_overlap_rising(const Node* root, const Span& span, Unchanged& unchanged,
-                                            const Leaf** leaf_out);
+  static SearchResult search_overlap_rising(const Node* root, const Span& span, Unchanged& unchanged);
   template <typename Unchanged>
-  static SearchResult search_overlap_below(const Node* node, const Span& span, Unchanged& unchanged,
-                                           const Leaf** leaf_out);
+  static SearchResult search_overlap_below(const Node* node, const Span& span, Unchanged& unchanged);
 
   // Returns whether vma_tree/T2 applies. A reader without the lock may still see true while a persistent registration
   // is being inserted; then its search is ordered before that insert.
   bool ends_rise() const { return !is_exact && exempt_.get() == 0; }
   Path descend(Key key) const;
-  bool follow(const pinrail_absent_t& absent, Path* path) const;
+  Path path_by_base(uintptr_t base) const;
+  pinrail_registration_t* peek_rising(const Span& span) const;
   __attribute__((noinline)) void split(NodePool& pool, Path* path, unsigned level, Key key);
   void grow_root(NodePool& pool, Path* path);
-  // Slots [first, behind) of a leaf.
-  struct Slots {
-    uint32_t first, behind;
-  };
-  bool has_all_overlaps(const Leaf* leaf, const Span& span, Slots* overlaps_out) const;
-  template <typename Matches>
-  RemovedFromLeaf remove_overlaps(Leaf* leaf, Slots slots, const Span& span, Matches& matches,
-                                  pinrail_registration_t** regs_out, uintptr_t* end_out);
-  bool remove_beside_the_last(const pinrail_registration_t* reg, Key key);
   __attribute__((noinline)) bool merge(NodePool& pool, Inner* parent, uint32_t left_at);
   static bool becomes_sparse(const Node* node, uint32_t removed, uint32_t count);
   void rebalance(NodePool& pool, Path* path, uint32_t removed);
@@ -145,8 +127,7 @@ class Tree {
   const char* check_node(const Node* node, const Key* low, const Key* high) const;
 
   Word<Node*> root_;
-  Word<size_t> exempt_;           // persistent entries: they may be nested in others
-  Leaf* last_removal_ = nullptr;  // the leaf of the last removal; the writer's
+  Word<size_t> exempt_;  // persistent entries: they may be nested in others
 };
 
 // Returns whether the registration is exempt from domination (R3).
@@ -192,31 +173,20 @@ bool Tree::path_to_first(const Span& span, Matches& matches, Path* path_out) con
   return true;
 }
 
-// Whether the slots that overlap the span all lie within the leaf, in *overlaps_out, and can be removed without a
-// change above it. False if ends need not rise.
-inline bool Tree::has_all_overlaps(const Leaf* leaf, const Span& span, Slots* overlaps_out) const {
-  if (!ends_rise()) return false;
-  const uint32_t count = leaf->count.get(), behind = bases_up_to(leaf, span.end - 1);
-  uint32_t first = behind;
-  while (first > 0 && leaf->end[first - 1].get() > span.base) --first;
-  *overlaps_out = {first, behind};
-  return first > 0 && behind < count && !becomes_sparse(leaf, behind - first, count - (behind - first));
-}
-
-// Removes, of these slots of the leaf, those that overlap the span and match. Those from slots.behind on begin behind
-// the span. end_out: the largest end of the removed ones.
 template <typename Matches>
-Tree::RemovedFromLeaf Tree::remove_overlaps(Leaf* leaf, Slots slots, const Span& span, Matches& matches,
-                                            pinrail_registration_t** regs_out, uintptr_t* end_out) {
-  // Registrations that stay are not read: each would be a cache miss.
-  const auto overlaps = [&](uint32_t i) { return leaf->end[i].get() > span.base; };
-  uint32_t kept = slots.first;
-  size_t taken = 0;
-  uintptr_t end = 0;
-  leaf->begin_change();
-  for (uint32_t i = kept; i < slots.behind; ++i) {
+Tree::RemovedFromLeaf Tree::remove_from_leaf(NodePool& pool, const Span& span, Matches&& matches,
+                                             pinrail_registration_t** regs_out) {
+  Path path;
+  if (!path_to_first(span, matches, &path)) return {0, true};
+  Leaf* const leaf = as_leaf(path.node[0]);
+  // Registrations that stay are not read: each would be a cache miss. Slots from `behind` on begin behind the span.
+  const uint32_t behind = bases_up_to(leaf, span.end - 1);
+  uint32_t kept = path.slot[0];
+  uint32_t taken = 0;
+  uintptr_t end = 0;  // the largest of those that are removed
+  for (uint32_t i = kept; i < behind; ++i) {
     pinrail_registration_t* reg = leaf->reg[i].get();
-    if (overlaps(i) && matches(reg)) {
+    if (leaf->end[i].get() > span.base && matches(reg)) {
       regs_out[taken++] = reg;
       end = std::max(end, leaf->end[i].get());
       if (is_exempt(reg)) exempt_.put(exempt_.get() - 1);
@@ -224,29 +194,11 @@ Tree::RemovedFromLeaf Tree::remove_overlaps(Leaf* leaf, Slots slots, const Span&
       move_slot(leaf, kept++, i);
     }
   }
-  const bool is_last = slots.behind < leaf->count.get();
-  remove_slots_of(leaf, kept, slots.behind);
-  leaf->end_change();
-  *end_out = end;
-  return {taken, is_last};
-}
-
-template <typename Matches>
-Tree::RemovedFromLeaf Tree::remove_from_leaf(NodePool& pool, const Span& span, Matches&& matches,
-                                             pinrail_registration_t** regs_out, Leaf* found) {
-  Slots slots;
-  uintptr_t end;
-  if (found != nullptr && has_all_overlaps(found, span, &slots)) {
-    return remove_overlaps(found, slots, span, matches, regs_out, &end);
-  }
-  Path path;
-  if (!path_to_first(span, matches, &path)) return {0, true};
-  Leaf* const leaf = as_leaf(path.node[0]);
-  slots = {path.slot[0], bases_up_to(leaf, span.end - 1)};
-  const RemovedFromLeaf removed = remove_overlaps(leaf, slots, span, matches, regs_out, &end);
+  const bool is_last = behind < leaf->count.get();
+  remove_slots_of(leaf, kept, behind);
   lower_reach(path, end);
-  rebalance(pool, &path, static_cast<uint32_t>(removed.count));
-  return removed;
+  rebalance(pool, &path, taken);
+  return {taken, is_last};
 }
 
 // For a tree in which ends rise: of the slots that begin before the span's end only the last one needs to be tested, so
@@ -255,8 +207,7 @@ Tree::RemovedFromLeaf Tree::remove_from_leaf(NodePool& pool, const Span& span, M
 // Follows a pointer only after unchanged() has confirmed the node it was read from. The caller calls unchanged() once
 // more before it uses "absent": until then, even the level may be that of another node in the same cell.
 template <typename Unchanged>
-SearchResult Tree::search_overlap_rising(const Node* root, const Span& span, Unchanged& unchanged,
-                                         const Leaf** leaf_out) {
+SearchResult Tree::search_overlap_rising(const Node* root, const Span& span, Unchanged& unchanged) {
   const Node* node = root;
   while (!is_leaf(node)) {
     const Inner* inner = as_inner(node);
@@ -268,20 +219,17 @@ SearchResult Tree::search_overlap_rising(const Node* root, const Span& span, Unc
   }
   const Leaf* leaf = as_leaf(node);
   const uint32_t before = bases_up_to(leaf, span.end - 1);
-  if (before == 0) return search_overlap_below(root, span, unchanged, leaf_out);
-  *leaf_out = leaf;
+  if (before == 0) return search_overlap_below(root, span, unchanged);
   return leaf->end[before - 1].get() > span.base ? SearchResult::found : SearchResult::absent;
 }
 
 // The same for any tree: each slot that begins before the span's end may overlap it.
 template <typename Unchanged>
-SearchResult Tree::search_overlap_below(const Node* node, const Span& span, Unchanged& unchanged,
-                                        const Leaf** leaf_out) {
+SearchResult Tree::search_overlap_below(const Node* node, const Span& span, Unchanged& unchanged) {
   const bool at_leaf = is_leaf(node);
   if (!unchanged()) return SearchResult::disturbed;
   if (at_leaf) {
     const Leaf* leaf = as_leaf(node);
-    *leaf_out = leaf;
     for (uint32_t i = bases_up_to(leaf, span.end - 1); i > 0; --i) {
       if (leaf->end[i - 1].get() > span.base) return SearchResult::found;
     }
@@ -293,7 +241,7 @@ SearchResult Tree::search_overlap_below(const Node* node, const Span& span, Unch
     const Node* child = inner->child[i - 1].get();
     if (!unchanged()) return SearchResult::disturbed;
     fetch(child);
-    const SearchResult result = search_overlap_below(child, span, unchanged, leaf_out);
+    const SearchResult result = search_overlap_below(child, span, unchanged);
     if (result != SearchResult::absent) return result;
   }
   return SearchResult::absent;

@@ -26,8 +26,8 @@ extern "C" {
 /** One number per framework. It is raised when a table changes so that an old binary would no longer work. */
 enum {
   PINRAIL_HOST_ABI = 2,
-  PINRAIL_MPOOL_ABI = 2,
-  PINRAIL_RCACHE_ABI = 3,
+  PINRAIL_MPOOL_ABI = 3,
+  PINRAIL_RCACHE_ABI = 4,
   PINRAIL_REGISTRAR_ABI = 2,
   PINRAIL_MONITOR_ABI = 2
 };

@@ -100,9 +100,6 @@ typedef struct pinrail_mpool_ops {
   pinrail_status_t (*query)(void *module, pinrail_thread_t *thread, uintptr_t base, size_t length, uint32_t access,
                             void (*visit)(void *arg, uintptr_t base, size_t length), void *arg);
 
-  /** Optional: a table that is not part of this interface, or NULL; see host->extension. */
-  const void *(*extension)(const char *name, uint32_t version);
-
   /** Optional: pinrail_mpool_left_out(), see listing.h. Writes up to room entries. */
   pinrail_status_t (*left_out)(void *module, pinrail_left_out_t *entries_out, size_t room, size_t *count_out);
 
@@ -162,6 +159,8 @@ typedef struct pinrail_pool_services {
   void (*gc_leave)(const pinrail_host_t *host, void *member); /**< see gc_join */
   /** Wakes the gc thread, if there is one. Hook context; makes a system call only if the thread sleeps, or must hurry. */
   void (*gc_wake_hook)(const pinrail_host_t *host, pinrail_gc_when_t when);
+  /** Returns how many hits the library has answered by itself, of the pool's registrations. Any context. */
+  uint64_t (*quick_hits)(const pinrail_mpool_t *pool);
 } pinrail_pool_services_t;
 
 #ifdef __cplusplus

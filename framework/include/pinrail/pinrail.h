@@ -10,14 +10,13 @@
  * Signals  A signal handler may unmap memory, and may call pinrail_monitor_report() and
  *          pinrail_mpool_invalidate_range(), whatever it interrupted. It must make no other call: if the interrupted
  *          thread was inside a call that may hold a lock, the handler's call returns BUSY and changes nothing; if it
- *          was inside a hit, the handler's call may corrupt the thread's reference counts. A handler must not leave by
- *          longjmp.
- * Unwind   Calls are no cancellation points. A function of the embedder that a call runs may throw: the call then
- *          returns ERROR. Its thread may also end inside the function, by pthread_exit() or by cancellation at one of
- *          the function's own cancellation points: the call then leaves no lock, request or reference behind.
- *          Exceptions to this: pinrail_init(), pinrail_finalize(), create and destroy must not be left by the end of
- *          the thread. A thread with asynchronous cancellation must not call Pinrail and must not unmap memory: POSIX
- *          allows it neither, and a monitor that patches functions (patcher) runs Pinrail's code in unmapping calls.
+ *          was inside a hit, the handler's call may spoil what the thread remembers of its requests. A handler must not
+ *          leave by longjmp.
+ * Unwind   Calls are no cancellation points, and neither are the functions of the embedder that they run: such a
+ *          function must return. If it throws, the call returns ERROR; if its thread ends inside it, by pthread_exit(),
+ *          what the call held stays held. A thread with asynchronous cancellation must not call
+ *          Pinrail and must not unmap memory: POSIX allows it neither, and a monitor that patches functions (patcher)
+ *          runs Pinrail's code in unmapping calls.
  * Exit     A process may exit at any time, on any thread, while other threads are inside calls.
  * Errors   Errors are return values. A call that fails changes nothing. Errors that a program or an administrator must
  *          correct are reported once, in three lines on stderr or to pinrail_set_message_function(): a wrong argument

@@ -93,6 +93,8 @@ typedef struct pinrail_registrar {
   size_t max_length;  /**< largest range of one registration in bytes; 0: no maximum */
   size_t tail_size;   /**< bytes of private memory for each registration: at reg + 1, zeroed, aligned to 64 */
 
+  /* Each function returns: it does not end its thread. A C++ exception that leaves it counts as ERROR. */
+
   /**
    * Registers the range with the device and sets reg->lkey and reg->rkey if the device has keys. base, length, rights
    * and traits of reg are set already; the function may add to reg->rights, but must not remove any. Returns

@@ -107,7 +107,7 @@ void exercise(const pinrail_component_t& component, void* context) {
     const test::Mapping mapping(4 * test::page_size());
     pinrail_registration_t* reg = nullptr;
     const pinrail_host_t services = front::make_services();
-    if (services.registrations->alloc(nullptr, registrar.tail_size, PINRAIL_COUNTING_SHARED, &reg) == PINRAIL_SUCCESS) {
+    if (services.registrations->alloc(nullptr, registrar.tail_size, 0, &reg) == PINRAIL_SUCCESS) {
       pinrail_register_request_t request{};
       request.size = sizeof(request);
       request.kind = PINRAIL_KIND_HOST;

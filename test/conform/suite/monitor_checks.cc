@@ -93,6 +93,7 @@ pinrail_host_t services_of(int copy) {
   host.monitor_hold_hook = copy == 0 ? hold_hook<0> : hold_hook<1>;
   host.monitor_release_hook = copy == 0 ? release_hook<0> : release_hook<1>;
   host.monitor_blind = nothing_blind;
+  host.extension = nullptr;  // what the library does by itself would not be heard here
   return host;
 }
 

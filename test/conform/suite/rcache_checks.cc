@@ -52,7 +52,7 @@ class Index {
     }
     opened_ = true;
     ops_ = static_cast<const pinrail_rcache_ops_t*>(component_->ops);
-    const bool complete = ops_->create != nullptr && ops_->destroy != nullptr && ops_->find_under_lock != nullptr &&
+    const bool complete = ops_->create != nullptr && ops_->destroy != nullptr && ops_->find != nullptr &&
                           ops_->find_or_announce != nullptr && ops_->withdraw != nullptr && ops_->publish != nullptr &&
                           ops_->remove != nullptr && ops_->invalidate_hook != nullptr && ops_->count != nullptr;
     if (!complete) {
@@ -81,11 +81,10 @@ class Index {
   const pinrail_registration_services_t& services() const { return *services_.registrations; }
   size_t count() const { return ops_->count(module_); }
 
-  // References are counted in one word unless asked otherwise, so that they can be read at any time.
   pinrail_registration_t* make(uintptr_t base, size_t length, uint32_t rights, uint32_t traits = 0,
                                uint32_t flags = 0) {
     pinrail_registration_t* reg = nullptr;
-    if (services().alloc(host_->table(), 0, PINRAIL_COUNTING_SHARED, &reg) != PINRAIL_SUCCESS) std::abort();
+    if (services().alloc(host_->table(), 0, 0, &reg) != PINRAIL_SUCCESS) std::abort();
     reg->base = reinterpret_cast<void*>(base);
     reg->length = length;
     reg->rights = rights;
@@ -101,6 +100,7 @@ class Index {
     announcement->access = like.rights | like.traits;
     announcement->more_rights = 0;
     announcement->flags = like.flags & PINRAIL_FLAG_PERSISTENT;
+    announcement->marks = PINRAIL_KEEP_CACHED;
     announcement->waits_for = 0;
     pinrail_registration_t* found = nullptr;
     pinrail_status_t status = ops_->find_or_announce(module_, thread(), announcement, &found);
@@ -115,9 +115,13 @@ class Index {
     return status == PINRAIL_SUCCESS ? PINRAIL_ERR_NOT_FOUND : status;
   }
   pinrail_status_t publish(pinrail_announcement_t* announcement, pinrail_registration_t* reg) {
-    services().mark_indexed(host_->table(), thread(), reg);
     const pinrail_status_t status = ops_->publish(module_, thread(), announcement, reg, Left::visit_hook, &left_);
-    if (status != PINRAIL_SUCCESS) static_cast<void>(ops_->withdraw(module_, announcement));
+    if (status != PINRAIL_SUCCESS) {
+      static_cast<void>(ops_->withdraw(module_, announcement));
+      if (services().state(reg) != 0) verdict_->breaks("R3", "a publish() that is refused marks the registration");
+      return status;
+    }
+    if (references(reg) != 1) verdict_->breaks("R9", "publish() does not leave the caller one reference");
     drop(reg);
     return status;
   }
@@ -139,39 +143,21 @@ class Index {
   // What a find returns, its reference dropped again.
   pinrail_registration_t* find(uintptr_t base, size_t length, uint32_t access) {
     pinrail_registration_t* reg = nullptr;
-    const pinrail_status_t status = ops_->find_under_lock(module_, thread(), base, length, access, &reg);
-    if (!is_status(status)) verdict_->breaks("C5", "find_under_lock() returns a code that does not exist");
-    if (status != PINRAIL_SUCCESS && reg != nullptr)
-      verdict_->breaks("C4", "find_under_lock() fails and writes reg_out");
+    const pinrail_status_t status = ops_->find(module_, thread(), base, length, access, &reg);
+    if (!is_status(status)) verdict_->breaks("C5", "find() returns a code that does not exist");
+    if (status != PINRAIL_SUCCESS && reg != nullptr) verdict_->breaks("C4", "find() fails and writes reg_out");
     if (status != PINRAIL_SUCCESS) return nullptr;
-    check_quick_find(base, length, access);
     drop(reg);
     return reg;
   }
-  int64_t references(pinrail_registration_t* reg) {
-    int64_t sum = 0;
-    services().count_references(host_->table(), &reg, 1, PINRAIL_SUM_QUIET, &sum);
-    return sum;
-  }
+  uint64_t references(const pinrail_registration_t* reg) const { return services().references(reg); }
   void drop(pinrail_registration_t* reg) {
-    const pinrail_drop_t dropped = services().drop(host_->table(), thread(), {reg, services().generation(reg)});
+    const pinrail_drop_t dropped = services().drop({reg, services().generation(reg)});
     if (dropped == PINRAIL_DROP_STALE) verdict_->breaks("R9", "a find returns a registration without a reference");
   }
   static pinrail_thread_t* thread() { return thread::current(); }
 
  private:
-  // The quick find may miss; what it returns must answer.
-  void check_quick_find(uintptr_t base, size_t length, uint32_t access) {
-    pinrail_registration_t* quick =
-        ops_->find == nullptr ? nullptr : ops_->find(module_, thread(), base, length, access);
-    if (quick == nullptr) return;
-    const auto its_base = reinterpret_cast<uintptr_t>(quick->base);
-    if (its_base > base || base + length > its_base + quick->length) {
-      verdict_->breaks("R3", "find() returns a registration that does not contain the range");
-    }
-    drop(quick);
-  }
-
   Verdict* verdict_;
   const pinrail_host_t services_;
   const pinrail_component_t* component_ = nullptr;
@@ -275,10 +261,9 @@ void a_find_takes_one_reference(const File& file, Verdict* verdict) {
   KEEPS("R9", index.references(reg) == 0, "publish() leaves a reference");
   pinrail_registration_t* found = nullptr;
   KEEPS("R3",
-        index.ops().find_under_lock(index.module(), Index::thread(), kBase, kPage, 0, &found) == PINRAIL_SUCCESS &&
-            found == reg,
+        index.ops().find(index.module(), Index::thread(), kBase, kPage, 0, &found) == PINRAIL_SUCCESS && found == reg,
         "a range inside is not found");
-  KEEPS("R9", index.references(reg) == 1, "find_under_lock() does not take exactly one reference");
+  KEEPS("R9", index.references(reg) == 1, "find() does not take exactly one reference");
   index.drop(found);
   pinrail_announcement_t announcement{};
   announcement.base = kBase;
@@ -467,23 +452,25 @@ void four_threads_find_only_what_answers(const File& file, Verdict* verdict) {
         continue;
       }
       pinrail_registration_t* reg = nullptr;
-      if (index.ops().find_under_lock(index.module(), Index::thread(), base, kPage, kRead, &reg) == PINRAIL_SUCCESS) {
+      if (index.ops().find(index.module(), Index::thread(), base, kPage, kRead, &reg) == PINRAIL_SUCCESS) {
         const auto its = reinterpret_cast<uintptr_t>(reg->base);
         if (its > base || base + kPage > its + reg->length || (reg->rights & kRead) == 0) ++wrong;
-        index.services().drop(nullptr, Index::thread(), {reg, index.services().generation(reg)});
+        index.services().drop({reg, index.services().generation(reg)});
         continue;
       }
       reg = index.make(base, (1 + random() % 4) * kPage, kRead);
       pinrail_announcement_t announcement;
       if (index.announce(*reg, &announcement) != PINRAIL_ERR_NOT_FOUND) continue;
-      index.services().mark_indexed(nullptr, Index::thread(), reg);
       const pinrail_status_t status =
           index.ops().publish(index.module(), Index::thread(), &announcement, reg, Left::visit_hook, &left);
       const bool is_refused = status == PINRAIL_ERR_BUSY || status == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE ||
                               status == PINRAIL_ERR_OUT_OF_RESOURCE;
       if (status != PINRAIL_SUCCESS && !is_refused) ++wrong;
-      if (status != PINRAIL_SUCCESS) static_cast<void>(index.ops().withdraw(index.module(), &announcement));
-      index.services().drop(nullptr, Index::thread(), {reg, index.services().generation(reg)});
+      if (status != PINRAIL_SUCCESS) {
+        static_cast<void>(index.ops().withdraw(index.module(), &announcement));
+        continue;
+      }
+      index.services().drop({reg, index.services().generation(reg)});
     }
   };
   std::vector<std::thread> threads;

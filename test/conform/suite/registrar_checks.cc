@@ -88,7 +88,7 @@ void only_keys_rights_and_tail_are_written(const OpenSubject& open, Verdict* ver
   KEEPS("R2", registration.make(mapping.base(), page_size()).ok(), "a valid range is refused");
   const auto same = [&] {
     const pinrail_registration_t& now = registration.reg();
-    return now.pool == before.pool && now.state == before.state && now.last_use == before.last_use &&
+    return now.pool == before.pool && now.state == before.state && now.used == before.used && now.link == before.link &&
            now.flags == before.flags && now.tail_size == open.table.tail_size;
   };
   KEEPS("C6", same(), "register_mem writes fields of the registration that are the library's");

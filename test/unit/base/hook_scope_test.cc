@@ -68,7 +68,7 @@ void call_registrar() {
   bound.table.deregister_mem = do_nothing;
   bound.table.thread_mode = PINRAIL_THREAD_CONCURRENT;
   if (reg == nullptr) {
-    ASSERT_TRUE(arena::allocate(0, PINRAIL_COUNTING_SHARED, &reg).ok());
+    ASSERT_TRUE(arena::allocate(0, 0, &reg).ok());
   }
   registrar::deregister_mem(&bound, thread::current(), reg, PINRAIL_REASON_RELEASED);
 }

@@ -190,7 +190,8 @@ TEST_F(LoaderOpen, files_are_unmapped_when_they_are_closed_and_their_parameters_
 }
 
 TEST_F(LoaderOpen, a_monitor_stays_mapped_for_the_hooks_that_may_still_run_in_it) {
-  const std::string path = folder_.write("monitor_tiny.so", Image().framework("monitor").bytes());
+  const std::string path =
+      folder_.write("monitor_tiny.so", Image().framework("monitor").abi(PINRAIL_MONITOR_ABI).bytes());
   ASSERT_TRUE(discover().ok());
   ASSERT_TRUE(open("monitor").ok());
   loader_->close_all();

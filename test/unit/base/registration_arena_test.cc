@@ -10,18 +10,19 @@
 #include <thread>
 #include <vector>
 
+#include "base/registration/registration.h"
 #include "base/registration/thread.h"
 
 namespace pinrail {
 namespace {
 
-constexpr size_t kKept = 256;                        // as many as one sum of dead ones frees
+constexpr size_t kKept = 256;                        // kMostSpares
 constexpr size_t kTail = 7 * arena::kTailAlignment;  // a size that no other test of this program uses
 
 std::vector<pinrail_registration_t*> allocate(size_t count) {
   std::vector<pinrail_registration_t*> regs(count);
   for (pinrail_registration_t*& reg : regs) {
-    EXPECT_TRUE(arena::allocate(kTail, PINRAIL_COUNTING_THREADS, &reg).ok());
+    EXPECT_TRUE(arena::allocate(kTail, 0, &reg).ok());
   }
   return regs;
 }
@@ -34,7 +35,7 @@ std::set<pinrail_registration_t*> as_set(const std::vector<pinrail_registration_
   return {regs.begin(), regs.end()};
 }
 
-TEST(RegistrationArena, a_thread_keeps_as_many_free_ones_as_a_sum_frees_and_others_get_the_rest) {
+TEST(RegistrationArena, a_thread_keeps_some_free_ones_and_others_get_the_rest) {
   constexpr size_t kFreed = kKept + 50;
   std::promise<std::vector<pinrail_registration_t*>> freed;
   std::promise<void> end;
@@ -68,7 +69,7 @@ TEST(RegistrationArena, what_a_thread_keeps_is_of_one_size) {
     ASSERT_NE(thread::current(), nullptr);
     const std::vector<pinrail_registration_t*> regs = allocate(2);
     pinrail_registration_t* larger = nullptr;
-    ASSERT_TRUE(arena::allocate(kTail + arena::kTailAlignment, PINRAIL_COUNTING_THREADS, &larger).ok());
+    ASSERT_TRUE(arena::allocate(kTail + arena::kTailAlignment, 0, &larger).ok());
     arena::free(regs[0]);
     arena::free(larger);
     arena::free(regs[1]);
@@ -78,19 +79,17 @@ TEST(RegistrationArena, what_a_thread_keeps_is_of_one_size) {
 }
 
 // What pinrail/component_rcache.h promises: of each of a chunk's registrations, whatever their tails.
-TEST(RegistrationArena, an_area_has_all_its_bytes_and_they_are_nobody_elses) {
-  for (const auto& [counting, bytes] :
-       {std::pair<pinrail_counting_t, size_t>{PINRAIL_COUNTING_THREADS, PINRAIL_AREA_THREADS},
-        {PINRAIL_COUNTING_SHARED, PINRAIL_AREA_SHARED}}) {
+TEST(RegistrationArena, an_area_has_all_its_bytes_and_they_are_no_other_ones) {
+  for (const size_t bytes : {PINRAIL_AREA_SMALL, PINRAIL_AREA_LARGE}) {
     for (size_t lines : {0, 1, 2, 5, 30}) {
       SCOPED_TRACE(lines);
       std::vector<pinrail_registration_t*> regs(1100);  // more than a chunk has
       for (pinrail_registration_t*& reg : regs) {
-        ASSERT_TRUE(arena::allocate(lines * arena::kTailAlignment, counting, &reg).ok());
+        ASSERT_TRUE(arena::allocate(lines * arena::kTailAlignment, bytes, &reg).ok());
         std::memset(arena::area_of(reg), 0xa5, bytes);
       }
       for (const pinrail_registration_t* reg : regs) {
-        ASSERT_EQ(*arena::own_count(reg), 0);
+        ASSERT_EQ(state::load(reg) & state::kFlags, 0u);
         ASSERT_EQ(arena::numbered(arena::chunks(), arena::number_of(reg)), reg);
         const std::string area(static_cast<const char*>(arena::area_of(reg)), bytes);
         ASSERT_EQ(area, std::string(bytes, '\xa5'));
@@ -98,6 +97,27 @@ TEST(RegistrationArena, an_area_has_all_its_bytes_and_they_are_nobody_elses) {
       free_all(regs);
     }
   }
+}
+
+// registration_arena/A1 and registration_arena/A2.
+TEST(RegistrationArena, memory_that_comes_back_is_of_a_later_generation_without_flags_and_zeroed) {
+  pinrail_registration_t* const reg = allocate(1)[0];
+  const uint64_t generation = generation_of(reg);
+  set_range(reg, Span::of(0x10000, 0x1000), reinterpret_cast<pinrail_mpool_t*>(reg), 1);
+  mark_used(reg);
+  state::publish(reg, state::kIndexed | state::kQuick);
+  EXPECT_EQ(kill(reg), Killed::held);
+  EXPECT_EQ(drop({reg, generation}), Drop::last);
+  arena::free(reg);
+  EXPECT_EQ(drop({reg, generation}), Drop::stale);
+  EXPECT_EQ(allocate(1)[0], reg);
+  EXPECT_EQ(state::load(reg), state::next_generation(generation));
+  EXPECT_EQ(reg->base, nullptr);
+  EXPECT_EQ(reg->length, 0u);
+  EXPECT_EQ(reg->pool, nullptr);
+  EXPECT_EQ(reg->traits, 0u);
+  EXPECT_FALSE(take_second_chance(reg));
+  free_all({reg});
 }
 
 }  // namespace

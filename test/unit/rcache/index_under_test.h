@@ -6,29 +6,23 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <vector>
 
 #include "base/registration/registration_arena.h"
-#include "base/registration/thread.h"
 #include "components/rcache/vma/vma.h"
 
 namespace pinrail::vma {
 
 constexpr uintptr_t kPage = 4096;
-constexpr pinrail_thread_t
-    thread_without_slots{};  // a thread without reference slots: references are counted in the state words
 
+// Not published yet: it has no flags.
 inline pinrail_registration_t* make(uintptr_t base, size_t length, uint32_t rights, uint32_t traits = 0,
-                                    uint32_t flags = 0, pinrail_counting_t counting = PINRAIL_COUNTING_SHARED) {
+                                    uint32_t flags = 0) {
   pinrail_registration_t* reg = nullptr;
-  EXPECT_TRUE(arena::allocate(0, counting, &reg).ok());
-  reg->base = reinterpret_cast<void*>(base);
-  reg->length = length;
+  EXPECT_TRUE(arena::allocate(0, 0, &reg).ok());
+  set_range(reg, Span::of(base, length), nullptr, traits);
   reg->rights = rights;
-  reg->traits = traits;
   reg->flags = flags;
-  state::set(reg, state::kIndexed | (counting == PINRAIL_COUNTING_THREADS ? state::kPerThread : 0));
   return reg;
 }
 
@@ -37,8 +31,7 @@ struct Left {
   std::vector<pinrail_registration_t*> regs;
   static void visit(void* arg, pinrail_registration_t* const* regs, size_t count) {
     for (size_t i = 0; i < count; ++i) {
-      uint64_t before;
-      kill(regs[i], &before);
+      kill(regs[i]);
       static_cast<Left*>(arg)->regs.push_back(regs[i]);
     }
   }
@@ -52,31 +45,29 @@ inline pinrail_announcement_t announcing(uintptr_t base, size_t length, uint32_t
   return announcement;
 }
 
-// Of an index that is not EXACT, which has one.
-inline const pinrail_start_table_t& starts_of(const Index& index) {
-  const pinrail_start_table_t* const table = index.start_table();
-  if (table == nullptr) std::abort();
-  return *table;
-}
-
 class IndexTest : public ::testing::Test {
  protected:
-  Status put(Index& index, pinrail_registration_t* reg, const pinrail_thread_t* thread = nullptr) {
+  // Registers it, so to say: announces it under a range of its own, so that no other call waits for it, and publishes.
+  // Its maker's reference is dropped.
+  Status put(Index& index, pinrail_registration_t* reg) {
     EXPECT_TRUE(index.prepare().ok());
-    return index.insert(thread, reg, Left::visit, &left_);
+    pinrail_announcement_t announcement = announcing(reinterpret_cast<uintptr_t>(reg), 1, 0);
+    pinrail_registration_t* found = nullptr;
+    EXPECT_TRUE(index.find_or_announce(&announcement, &found).is(PINRAIL_ERR_NOT_FOUND));
+    const Status published = index.publish(&announcement, reg, Left::visit, &left_);
+    if (!published.ok()) {
+      EXPECT_TRUE(index.withdraw(&announcement).ok());
+      return published;
+    }
+    EXPECT_EQ(drop({reg, generation_of(reg)}), Drop::done);
+    return published;
   }
   // The found registration, its reference dropped again; NULL if none.
-  static pinrail_registration_t* look(const Index& index, uintptr_t base, size_t length, uint32_t rights,
+  static pinrail_registration_t* look(Index& index, uintptr_t base, size_t length, uint32_t rights,
                                       uint32_t traits = 0) {
-    // A thread with reference slots takes what is counted per thread by its start; one without goes down the tree.
-    pinrail_registration_t* reg = index.find(thread::current(), base, length, rights | traits);
-    if (reg == nullptr) return nullptr;
-    if ((state::load(reg) & state::kPerThread) != 0) {
-      references::drop_counted(thread::current(), reg);
-      return reg;
-    }
-    uint64_t word;
-    EXPECT_NE(drop_shared({reg, generation_of(reg)}, &word), Drop::stale);
+    pinrail_registration_t* reg = nullptr;
+    if (!index.find(Query::of(base, length, rights | traits), &reg).ok()) return nullptr;
+    EXPECT_EQ(drop({reg, generation_of(reg)}), Drop::done);
     return reg;
   }
   Left left_;

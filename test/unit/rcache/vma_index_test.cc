@@ -6,14 +6,14 @@ namespace pinrail::vma {
 namespace {
 
 TEST_F(IndexTest, an_empty_index_finds_nothing) {
-  Index index(false, arena::chunks(), thread::epoch_word());
+  Index index(false);
   EXPECT_EQ(look(index, kPage, kPage, 0), nullptr);
   EXPECT_EQ(index.count(), 0u);
   EXPECT_EQ(index.check(), nullptr);
 }
 
 TEST_F(IndexTest, a_range_inside_a_registration_is_found_and_one_that_sticks_out_is_not) {
-  Index index(false, arena::chunks(), thread::epoch_word());
+  Index index(false);
   pinrail_registration_t* reg = make(0x10000, 0x4000, 1);
   ASSERT_TRUE(put(index, reg).ok());
   EXPECT_EQ(look(index, 0x10000, 0x4000, 1), reg);
@@ -24,7 +24,7 @@ TEST_F(IndexTest, a_range_inside_a_registration_is_found_and_one_that_sticks_out
 }
 
 TEST_F(IndexTest, rights_must_be_a_superset_and_traits_equal) {
-  Index index(false, arena::chunks(), thread::epoch_word());
+  Index index(false);
   pinrail_registration_t* reg = make(0x10000, 0x4000, 3, PINRAIL_TRAIT_RELAXED_ORDERING);
   ASSERT_TRUE(put(index, reg).ok());
   EXPECT_EQ(look(index, 0x10000, 1, 2, PINRAIL_TRAIT_RELAXED_ORDERING), reg);
@@ -33,7 +33,7 @@ TEST_F(IndexTest, rights_must_be_a_superset_and_traits_equal) {
 }
 
 TEST_F(IndexTest, a_larger_registration_displaces_what_it_contains_but_not_what_has_more_rights) {
-  Index index(false, arena::chunks(), thread::epoch_word());
+  Index index(false);
   pinrail_registration_t* small = make(0x11000, 0x1000, 1);
   pinrail_registration_t* strong = make(0x12000, 0x1000, 3);
   pinrail_registration_t* pinned = make(0x13000, 0x1000, 1, 0, PINRAIL_FLAG_PERSISTENT);
@@ -49,7 +49,7 @@ TEST_F(IndexTest, a_larger_registration_displaces_what_it_contains_but_not_what_
 // The usual way of a buffer that grows; enough of them that some stand at the ends of leaves.
 TEST_F(IndexTest, a_longer_one_displaces_what_begins_where_it_begins) {
   constexpr uintptr_t kMany = 300;
-  Index index(false, arena::chunks(), thread::epoch_word());
+  Index index(false);
   for (const size_t length : {0x1000, 0x2000, 0x5000}) {
     for (uintptr_t i = 0; i < kMany; ++i) ASSERT_TRUE(put(index, make(0x10000 * (i + 1), length, 1)).ok());
     EXPECT_EQ(index.count(), kMany);
@@ -60,14 +60,14 @@ TEST_F(IndexTest, a_longer_one_displaces_what_begins_where_it_begins) {
 
 // Two calls may register a range and a longer one with the same base at once: the shorter one is published last.
 TEST_F(IndexTest, what_is_contained_in_one_with_the_same_base_is_refused) {
-  Index index(false, arena::chunks(), thread::epoch_word());
+  Index index(false);
   EXPECT_TRUE(put(index, make(0x10000, 0x8000, 1)).ok());
   EXPECT_TRUE(put(index, make(0x10000, 0x7000, 1)).is(PINRAIL_ERR_BUSY));
   EXPECT_EQ(index.count(), 1u);
 }
 
 TEST_F(IndexTest, what_is_contained_in_a_stronger_one_is_refused) {
-  Index index(false, arena::chunks(), thread::epoch_word());
+  Index index(false);
   ASSERT_TRUE(put(index, make(0x10000, 0x8000, 3)).ok());
   EXPECT_TRUE(put(index, make(0x11000, 0x1000, 1)).is(PINRAIL_ERR_BUSY));
   EXPECT_TRUE(put(index, make(0x10000, 0x8000, 3)).is(PINRAIL_ERR_BUSY));
@@ -76,7 +76,7 @@ TEST_F(IndexTest, what_is_contained_in_a_stronger_one_is_refused) {
 }
 
 TEST_F(IndexTest, an_exact_index_hits_on_equal_range_and_rights_only) {
-  Index index(true, arena::chunks(), thread::epoch_word());
+  Index index(true);
   pinrail_registration_t* outer = make(0x10000, 100, 3);
   pinrail_registration_t* inner = make(0x10000, 50, 3);
   ASSERT_TRUE(put(index, outer).ok());
@@ -89,7 +89,7 @@ TEST_F(IndexTest, an_exact_index_hits_on_equal_range_and_rights_only) {
 }
 
 TEST_F(IndexTest, unmapping_the_middle_page_hides_the_whole_registration) {
-  Index index(false, arena::chunks(), thread::epoch_word());
+  Index index(false);
   pinrail_registration_t* reg = make(0x10000, 0x3000, 1);
   pinrail_registration_t* next = make(0x13000, 0x1000, 1);
   ASSERT_TRUE(put(index, reg).ok());
@@ -101,49 +101,19 @@ TEST_F(IndexTest, unmapping_the_middle_page_hides_the_whole_registration) {
 }
 
 TEST_F(IndexTest, a_dead_registration_is_not_found_and_one_behind_it_is) {
-  Index index(false, arena::chunks(), thread::epoch_word());
+  Index index(false);
   pinrail_registration_t* outer = make(0x10000, 0x3000, 1);
   pinrail_registration_t* later = make(0x11000, 0x8000, 1);
   ASSERT_TRUE(put(index, outer).ok());
   ASSERT_TRUE(put(index, later).ok());
-  uint64_t before;
-  ASSERT_TRUE(kill(later, &before));  // as an evictor does, before it removes
-  pinrail_registration_t* found = nullptr;
-  ASSERT_TRUE(index.find_under_lock(&thread_without_slots, {Span::of(0x12000, 1), 1, 0}, &found).ok());
-  EXPECT_EQ(found, outer);
+  ASSERT_TRUE(retire(later, state::load(later)));  // as an evictor does, before it removes
+  EXPECT_EQ(look(index, 0x12000, 1, 1), outer);
   EXPECT_TRUE(index.remove(later).is(PINRAIL_ERR_NOT_FOUND));
   EXPECT_EQ(index.count(), 1u);
 }
 
-TEST_F(IndexTest, what_is_dead_or_claimed_is_not_taken_without_the_lock_and_a_claim_is_broken_with_it) {
-  Index index(false, arena::chunks(), thread::epoch_word());
-  pinrail_registration_t* reg = nullptr;
-  ASSERT_TRUE(arena::allocate(0, PINRAIL_COUNTING_THREADS, &reg).ok());
-  reg->base = reinterpret_cast<void*>(0x10000);
-  reg->length = 0x1000;
-  state::set(reg, state::kPerThread | state::kIndexed);
-  ASSERT_TRUE(put(index, reg).ok());
-  pinrail_thread_t* thread = thread::current();
-  const Query query{Span::of(0x10000, 1), 0, 0};
-  const auto find = [&] { return index.find(thread, 0x10000, 1, 0); };
-  pinrail_registration_t* found = nullptr;
-  state::set(reg, state::kPerThread | state::kIndexed | state::kEvictClaim);
-  index.hide(&reg, 1);
-  EXPECT_EQ(find(), nullptr);
-  EXPECT_TRUE(index.find_under_lock(thread, query, &found).ok());
-  EXPECT_EQ(state::load(reg) & state::kEvictClaim, 0u);
-  EXPECT_EQ(find(), reg);
-  uint64_t before;
-  ASSERT_TRUE(kill(reg, &before));
-  ASSERT_TRUE(index.remove(reg).ok());
-  EXPECT_EQ(find(), nullptr);
-  int64_t references = 0;
-  references::sum(&reg, 1, PINRAIL_SUM_NOW, &references);
-  EXPECT_EQ(references, 2) << "what was not taken was not counted";
-}
-
 TEST_F(IndexTest, containing_rights_are_those_of_every_containing_registration) {
-  Index index(false, arena::chunks(), thread::epoch_word());
+  Index index(false);
   ASSERT_TRUE(put(index, make(0x10000, 0x3000, 1)).ok());
   ASSERT_TRUE(put(index, make(0x11000, 0x3000, 2)).ok());
   ASSERT_TRUE(put(index, make(0x14000, 0x3000, 4)).ok());
@@ -151,7 +121,7 @@ TEST_F(IndexTest, containing_rights_are_those_of_every_containing_registration) 
   const auto rights_of = [&](uintptr_t base, size_t length, uint32_t traits) {
     pinrail_registration_t* reg = nullptr;
     pinrail_announcement_t announcement = announcing(base, length, 8 | traits);
-    EXPECT_FALSE(index.find_or_announce(&thread_without_slots, &announcement, &reg).ok());
+    EXPECT_FALSE(index.find_or_announce(&announcement, &reg).ok());
     EXPECT_TRUE(index.withdraw(&announcement).ok());
     return announcement.more_rights;
   };
@@ -161,69 +131,28 @@ TEST_F(IndexTest, containing_rights_are_those_of_every_containing_registration) 
 }
 
 TEST_F(IndexTest, an_announcement_finds_what_is_there_and_says_whether_memory_is_needed) {
-  Index index(false, arena::chunks(), thread::epoch_word());
+  Index index(false);
   pinrail_registration_t* reg = make(0x10000, 0x3000, 1);
   pinrail_registration_t* found = nullptr;
   pinrail_announcement_t first = announcing(0x10000, 0x3000, 1), inner = announcing(0x11000, 0x1000, 1);
-  EXPECT_TRUE(index.find_or_announce(&thread_without_slots, &first, &found).is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE))
-      << "no nodes yet";
-  EXPECT_TRUE(index.publish(nullptr, &first, reg, Left::visit, &left_).is(PINRAIL_ERR_OUT_OF_RESOURCE));
+  EXPECT_TRUE(index.find_or_announce(&first, &found).is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE)) << "no nodes yet";
+  EXPECT_TRUE(index.publish(&first, reg, Left::visit, &left_).is(PINRAIL_ERR_OUT_OF_RESOURCE));
   EXPECT_TRUE(index.prepare().ok());
-  EXPECT_TRUE(index.publish(nullptr, &first, reg, Left::visit, &left_).ok());
-  EXPECT_TRUE(index.find_or_announce(&thread_without_slots, &inner, &found).ok());
+  EXPECT_TRUE(index.publish(&first, reg, Left::visit, &left_).ok());
+  EXPECT_TRUE(index.find_or_announce(&inner, &found).ok());
   EXPECT_EQ(found, reg);
   pinrail_announcement_t other = announcing(0x20000, 1, 1);
-  EXPECT_TRUE(index.find_or_announce(&thread_without_slots, &other, &found).is(PINRAIL_ERR_NOT_FOUND));
+  EXPECT_TRUE(index.find_or_announce(&other, &found).is(PINRAIL_ERR_NOT_FOUND));
   EXPECT_TRUE(index.withdraw(&other).ok());
-}
-
-// R5: beside another call, a thread whose own find found nothing searches again only if something was inserted since.
-TEST_F(IndexTest, an_announcement_beside_another_finds_what_was_inserted_since_the_threads_own_find) {
-  Index index(false, arena::chunks(), thread::epoch_word());
-  ASSERT_TRUE(index.prepare().ok());
-  ASSERT_TRUE(put(index, make(0x90000, 0x1000, 1)).ok());
-  pinrail_registration_t* found = nullptr;
-  pinrail_announcement_t other = announcing(0x10000, 0x1000, 1), own = announcing(0x20000, 0x1000, 1);
-  ASSERT_TRUE(index.find_or_announce(&thread_without_slots, &other, &found).is(PINRAIL_ERR_NOT_FOUND));
-  const auto announce_after_find = [&](pinrail_registration_t* inserted_between) {
-    EXPECT_EQ(index.find_without_start_table(thread::current(), 0x20000, 0x1000, 1), nullptr);
-    EXPECT_TRUE(inserted_between == nullptr || put(index, inserted_between).ok());
-    return index.find_or_announce(thread::current(), &own, &found).code();
-  };
-  EXPECT_EQ(announce_after_find(make(0x80000, 0x1000, 1)), PINRAIL_ERR_NOT_FOUND) << "another range";
-  EXPECT_TRUE(index.withdraw(&own).ok());
-  EXPECT_EQ(announce_after_find(nullptr), PINRAIL_ERR_NOT_FOUND);
-  EXPECT_TRUE(index.withdraw(&own).ok());
-  pinrail_registration_t* reg = make(0x20000, 0x1000, 3);
-  EXPECT_EQ(announce_after_find(reg), PINRAIL_SUCCESS);
-  EXPECT_EQ(found, reg);
-  EXPECT_TRUE(index.withdraw(&other).ok());
-}
-
-// A pool may be made where another one was destroyed, and have come as far as that one.
-TEST_F(IndexTest, what_was_absent_from_a_destroyed_index_is_not_absent_from_the_next_one) {
-  alignas(Index) char room[sizeof(Index)];
-  auto* index = new (room) Index(false, arena::chunks(), thread::epoch_word());
-  ASSERT_TRUE(put(*index, make(0x900000, kPage, 1)).ok());
-  ASSERT_EQ(look(*index, 0x100000, kPage, 1), nullptr);
-  index->~Index();
-  index = new (room) Index(false, arena::chunks(), thread::epoch_word());
-  pinrail_registration_t* const reg = make(0x100000, kPage, 1);
-  ASSERT_TRUE(put(*index, reg).ok());
-  pinrail_announcement_t announcement = announcing(0x100000, kPage, 1);
-  pinrail_registration_t* found = nullptr;
-  EXPECT_TRUE(index->find_or_announce(thread::current(), &announcement, &found).ok());
-  EXPECT_EQ(found, reg);
-  index->~Index();
 }
 
 // R5: it is waited for once, by its name.
 TEST_F(IndexTest, a_request_waits_for_the_announcement_that_will_answer_it_and_for_no_other) {
-  Index index(false, arena::chunks(), thread::epoch_word());
+  Index index(false);
   ASSERT_TRUE(index.prepare().ok());
   pinrail_registration_t* found = nullptr;
   const auto announce = [&](pinrail_announcement_t* announcement) {
-    return index.find_or_announce(&thread_without_slots, announcement, &found).code();
+    return index.find_or_announce(announcement, &found).code();
   };
   pinrail_announcement_t outer = announcing(0x10000, 0x3000, 3), equal = announcing(0x10000, 0x3000, 1),
                          wider = announcing(0x10000, 0x3000, 4), beyond = announcing(0x11000, 0x3000, 1);
@@ -240,76 +169,55 @@ TEST_F(IndexTest, a_request_waits_for_the_announcement_that_will_answer_it_and_f
 }
 
 TEST_F(IndexTest, an_exact_index_waits_for_equal_requests_alone) {
-  Index index(true, arena::chunks(), thread::epoch_word());
+  Index index(true);
   ASSERT_TRUE(index.prepare().ok());
   pinrail_registration_t* found = nullptr;
   pinrail_announcement_t outer = announcing(0x10000, 0x3000, 3), inner = announcing(0x10000, 0x1000, 3),
                          equal = announcing(0x10000, 0x3000, 3);
-  ASSERT_TRUE(index.find_or_announce(&thread_without_slots, &outer, &found).is(PINRAIL_ERR_NOT_FOUND));
-  ASSERT_TRUE(index.find_or_announce(&thread_without_slots, &inner, &found).is(PINRAIL_ERR_NOT_FOUND));
-  ASSERT_TRUE(index.find_or_announce(&thread_without_slots, &equal, &found).is(PINRAIL_ERR_WOULD_BLOCK));
+  ASSERT_TRUE(index.find_or_announce(&outer, &found).is(PINRAIL_ERR_NOT_FOUND));
+  ASSERT_TRUE(index.find_or_announce(&inner, &found).is(PINRAIL_ERR_NOT_FOUND));
+  ASSERT_TRUE(index.find_or_announce(&equal, &found).is(PINRAIL_ERR_WOULD_BLOCK));
   ASSERT_TRUE(index.withdraw(&outer).ok());
   ASSERT_TRUE(index.withdraw(&inner).ok());
 }
 
 // R13
 TEST_F(IndexTest, an_event_overtakes_the_announcements_that_it_overlaps_once) {
-  Index index(false, arena::chunks(), thread::epoch_word());
+  Index index(false);
   ASSERT_TRUE(index.prepare().ok());
   pinrail_registration_t* found = nullptr;
   pinrail_announcement_t hit = announcing(0x10000, 0x2000, 1), missed = announcing(0x20000, 0x2000, 1);
-  ASSERT_TRUE(index.find_or_announce(&thread_without_slots, &hit, &found).is(PINRAIL_ERR_NOT_FOUND));
-  ASSERT_TRUE(index.find_or_announce(&thread_without_slots, &missed, &found).is(PINRAIL_ERR_NOT_FOUND));
+  ASSERT_TRUE(index.find_or_announce(&hit, &found).is(PINRAIL_ERR_NOT_FOUND));
+  ASSERT_TRUE(index.find_or_announce(&missed, &found).is(PINRAIL_ERR_NOT_FOUND));
   index.invalidate_hook(Span::of(0x11000, 0x1000), Left::visit, &left_);
   pinrail_registration_t* reg = make(0x10000, 0x2000, 1);
-  EXPECT_TRUE(index.publish(nullptr, &hit, reg, Left::visit, &left_).is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE));
+  EXPECT_TRUE(index.publish(&hit, reg, Left::visit, &left_).is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE));
   EXPECT_EQ(index.count(), 0u);
-  EXPECT_TRUE(index.publish(nullptr, &hit, reg, Left::visit, &left_).ok()) << "it was said";
-  EXPECT_TRUE(index.publish(nullptr, &missed, make(0x20000, 0x2000, 1), Left::visit, &left_).ok());
+  EXPECT_TRUE(index.publish(&hit, reg, Left::visit, &left_).ok()) << "it was said";
+  EXPECT_TRUE(index.publish(&missed, make(0x20000, 0x2000, 1), Left::visit, &left_).ok());
   index.invalidate_hook(Span::of(0x10000, 0x20000), Left::visit, &left_);
   EXPECT_EQ(left_.regs.size(), 2u);
 }
 
-TEST_F(IndexTest, a_dead_registration_leaves_with_the_publish_of_another_one_whether_that_is_inserted_or_not) {
-  for (const bool is_overtaken : {false, true}) {
-    Index index(false, arena::chunks(), thread::epoch_word());
-    pinrail_registration_t* const leaving = make(0x10000, 0x1000, 1);
-    ASSERT_TRUE(put(index, leaving).ok());
-    pinrail_registration_t* found = nullptr;
-    pinrail_announcement_t announcement = announcing(0x20000, 0x1000, 1);
-    ASSERT_TRUE(index.find_or_announce(&thread_without_slots, &announcement, &found).is(PINRAIL_ERR_NOT_FOUND));
-    uint64_t before;
-    ASSERT_TRUE(kill(leaving, &before));
-    if (is_overtaken) index.invalidate_hook(Span::of(0x20000, 0x1000), Left::visit, &left_);
-    const Status published =
-        index.publish(nullptr, &announcement, make(0x20000, 0x1000, 1), Left::visit, &left_, leaving);
-    EXPECT_EQ(published.ok(), !is_overtaken);
-    EXPECT_EQ(index.count(), is_overtaken ? 0u : 1u);
-    EXPECT_TRUE(index.remove(leaving).is(PINRAIL_ERR_NOT_FOUND));
-    EXPECT_EQ(index.check(), nullptr);
-  }
-}
-
 // R3, R4: its pool removes it soon, and it answers nothing.
 TEST_F(IndexTest, a_dead_registration_is_no_reason_to_refuse_what_it_contains_and_adds_no_rights) {
-  Index index(false, arena::chunks(), thread::epoch_word());
+  Index index(false);
   pinrail_registration_t* const strong = make(0x10000, 0x4000, 2);
   pinrail_registration_t* const dead = make(0x20000, 0x4000, 1);
   for (pinrail_registration_t* reg : {strong, dead}) {
     ASSERT_TRUE(put(index, reg).ok());
-    uint64_t before;
-    ASSERT_TRUE(kill(reg, &before));
+    ASSERT_EQ(kill(reg), Killed::owned);
   }
   pinrail_registration_t* found = nullptr;
   pinrail_announcement_t announcement = announcing(0x11000, 0x1000, 1);
-  ASSERT_TRUE(index.find_or_announce(&thread_without_slots, &announcement, &found).is(PINRAIL_ERR_NOT_FOUND));
+  ASSERT_TRUE(index.find_or_announce(&announcement, &found).is(PINRAIL_ERR_NOT_FOUND));
   EXPECT_EQ(announcement.more_rights, 0u);
   EXPECT_TRUE(put(index, make(0x21000, 0x1000, 1)).ok());
   EXPECT_EQ(index.count(), 1u);
 }
 
 TEST_F(IndexTest, covered_bytes_counts_each_page_once) {
-  Index index(false, arena::chunks(), thread::epoch_word());
+  Index index(false);
   ASSERT_TRUE(put(index, make(0x10000, 0x3000, 1)).ok());
   ASSERT_TRUE(put(index, make(0x11000, 0x3000, 2)).ok());
   ASSERT_TRUE(put(index, make(0x20000, 0x1000, 1)).ok());
@@ -321,7 +229,7 @@ TEST_F(IndexTest, an_event_takes_what_lies_in_several_leaves) {
   constexpr uintptr_t kMany = 100;
   for (uintptr_t wide = 1; wide <= 4; ++wide) {
     for (uintptr_t first = 0; first + wide <= kMany; ++first) {
-      Index index(false, arena::chunks(), thread::epoch_word());
+      Index index(false);
       for (uintptr_t i = 0; i < kMany; ++i) ASSERT_TRUE(put(index, make((1 + i) * kPage, kPage, 1)).ok());
       left_.regs.clear();
       index.invalidate_hook(Span::of((1 + first) * kPage, wide * kPage), Left::visit, &left_);
@@ -336,7 +244,7 @@ TEST_F(IndexTest, what_one_in_another_leaf_contains_is_refused) {
   constexpr uintptr_t kMany = 100;
   const auto base = [](uintptr_t i) { return (1 + 4 * i) * kPage; };
   for (uintptr_t own = 1; own < kMany; ++own) {
-    Index index(false, arena::chunks(), thread::epoch_word());
+    Index index(false);
     std::vector<pinrail_registration_t*> regs;
     for (uintptr_t i = 0; i < kMany; ++i) {
       regs.push_back(make(base(i), 6 * kPage, 1));
@@ -349,48 +257,26 @@ TEST_F(IndexTest, what_one_in_another_leaf_contains_is_refused) {
   }
 }
 
-// The find of one range notes where that would be inserted. A later find of the thread, of another range, that is
-// answered from the leaf before leaves no way for the first one.
-TEST_F(IndexTest, what_is_inserted_does_not_go_the_way_of_a_find_that_hit) {
-  pinrail_thread_t* const me = thread::current();
-  for (uintptr_t gone = 1; gone < 32; ++gone) {
-    Index index(false, arena::chunks(), thread::epoch_word());
-    std::vector<pinrail_registration_t*> regs;
-    for (uintptr_t i = 0; i < 32; ++i) {
-      regs.push_back(make(0x100000 + 2 * i * kPage, 10 * kPage, 1));
-      ASSERT_TRUE(put(index, regs.back()).ok());
-    }
-    ASSERT_TRUE(index.remove(regs[gone]).ok());
-    const uintptr_t before = span_of(regs[gone - 1]).base, base = before + kPage;
-    ASSERT_EQ(look(index, base, 10 * kPage, 1), nullptr);
-    ASSERT_EQ(look(index, before + 3 * kPage, kPage, 1), regs[gone - 1]);
-    ASSERT_TRUE(put(index, make(base, 10 * kPage, 1), me).ok());
-    ASSERT_EQ(index.check(), nullptr) << index.check() << ", " << gone;
-    index.invalidate_hook(Span::of(base, kPage), Left::visit, &left_);
-    ASSERT_EQ(look(index, base, kPage, 1), nullptr) << gone;
-  }
-}
-
 // R3: one that is cached, begins later and contains the request, too, does not hide the persistent one.
 TEST_F(IndexTest, a_persistent_request_is_answered_beside_what_is_cached) {
-  Index index(false, arena::chunks(), thread::epoch_word());
+  Index index(false);
   pinrail_registration_t* const persistent = make(16 * kPage, 10 * kPage, 1, 0, PINRAIL_FLAG_PERSISTENT);
   ASSERT_TRUE(put(index, persistent).ok());
   ASSERT_TRUE(put(index, make(17 * kPage, 11 * kPage, 1)).ok());
   pinrail_announcement_t announcement = announcing(18 * kPage, 2 * kPage, 1);
   announcement.flags = PINRAIL_FLAG_PERSISTENT;
   pinrail_registration_t* found = nullptr;
-  ASSERT_TRUE(index.find_or_announce(&thread_without_slots, &announcement, &found).ok());
+  ASSERT_TRUE(index.find_or_announce(&announcement, &found).ok());
   EXPECT_EQ(found, persistent);
 }
 
 TEST_F(IndexTest, find_all_gives_referenced_ones_up_to_the_room_and_the_whole_count) {
-  Index index(false, arena::chunks(), thread::epoch_word());
+  Index index(false);
   for (uintptr_t i = 0; i < 10; ++i) ASSERT_TRUE(put(index, make(0x10000 + i * 0x1000, 0x1800, 1)).ok());
   pinrail_registration_t* found[4];
-  EXPECT_EQ(index.find_all(&thread_without_slots, Span::of(0x12000, 0x3000), found, 4), 4u);
-  for (auto* reg : found) EXPECT_EQ(state::references(state::load(reg)), 1u);
-  EXPECT_EQ(index.find_all(&thread_without_slots, {0, UINTPTR_MAX}, found, 0), 10u);
+  EXPECT_EQ(index.find_all(Span::of(0x12000, 0x3000), found, 4), 4u);
+  for (auto* reg : found) EXPECT_EQ(references_of(reg), 1u);
+  EXPECT_EQ(index.find_all({0, UINTPTR_MAX}, found, 0), 10u);
 }
 
 }  // namespace

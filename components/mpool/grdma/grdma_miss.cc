@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A miss, in one direction: search and announce -> a place in the budget -> the device -> publish. API context. The
+// caller holds no lock, because the registrar is called. The calling thread may hold references, and gets one more on
+// success.
+#include "components/mpool/grdma/grdma.h"
+
+namespace pinrail::grdma {
+namespace {
+
+// R13: a range that an event hits while it is being registered is tried again this often.
+constexpr int kRetriesAfterRace = 3;
+
+}  // namespace
+
+// Registers the range, unless the index answers by now.
+Status Pool::miss(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out) {
+  Miss miss;
+  Status status = announce(thread, request, &miss, reg_out);
+  if (status.ok()) {
+    mark_used(*reg_out);
+    hits_.add(thread);
+  }
+  if (!miss.is_announced) return status;
+  if (status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE)) status = rcache_.ops.prepare(rcache_.module, &miss.announcement);
+  if (status.ok() || status.is(PINRAIL_ERR_NOT_FOUND)) status = register_indexed(thread, request, &miss, reg_out);
+  withdraw(&miss);
+  return status;
+}
+
+// Announces the call, unless the index answers by now. Waits at most once for a call under way that will answer this
+// one (R5). SUCCESS: found, and the caller holds it. NOT_FOUND: announced, as TEMP_OUT_OF_RESOURCE, where the index
+// must be prepared. Others: errors.
+pinrail_status_t Pool::announce(pinrail_thread_t* thread, const Request& request, Miss* miss,
+                                pinrail_registration_t** reg_out) {
+  pinrail_announcement_t& announcement = miss->announcement;
+  announcement.base = request.span.base;
+  announcement.length = request.span.length();
+  announcement.access = request.access();
+  announcement.waits_for = 0;
+  announcement.flags = request.flags() & PINRAIL_FLAG_PERSISTENT;
+  announcement.marks = marks_of(request);
+  pinrail_status_t status = rcache_.ops.find_or_announce(rcache_.module, thread, &announcement, reg_out);
+  if (status == PINRAIL_ERR_WOULD_BLOCK) status = wait(thread, miss, reg_out);
+  miss->is_announced = status == PINRAIL_ERR_NOT_FOUND || status == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
+  miss->rights = request.rights() | announcement.more_rights;  // R4
+  return status;
+}
+
+// If the call that it waits for fails, this one goes on by itself. That call may be about to end: looks some more times
+// before it sleeps, for about as long as falling asleep and waking take.
+pinrail_status_t Pool::wait(pinrail_thread_t* thread, Miss* miss, pinrail_registration_t** reg_out) {
+  constexpr int kLooks = 8, kPausesPerLook = 8;
+  for (int looks = 0; looks < kLooks; ++looks) {
+    for (int i = 0; i < kPausesPerLook; ++i) FutexLock::pause();
+    const pinrail_status_t status = rcache_.ops.find_or_announce(rcache_.module, thread, &miss->announcement, reg_out);
+    if (status != PINRAIL_ERR_WOULD_BLOCK) return status;
+  }
+  Guard guard(waiting_mutex_);
+  waiters_.fetch_add(1, std::memory_order_relaxed);  // relaxed: see waiters_
+  pinrail_status_t status;
+  for (;;) {
+    status = rcache_.ops.find_or_announce(rcache_.module, thread, &miss->announcement, reg_out);
+    if (status != PINRAIL_ERR_WOULD_BLOCK) break;
+    ended_.wait(waiting_mutex_);
+  }
+  waiters_.fetch_sub(1, std::memory_order_relaxed);
+  return status;
+}
+
+// Ends the announcement, if it lasts. Returns whether an event has overtaken it.
+bool Pool::withdraw(Miss* miss) {
+  if (!miss->is_announced) return false;
+  miss->is_announced = false;
+  const pinrail_status_t status = rcache_.ops.withdraw(rcache_.module, &miss->announcement);
+  wake_waiters();
+  return status == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
+}
+
+void Pool::wake_waiters() {
+  if (waiters_.load(std::memory_order_relaxed) == 0) return;  // relaxed: see waiters_
+  Guard guard(waiting_mutex_);
+  ended_.notify_all();
+}
+
+// What its state word gets. What is not kept, and what is persistent, ends with its last reference. Hits that the
+// library may answer alone need no buffer id, and no equal range.
+uint64_t Pool::marks_of(const Request& request) const {
+  const bool is_kept = settings_.leave_pinned && !request.has(PINRAIL_FLAG_PERSISTENT);
+  const bool is_quick = knows_gpu_ == nullptr && (config_.flags & PINRAIL_POOL_EXACT) == 0;
+  return (is_kept ? 0 : state::kTransient) | (is_quick ? state::kQuick : 0);
+}
+
+// The call is announced. Its announcement has ended on success, and lasts after an error.
+Status Pool::register_indexed(pinrail_thread_t* thread, const Request& request, Miss* miss,
+                              pinrail_registration_t** reg_out) {
+  for (int tries = 0;; ++tries) {
+    if (settings_.leave_pinned && !is_covered(request.span)) {
+      // Memory that can become stale without an event is never in the index, not even while it is held.
+      withdraw(miss);
+      miss->rights = request.rights();
+      const Status status = register_uncached(thread, request, miss, reg_out);
+      if (status.ok()) uncovered_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
+      return status;
+    }
+    Status status = make(request, miss->rights, reg_out);
+    if (status.ok()) status = register_on_device(thread, request, miss, *reg_out);
+    if (!status.ok()) return status;
+    if (publish(thread, miss, *reg_out)) return success();
+    give_back_one(thread, *reg_out, PINRAIL_REASON_INVALIDATED);
+    races_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
+    if (tries == kRetriesAfterRace) return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
+  }
+}
+
+// For the caller alone: it is not in the index, and no call waits for it.
+Status Pool::register_own(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out) {
+  Miss miss;
+  miss.rights = request.rights();
+  return register_uncached(thread, request, &miss, reg_out);
+}
+
+// A registration that is born dead: its last drop gives it back.
+Status Pool::register_uncached(pinrail_thread_t* thread, const Request& request, Miss* miss,
+                               pinrail_registration_t** reg_out) {
+  pinrail_registration_t* reg;
+  Status status = make(request, miss->rights, &reg);
+  if (!status.ok()) return status;
+  outside_.link(reg);
+  status = register_on_device(thread, request, miss, reg);
+  if (!status.ok()) return status;
+  state::publish(reg, state::kDead);
+  *reg_out = reg;
+  return success();
+}
+
+// Puts the registration into the index, with its maker's reference, unless an event overtook it (grdma/G6): then it is
+// still this thread's alone, and false is returned.
+bool Pool::publish(pinrail_thread_t* thread, Miss* miss, pinrail_registration_t* reg) {
+  Displaced displaced{this};
+  const auto try_it = [&] {
+    return rcache_.ops.publish(rcache_.module, thread, &miss->announcement, reg, displaced_hook, &displaced);
+  };
+  pinrail_status_t published = try_it();
+  if (published == PINRAIL_ERR_OUT_OF_RESOURCE &&
+      rcache_.ops.prepare(rcache_.module, &miss->announcement) == PINRAIL_SUCCESS) {
+    published = try_it();  // other calls have used up the memory that there was before
+  }
+  if (published == PINRAIL_SUCCESS) {
+    miss->is_announced = false;
+    wake_waiters();
+  } else if (published != PINRAIL_ERR_TEMP_OUT_OF_RESOURCE) {
+    stay_outside(miss, reg);
+  }
+  if (displaced.first != 0) give_back_displaced(thread, displaced);
+  return published != PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
+}
+
+// The index did not take it. It is in reach of events outside of the index before its announcement ends.
+void Pool::stay_outside(Miss* miss, pinrail_registration_t* reg) {
+  outside_.link(reg);
+  state::publish(reg, state::kDead);
+  if (withdraw(miss)) mark_invalidated_hook(reg);  // this thread holds it, so it is not deregistered before
+}
+
+}  // namespace pinrail::grdma
