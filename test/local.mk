@@ -4,7 +4,7 @@
 tests_alone = test/bench_test.sh test/conform/gc_thread test/conform/patcher_chain
 # These pin memory: they share what the system lets one user pin (RLIMIT_MEMLOCK), and run one after the other.
 tests_that_pin = test/interpose_test.sh test/oracle_test.sh test/oracle_unpatchable_test.sh test/tools_info_test.sh test/integrity/iouring_integrity \
-	test/integrity/iouring_fork test/integrity/iouring_flat test/conform/iouring test/fault/iouring_fault test/conform/mlock test/conform/mrall \
+	test/integrity/iouring_fork test/integrity/iouring_flat test/stress/fork_allocator test/conform/iouring test/fault/iouring_fault test/conform/mlock test/conform/mrall \
 	test/conform/verbs test/tools_perf_test.sh test/traces_test.sh test/readme_test.sh test/install_line_test.sh test/unit/tools/perf_test
 # These take longest, and start first.
 tests_first = test/model/explore_test.sh test/interpose_test.sh test/model/mutants_test.sh test/stress/fork_stress test/model/pool_model test/attack/attack \
@@ -602,9 +602,12 @@ EXTRA_DIST += test/README test/install_test.sh test/install_line_test.sh test/in
 
 # Forked children: F1. And memory that is deregistered although the program makes no more calls: E4.
 if HAVE_GTEST
-check_PROGRAMS += test/conform/fork test/stress/fork_stress
-TESTS += test/conform/fork test/stress/fork_stress
-test_conform_fork_SOURCES = test/conform/fork_test.cc test/support/library.h test/support/watched_registrar.h \
+check_PROGRAMS += test/conform/fork test/stress/fork_stress test/stress/fork_allocator
+TESTS += test/conform/fork test/stress/fork_stress test/stress/fork_allocator
+test_stress_fork_allocator_SOURCES = test/stress/fork_allocator_test.cc test/support/library.h test/support/lent_pool.h \
+	test/support/pinned_heap.h
+test_stress_fork_allocator_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
+test_conform_fork_SOURCES = test/conform/fork_test.cc test/conform/fork_threads_test.cc test/support/tasks.h test/support/library.h test/support/watched_registrar.h \
 	test/support/lent_pool.h $(fake_registrar_sources)
 test_conform_fork_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/conform/fork_marks

@@ -67,6 +67,10 @@ if [ -x test/pinrun/calls ]; then
   if "$work/a:b/launch" true >"$work/out" 2>&1 || ! grep -q 'has a colon' "$work/out"; then
     fail "a colon in a folder's name is not refused"
   fi
+  # Threads of Pinrail deregister while a program with one thread forks.
+  children=2000
+  [ -z "${PINRAIL_TEST_LONG:-}" ] || children=20000
+  expect 0 "0 of $children children" test/pinrun/fork_children $children
   # The program opens libibverbs itself.
   expect 0 '100 registrations by the program: 99 from the cache' --stats test/pinrun/by_name
   expect 0 '100 registrations, 1 by the device' test/pinrun/by_name

@@ -24,14 +24,14 @@
 #ifndef PINRAIL_BASE_DESCRIPTORS_DESCRIPTORS_H
 #define PINRAIL_BASE_DESCRIPTORS_DESCRIPTORS_H
 
-#include <pthread.h>
-
 #include <cstdint>
 #include <memory>
 
 #include "base/core/status.h"
 #include "base/slots/process.h"
 #include "base/sync/lock.h"
+#include "base/sync/own_thread.h"
+#include "base/sync/own_threads.h"
 
 namespace pinrail::descriptors {
 
@@ -49,7 +49,7 @@ class Server {
  public:
   static constexpr uint32_t kMost = 16384;  // the most descriptors at a time
 
-  Server();
+  explicit Server(own_threads::Calls calls = {});
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
@@ -69,13 +69,13 @@ class Server {
  private:
   Status start_locked(const slots::Process& self) REQUIRES(mutex_);
   Status open_socket_locked(const slots::Process& self) REQUIRES(mutex_);
-  Status start_thread_locked() REQUIRES(mutex_);
   void close_all_locked() REQUIRES(mutex_);
-  static void* run(void* server);
+  static void run(void* server);
 
+  const own_threads::Calls calls_;
+  OwnThread thread_;  // started while running_
   Mutex mutex_{LockRank::tickets};
   std::unique_ptr<Directory> directory_ GUARDED_BY(mutex_);
-  pthread_t thread_ GUARDED_BY(mutex_) = {};
   bool running_ GUARDED_BY(mutex_) = false;
   uint32_t lowest_ GUARDED_BY(mutex_) = 0;  // no entry below this one is free
   int listener_ = -1, wake_ = -1;           // written before the thread starts

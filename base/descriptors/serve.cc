@@ -149,7 +149,7 @@ bool is_woken_after_nap(int wake, int nap_ms) {
 
 }  // namespace
 
-void serve(int listener, int wake, const Find& find) {
+void serve(int listener, int wake, const own_threads::Calls& calls, const Find& find) {
   constexpr int kRetryMs = 100;  // the interval for dropping late peers and for a new attempt to accept
   Peers peers(find);
   bool may_accept = true;
@@ -158,6 +158,7 @@ void serve(int listener, int wake, const Find& find) {
     Peer* peers_out[kMaxPeers] = {};
     const nfds_t count = peers.fill_poll_entries(entries + 2, peers_out);
     const int ready = poll(entries, 2 + count, count != 0 || !may_accept ? kRetryMs : -1);
+    const own_threads::ComponentWork work(calls);
     if (ready < 0 && errno != EINTR && is_woken_after_nap(wake, kRetryMs)) return;
     if (ready > 0 && entries[0].revents != 0) return;
     for (nfds_t i = 0; ready > 0 && i < count; ++i) {

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The exporter's side: the table, and the start and the end of the server. serve.cc has the thread's loop.
 #include <fcntl.h>
-#include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <new>
@@ -68,7 +66,7 @@ void Directory::disown() {
   file = -1;
 }
 
-Server::Server() = default;
+Server::Server(own_threads::Calls calls) : calls_(calls) {}
 
 // Takes the server's lock. Owns the descriptor in any case.
 Status Server::put(const slots::Process& self, int descriptor, uint64_t forks_before, Ticket* ticket_out) {
@@ -113,7 +111,8 @@ Status Server::start_locked(const slots::Process& self) {
   Status status = directory_ != nullptr && random_number(&random) ? success() : Status(PINRAIL_ERR_OUT_OF_RESOURCE);
   if (status.ok()) status = directory_->create(self, random);
   if (status.ok()) status = open_socket_locked(self);
-  if (status.ok()) status = start_thread_locked();
+  if (status.ok() && !thread_.start("pinrail-fds", run, this)) status = PINRAIL_ERR_OUT_OF_RESOURCE;
+  running_ = status.ok();
   if (!status.ok()) close_all_locked();
   return status;
 }
@@ -130,28 +129,16 @@ Status Server::open_socket_locked(const slots::Process& self) {
   return open ? success() : Status(PINRAIL_ERR_OUT_OF_RESOURCE);
 }
 
-// The thread blocks all signals, so that the program's handlers run on the program's own threads.
-Status Server::start_thread_locked() {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  running_ = pthread_create(&thread_, nullptr, run, this) == 0;
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return running_ ? success() : Status(PINRAIL_ERR_OUT_OF_RESOURCE);
-}
-
 // Holds the lock only while it duplicates a descriptor, so a peer that reads slowly delays no put().
-void* Server::run(void* server_pointer) {
+void Server::run(void* server_pointer) {
   auto* server = static_cast<Server*>(server_pointer);
-  pthread_setname_np(pthread_self(), "pinrail-fds");
-  serve(server->listener_, server->wake_, [server](const Question& question) {
+  serve(server->listener_, server->wake_, server->calls_, [server](const Question& question) {
     Guard guard(server->mutex_);
     if (question.place >= kMost) return -1;
     const Entry& entry = server->directory_->table->entries[question.place];
     if (question.number == 0 || entry.number.load() != question.number) return -1;
     return fcntl(static_cast<int>(entry.descriptor.load()), F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
   });
-  return nullptr;
 }
 
 // The lock is held. Closes all descriptors in the table, the table and the socket.
@@ -173,18 +160,16 @@ void Server::close_all_locked() {
 // thread.
 Server::~Server() {
   const NoCancel no_cancel;
-  pthread_t thread{};
   bool running = false;
   {
     Guard guard(mutex_);
     running = running_;
-    thread = thread_;
   }
   if (running) {
     const uint64_t one = 1;
     while (write(wake_, &one, sizeof(one)) < 0 && errno == EINTR) {
     }
-    pthread_join(thread, nullptr);
+    thread_.join();
   }
   Guard guard(mutex_);
   close_all_locked();
@@ -193,6 +178,7 @@ Server::~Server() {
 // In a forked child another thread of the parent may have held the lock, so it is not taken.
 void Server::disown() NO_THREAD_SAFETY_ANALYSIS {
   running_ = false;
+  thread_.forget();
   listener_ = wake_ = -1;
   Directory* const parents = directory_.release();
   if (parents == nullptr) return;

@@ -2,7 +2,6 @@
 // Starts and ends the thread whose end the kernel marks. API context.
 #include "base/slots/end_mark.h"
 
-#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -25,22 +24,9 @@ long this_process() { return syscall(SYS_getpid); }
 
 }  // namespace
 
-// The thread blocks all signals, so that the program's handlers run on the program's own threads.
 bool EndMark::start(std::atomic<uint32_t>* word) {
-  auto* const watch = new (std::nothrow) Watch{word};
-  pthread_attr_t attributes;
-  if (watch == nullptr || pthread_attr_init(&attributes) != 0) {
-    delete watch;
-    return false;
-  }
-  pthread_attr_setstacksize(&attributes, kStack);
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  const bool runs = pthread_create(&thread_, &attributes, run_entry, watch) == 0;
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  pthread_attr_destroy(&attributes);
-  if (!runs) {
+  auto* const watch = new (std::nothrow) Watch(word);
+  if (watch == nullptr || !watch->thread.start("pinrail-end", run_entry, watch, kStack)) {
     delete watch;
     return false;
   }
@@ -55,13 +41,13 @@ void EndMark::stop() {
   if (watch_ == nullptr || process_ != this_process()) return;
   watch_->stopped.store(1);
   futex_call(&watch_->stopped, FUTEX_WAKE, 1, nullptr);
-  pthread_join(thread_, nullptr);
+  watch_->thread.join();
   delete watch_;
   watch_ = nullptr;
 }
 
 // The kernel marks a word on the robust list only if the word contains the thread's id.
-void* EndMark::run_entry(void* pointer) {
+void EndMark::run_entry(void* pointer) {
   auto* const watch = static_cast<Watch*>(pointer);
   watch->entry.next = &watch->list.list;
   watch->list.list.next = &watch->entry;
@@ -71,7 +57,6 @@ void* EndMark::run_entry(void* pointer) {
   futex_call(watch->word, FUTEX_WAKE, 1, nullptr);
   sleep_while(&watch->stopped, 0);
   syscall(SYS_set_robust_list, nullptr, sizeof(watch->list));
-  return nullptr;
 }
 
 }  // namespace pinrail::slots

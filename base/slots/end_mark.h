@@ -14,10 +14,11 @@
 #define PINRAIL_BASE_SLOTS_END_MARK_H
 
 #include <linux/futex.h>
-#include <pthread.h>
 
 #include <atomic>
 #include <cstdint>
+
+#include "base/sync/own_thread.h"
 
 namespace pinrail::slots {
 
@@ -40,15 +41,16 @@ class EndMark {
  private:
   // The thread's data. It outlives the EndMark if the thread cannot be ended.
   struct Watch {
-    std::atomic<uint32_t>* word;
+    explicit Watch(std::atomic<uint32_t>* marked) : word(marked) {}
+    std::atomic<uint32_t>* const word;
     std::atomic<uint32_t> stopped{0};
     robust_list entry{};
     robust_list_head list{};
+    OwnThread thread;
   };
-  static void* run_entry(void* watch);
+  static void run_entry(void* watch);
 
   Watch* watch_ = nullptr;  // NULL: no thread runs
-  pthread_t thread_{};
   long process_ = 0;
 };
 

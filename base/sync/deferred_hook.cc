@@ -8,6 +8,7 @@
 #include <csignal>
 #include <utility>
 
+#include "base/core/async_signals.h"
 #include "base/sync/gate.h"
 
 namespace pinrail::deferred {
@@ -36,12 +37,12 @@ bool add_hook(const Event& event) {
   return true;
 }
 
-// Between these two all signals are blocked: a handler could interrupt code that changes the stored events, and defer
-// or deliver events itself. Deferring is rare, so two system calls are acceptable.
+// Between these two all signals but synchronous ones are blocked: a handler could interrupt code that changes the
+// stored events, and defer or deliver events itself. Deferring is rare, so two system calls are acceptable.
 sigset_t block_signals_hook() {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const sigset_t signals = async_signals_hook();
+  sigset_t before;
+  pthread_sigmask(SIG_BLOCK, &signals, &before);
   return before;
 }
 void restore_signals_hook(const sigset_t& before) { pthread_sigmask(SIG_SETMASK, &before, nullptr); }

@@ -13,11 +13,10 @@ enum class LockRank : uint8_t {
   device = 1,  // serialises the calls of one registrar, or a registrar's calls about what its driver has once for all,
                // and is held across them, so no lock may be held when it is taken. Not rank-checked, because a callback
                // may call into another pool.
-  fork = 3,  // held by init and finalize, and by fork() while it copies the process. No lock is held when it is taken.
-  loader = 4,  // monitor framework: held while a miss reads the loader's list of objects, and by fork() while it copies
-               // the process. Never taken in a hook.
-  front = 5,   // init, finalize, the list of pools. Start-up and shut-down only.
-  pins = 6,    // one pool's table of ranges that were registered ahead of their use. Never taken in a hook.
+  fork = 3,   // held by init and finalize, and by fork() while it copies the process. No lock is held when it is taken,
+              // except by a signal handler that forks: not rank-checked.
+  front = 5,  // init, finalize, the list of pools. Start-up and shut-down only.
+  pins = 6,   // one pool's table of ranges that were registered ahead of their use. Never taken in a hook.
   monitor = 7,     // of one monitor component: start, stop and its periodic checks. Never taken in a hook.
   patch = 8,       // held while a jump is written into code. Never taken in a hook.
   monitors = 9,    // monitor framework: which monitors see which events. Held while samples of memory are mapped.

@@ -50,6 +50,10 @@ test_pinrun_plugin_la_LDFLAGS = -module -avoid-version -shared -rpath /nonexiste
 test_pinrun_plugin_la_LIBADD = test/fake/verbs/libibverbs.la
 test_pinrun_wrapper_la_SOURCES = test/pinrun/wrapper.cc
 test_pinrun_wrapper_la_LDFLAGS = -module -avoid-version -shared -rpath /nonexistent
+
+check_PROGRAMS += test/pinrun/fork_children
+test_pinrun_fork_children_SOURCES = test/pinrun/fork_children.cc test/support/pinned_heap.h
+test_pinrun_fork_children_LDADD = test/fake/verbs/libibverbs.la
 if HAVE_GTEST
 check_PROGRAMS += test/pinrun/doors
 test_pinrun_doors_SOURCES = test/pinrun/plugin.h test/pinrun/doors.cc

@@ -7,6 +7,7 @@
 #include "base/core/on_unwind.h"
 #include "base/registration/registration.h"
 #include "base/sync/call_scope.h"
+#include "base/sync/own_threads.h"
 #include "framework/front/pin_job.h"
 
 namespace pinrail::front {
@@ -120,6 +121,7 @@ bool ChunkStream::begin_ahead(Span* span_out) {
 void ChunkStream::run_ahead() {
   Span span;
   for (int in_a_row = 0; in_a_row < 2 && begin_ahead(&span);) {
+    const own_threads::Work work;
     pinrail_handle_t handle;
     Status status = register_piece(span, &handle);
     const bool is_registered = status.ok();
@@ -157,7 +159,10 @@ void ChunkStream::stop() {
     stopped_ = true;
     changed_.notify_all();
   }
-  helper_.join();
+  {
+    const own_threads::Work ending;
+    helper_.join();
+  }
   drop_ready();
 }
 

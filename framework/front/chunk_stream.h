@@ -19,7 +19,7 @@
 #include "base/core/span.h"
 #include "base/core/status.h"
 #include "base/sync/lock.h"
-#include "framework/mpool/helper_thread.h"
+#include "base/sync/own_thread.h"
 #include "framework/mpool/mpool.h"
 
 namespace pinrail::front {
@@ -64,7 +64,7 @@ class ChunkStream : public mpool::PoolWork {
   Status keep(const Span& span, pinrail_handle_t handle);
 
   const Wanted wanted_;
-  mpool::HelperThread helper_;
+  OwnThread helper_;
   Mutex mutex_{LockRank::work};
   Condition changed_;
   std::deque<Piece> ready_ GUARDED_BY(mutex_);

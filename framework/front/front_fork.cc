@@ -7,11 +7,13 @@
 
 #include <new>
 
+#include "base/core/async_signals.h"
 #include "base/registration/registration_arena.h"
 #include "base/registration/thread.h"
 #include "base/report/report.h"
 #include "base/sync/deferred_hook.h"
 #include "base/sync/lock.h"
+#include "base/sync/own_threads.h"
 #include "framework/front/front.h"
 #include "framework/monitor/loader_call.h"
 #include "framework/monitor/monitor.h"
@@ -94,50 +96,78 @@ void make_inert(pinrail_mpool* pool) {
   store_release<void*>(&pool->module, pool);
 }
 
-Mutex forking{LockRank::fork};            // held while components are loaded or unloaded, and during a fork
+// Held while components are loaded or unloaded, and during a fork. Not checked for its rank: a signal handler may fork
+// whatever its thread holds.
+LockWord forking;
 std::atomic<pthread_t> loading_thread{};  // holds `forking`, yet may fork: a component may run a program
 std::atomic<pthread_t> forking_thread{};  // holds `forking` for its fork(); its other handlers may call init
 std::atomic<unsigned> waiting_forks{0};   // they go first: a thread that loads again and again would keep them waiting
+// Between the handlers of a fork: a signal handler that forks on this thread would wait for the thread's own locks.
+// Guarded by `forking`.
+bool signals_are_blocked = false;
+sigset_t signals_before;
 pthread_once_t once = PTHREAD_ONCE_INIT;
 
 bool is_loading() { return loading_thread.load() == pthread_self(); }
 bool is_forking() { return forking_thread.load() == pthread_self(); }
 
 // Handlers of pthread_atfork: they hold `forking` across a fork of any thread but the loading one, and keep all threads
-// out of the loader.
-void before_fork() NO_THREAD_SAFETY_ANALYSIS {
+// out of the loader and those of Pinrail's own out of everything.
+void before_fork() {
+  const sigset_t signals = async_signals_hook();
+  sigset_t before;
+  pthread_sigmask(SIG_BLOCK, &signals, &before);
+  own_threads::leave_for_fork();
   ++waiting_forks;
   if (!is_loading()) {
     forking.lock();
     forking_thread.store(pthread_self());
   }
   --waiting_forks;
+  signals_before = before;
+  signals_are_blocked = true;
+  own_threads::before_fork();
   monitor::before_fork();
 }
-// In a child, an earlier handler of the program may have called init, and fork_reinit() this.
-void after_fork() NO_THREAD_SAFETY_ANALYSIS {
+void end_fork() {
   monitor::after_fork();
-  if (!is_forking()) return;
-  forking_thread.store(pthread_t{});
-  forking.unlock();
+  const bool blocked = signals_are_blocked;
+  const sigset_t before = signals_before;
+  signals_are_blocked = false;
+  if (is_forking()) {
+    forking_thread.store(pthread_t{});
+    forking.unlock();
+  }
+  if (blocked) pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
-void prepare_for_forks() { pthread_atfork(before_fork, after_fork, after_fork); }
+void after_fork() {
+  own_threads::after_fork();
+  end_fork();
+}
+// An earlier handler of the program may have called init, and fork_reinit() this.
+void in_child() {
+  own_threads::in_child();
+  end_fork();
+}
+void prepare_for_forks() { pthread_atfork(before_fork, after_fork, in_child); }
 
 }  // namespace
 
 bool is_in_init_or_finalize() { return is_loading(); }
 
 // Takes `forking`, and marks this thread as the loading one, whose own forks do not wait.
-NoFork::NoFork() NO_THREAD_SAFETY_ANALYSIS : entered_(!is_forking() && !is_loading()) {
+NoFork::NoFork() : entered_(!is_forking() && !is_loading()) {
   if (!entered_) return;
   pthread_once(&once, prepare_for_forks);
   while (waiting_forks.load() != 0) sched_yield();
+  const BlockAsyncSignals no_handler;  // it could fork between the two
   forking.lock();
   loading_thread.store(pthread_self());
 }
 
-NoFork::~NoFork() NO_THREAD_SAFETY_ANALYSIS {
+NoFork::~NoFork() {
   if (!entered_) return;
+  const BlockAsyncSignals no_handler;
   loading_thread.store(pthread_t{});
   forking.unlock();
 }
@@ -146,8 +176,9 @@ NoFork::~NoFork() NO_THREAD_SAFETY_ANALYSIS {
 // done.
 void fork_reinit() {
   if (!gate::claim_child()) return;
-  after_fork();  // in a handler of pthread_atfork that runs before ours: this thread still holds its locks
-  new (&forking) Mutex(LockRank::fork);  // fork() released it; after a bare clone() it may still be locked
+  own_threads::fork_reinit();
+  in_child();               // in a handler of pthread_atfork that runs before ours: this thread still holds its locks
+  new (&forking) LockWord;  // fork() released it; after a bare clone() it may still be locked
   loading_thread.store(pthread_t{});
   forking_thread.store(pthread_t{});
   waiting_forks.store(0);

@@ -12,6 +12,7 @@
 #include "base/sync/call_scope.h"
 #include "base/sync/deferred_hook.h"
 #include "base/sync/gate.h"
+#include "base/sync/own_threads.h"
 #include "framework/front/front.h"
 #include "framework/monitor/coverage.h"
 #include "framework/monitor/monitor.h"
@@ -133,6 +134,8 @@ constexpr pinrail_gate_report_t kGateReport = {sizeof(pinrail_gate_report_t), ga
 const void* extension(const pinrail_host_t*, const char* name, uint32_t version) {
   if (gate_report::kName == std::string_view(name) && version == gate_report::kVersion) return &kGateReport;
   if (file_report::kName == std::string_view(name) && version == file_report::kVersion) return &kFileReport;
+  static constexpr own_threads::Calls kThreads = {own_threads::begin, own_threads::end};
+  if (own_threads::Calls::is_asked_for(name, version)) return &kThreads;
   return shortcut::is_asked_for(name, version) ? &host_shortcut : nullptr;
 }
 

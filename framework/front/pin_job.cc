@@ -15,6 +15,7 @@
 #include "base/registration/thread.h"
 #include "base/sync/assert_held.h"
 #include "base/sync/call_scope.h"
+#include "base/sync/own_threads.h"
 #include "framework/front/front.h"
 #include "framework/front/prefault.h"
 #include "framework/front/refuse.h"
@@ -195,11 +196,11 @@ bool PinJob::reports_limit(const pinrail_mpool_stats_t& limits, uint64_t bytes, 
 bool PinJob::start_helpers(unsigned count) {
   // All memory comes first: helpers that run already may have ended the job when the next one lacks memory, and the
   // caller would hear of a failure and have everything pinned.
-  std::vector<mpool::HelperThread> helpers(std::min<size_t>(count, plan_.chunk_count()));
+  std::vector<OwnThread> helpers(std::min<size_t>(count, plan_.chunk_count()));
   Guard guard(mutex_);
   helpers_.swap(helpers);
   bool is_any = false;
-  for (mpool::HelperThread& helper_thread : helpers_) {
+  for (OwnThread& helper_thread : helpers_) {
     ++helpers_at_work_;
     if (!helper_thread.start("pinrail-pin", helper, this)) {
       --helpers_at_work_;
@@ -213,6 +214,7 @@ bool PinJob::start_helpers(unsigned count) {
 // The body of a helper thread.
 void PinJob::helper(void* job) {
   auto* const self = static_cast<PinJob*>(job);
+  const own_threads::Work at_work;
   const auto leave = [self] {
     Guard guard(self->mutex_);
     --self->helpers_at_work_;
@@ -228,6 +230,7 @@ void PinJob::helper(void* job) {
 
 void PinJob::work() {
   for (;;) {
+    own_threads::pass();
     size_t number = 0;
     {
       Guard guard(mutex_);

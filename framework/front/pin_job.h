@@ -25,8 +25,8 @@
 #include "base/core/status.h"
 #include "base/sync/closed_in_child.h"
 #include "base/sync/lock.h"
+#include "base/sync/own_thread.h"
 #include "framework/front/pin_plan.h"
-#include "framework/mpool/helper_thread.h"
 #include "framework/mpool/mpool.h"
 
 namespace pinrail::front {
@@ -147,7 +147,7 @@ class PinJob : public mpool::PoolWork {
   Status status_ GUARDED_BY(mutex_) = success();               // of the finished job
   std::unique_ptr<Descriptor> descriptor_ GUARDED_BY(mutex_);  // until the job has finished
   std::string limit_ GUARDED_BY(mutex_);                       // written once
-  std::vector<mpool::HelperThread> helpers_ GUARDED_BY(mutex_);
+  std::vector<OwnThread> helpers_ GUARDED_BY(mutex_);
 };
 
 // Takes a reference of a registration of the span that the pool's index has, and that is not evicted. NOT_SUPPORTED:

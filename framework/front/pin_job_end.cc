@@ -6,6 +6,7 @@
 #include "base/registration/registration.h"
 #include "base/sync/assert_held.h"
 #include "base/sync/call_scope.h"
+#include "base/sync/own_threads.h"
 #include "framework/front/front.h"
 #include "framework/front/pin_job.h"
 
@@ -215,13 +216,14 @@ void PinJob::stop() {
     if (!finishing_ && !stopping_) cancelled_ = stopping_ = true;
   }
   finish_if_last();
-  std::vector<mpool::HelperThread> helpers;
+  std::vector<OwnThread> helpers;
   {
     Guard guard(mutex_);
     while (!finished_) changed_.wait(mutex_);
     helpers.swap(helpers_);
   }
-  for (mpool::HelperThread& helper_thread : helpers) helper_thread.join();
+  const own_threads::Work ending;
+  for (OwnThread& helper_thread : helpers) helper_thread.join();
 }
 
 void PinJob::abandon() {

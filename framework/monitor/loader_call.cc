@@ -2,51 +2,48 @@
 #include "framework/monitor/loader_call.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include <atomic>
-#include <new>
-
-#include "base/sync/lock.h"
 
 namespace pinrail::monitor {
 namespace {
 
-Mutex mutex{LockRank::loader};
-std::atomic<pthread_t> calling_thread{};  // holds the mutex for a LoaderCall
-std::atomic<pthread_t> forking_thread{};  // holds the mutex for its fork()
+// The thread that is in such a call, and the one that forks. One word, because a signal handler may fork at any moment.
+std::atomic<pthread_t> holder{};
+std::atomic<bool> is_fork{false};  // the holder forks
 
-bool is_calling() { return calling_thread.load() == pthread_self(); }
-bool is_forking() { return forking_thread.load() == pthread_self(); }
+bool take() {
+  pthread_t none{};
+  return holder.compare_exchange_strong(none, pthread_self());
+}
 
 }  // namespace
 
 // A handler of pthread_atfork may be inside its thread's own fork.
-LoaderCall::LoaderCall() NO_THREAD_SAFETY_ANALYSIS : entered_(!is_forking() && mutex.try_lock()) {
-  if (entered_) calling_thread.store(pthread_self());
+LoaderCall::LoaderCall() : entered_(take()) {}
+
+LoaderCall::~LoaderCall() {
+  if (entered_) holder.store(pthread_t{});
 }
 
-LoaderCall::~LoaderCall() NO_THREAD_SAFETY_ANALYSIS {
-  if (!entered_) return;
-  calling_thread.store(pthread_t{});
-  mutex.unlock();
+// The calls take some ten microseconds.
+void before_fork() {
+  constexpr useconds_t kNap = 50;
+  if (holder.load() == pthread_self()) return;
+  while (!take()) usleep(kNap);
+  is_fork.store(true);
 }
 
-void before_fork() NO_THREAD_SAFETY_ANALYSIS {
-  if (is_calling()) return;
-  mutex.lock();
-  forking_thread.store(pthread_self());
-}
-
-void after_fork() NO_THREAD_SAFETY_ANALYSIS {
-  if (!is_forking()) return;
-  forking_thread.store(pthread_t{});
-  mutex.unlock();
+void after_fork() {
+  if (holder.load() != pthread_self() || !is_fork.load()) return;
+  is_fork.store(false);
+  holder.store(pthread_t{});
 }
 
 void fork_reinit_loader_calls() {
-  new (&mutex) Mutex(LockRank::loader);
-  calling_thread.store(pthread_t{});
-  forking_thread.store(pthread_t{});
+  is_fork.store(false);
+  holder.store(pthread_t{});
 }
 
 }  // namespace pinrail::monitor

@@ -17,7 +17,8 @@
 #include "base/registration/thread.h"
 #include "base/sync/fork_reinit.h"
 #include "base/sync/lock.h"
-#include "framework/mpool/helper_thread.h"
+#include "base/sync/own_thread.h"
+#include "base/sync/own_threads.h"
 
 namespace pinrail::gc {
 namespace {
@@ -39,7 +40,7 @@ Forever<std::vector<Member*>> members GUARDED_BY(mutex);
 const Member* under_way GUARDED_BY(mutex) = nullptr;
 unsigned pauses GUARDED_BY(mutex) = 0;
 bool running GUARDED_BY(mutex) = false;
-mpool::HelperThread worker;       // started while running
+OwnThread worker;                 // started while running
 std::atomic<uint64_t> rounds{0};  // that a thread has begun
 std::atomic<bool> stopping{false};
 
@@ -143,6 +144,7 @@ void run(void*) {
     const int64_t interval = shortest_interval();
     const bool is_sooner = interval != kNoDeadline && (look_after_ms == kNoDeadline || interval < look_after_ms);
     wait_for_work(is_sooner ? interval : look_after_ms);
+    const own_threads::Work work;
     // Before the drain: a wake during the drain counts for the next one (gc_thread/W3).
     const bool is_woken = word.when.exchange(0) != 0;
     if (stopping.load()) break;
@@ -217,7 +219,7 @@ void fork_reinit() NO_THREAD_SAFETY_ANALYSIS {
   under_way = nullptr;
   pauses = 0;
   running = false;
-  worker = {};
+  worker.forget();
   stopping.store(false);
   word.when.store(0);
 }

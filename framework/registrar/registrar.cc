@@ -19,6 +19,7 @@
 #include "base/report/report.h"
 #include "base/sync/call_scope.h"
 #include "base/sync/hook_scope.h"
+#include "base/sync/own_threads.h"
 #include "framework/registrar/fork_marks.h"
 #include "framework/registrar/registrar_help.h"
 #include "framework/registrar/request.h"
@@ -272,6 +273,7 @@ static __attribute__((noinline)) void tell_that_device_keeps(const pinrail_bound
 // Deregisters reg and forgets it, whatever the registrar returns; an error is reported.
 __attribute__((flatten)) pinrail_status_t deregister_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread,
                                                          pinrail_registration_t* reg, pinrail_reason_t reason) {
+  if (thread->in_registrar == 0) own_threads::pass();  // the gc thread may have thousands
   RegistrarCall call(bound, thread);
   const Span range = span_of(reg);
   const Status status = call_deregister_mem(bound, reg, reason);

@@ -19,7 +19,6 @@
 #define PINRAIL_COMPONENTS_MONITOR_PATCHER_H
 
 #include <pinrail/component.h>
-#include <pthread.h>
 
 #include <atomic>
 #include <string>
@@ -29,6 +28,7 @@
 #include "base/core/status.h"
 #include "base/patch/patch.h"
 #include "base/sync/lock.h"
+#include "base/sync/own_thread.h"
 
 namespace pinrail::patcher {
 
@@ -124,8 +124,7 @@ struct Context {
   Site sites[kFunctions] GUARDED_BY(mutex);
   bool blind GUARDED_BY(mutex) = false;
   std::atomic<bool> stopping{false};
-  bool has_thread = false;  // start-up and shut-down only
-  pthread_t thread{};
+  OwnThread thread;  // start-up and shut-down only
   uint64_t interval_ms = 0;
 };
 

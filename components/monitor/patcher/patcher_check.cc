@@ -2,17 +2,16 @@
 // Keeps E6: notices that others have patched over our patches, and repairs that. API context; a thread of its own
 // checks as well. The caller of check_sites_locked() and of the functions below it holds Context::mutex.
 #include <linux/futex.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
 
 #include "base/patch/system_call.h"
+#include "base/sync/own_threads.h"
 #include "components/monitor/patcher/patcher.h"
 
 #if PINRAIL_CAN_PATCH
@@ -153,18 +152,18 @@ void wait_for_alarm(Context* context, uint32_t alarm) {
 }
 
 // The checking thread: checks at each alarm, and after each interval.
-void* run(void* context_pointer) {
+void run(void* context_pointer) {
   auto* context = static_cast<Context*>(context_pointer);
-  prctl(PR_SET_NAME, "pinrail-monitor");
+  const own_threads::Calls calls = own_threads::Calls::of(context->services);
   while (!context->stopping.load()) {
     const uint32_t alarm = context->alarm.load();  // before the check, so that a later alarm leads to another check
     if (!is_code_unchanged(*context)) {
+      const own_threads::ComponentWork work(calls);  // a child gets no function that is patched by half
       Guard guard(context->mutex);
       check_sites_locked(context).ignore();  // errors were reported and handled inside
     }
     if (!context->stopping.load()) wait_for_alarm(context, alarm);
   }
-  return nullptr;
 }
 
 }  // namespace
@@ -218,22 +217,13 @@ Status check_sites_locked(Context* context) {
   return success();
 }
 
-// The thread blocks all signals, so that the program's handlers run on the program's own threads.
-bool start_thread(Context* context) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  context->has_thread = pthread_create(&context->thread, nullptr, run, context) == 0;
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return context->has_thread;
-}
+bool start_thread(Context* context) { return context->thread.start("pinrail-monitor", run, context); }
 
 void stop_thread(Context* context) {
-  if (!context->has_thread) return;
-  context->has_thread = false;
+  if (!context->thread.is_started()) return;
   context->stopping.store(true);
   raise_alarm_hook(context);
-  pthread_join(context->thread, nullptr);
+  context->thread.join();
 }
 
 }  // namespace pinrail::patcher

@@ -244,7 +244,7 @@ void stop(void* context_pointer) {
   // In a forked child there is no thread, and hooks that were running at the fork never return.
   const bool same_process = context->alive != nullptr && context->alive->load() != 0;
   if (same_process) stop_thread(context);
-  context->has_thread = false;
+  context->thread.forget();
   context->host.store(nullptr);
   while (same_process && context->in_flight.load() != 0) sched_yield();
   if (context->subscription != nullptr) {

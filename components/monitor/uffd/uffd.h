@@ -23,7 +23,6 @@
 #define PINRAIL_COMPONENTS_MONITOR_UFFD_H
 
 #include <pinrail/component.h>
-#include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -36,6 +35,7 @@
 #include "base/patch/system_call.h"
 #include "base/sync/closed_in_child.h"
 #include "base/sync/lock.h"
+#include "base/sync/own_thread.h"
 
 namespace pinrail::uffd {
 
@@ -71,8 +71,7 @@ struct Context {
   std::atomic<uintptr_t> probe_base{0}, probe_end{0};
   std::atomic<bool> probe_seen{false};
 
-  pthread_t reader{};
-  bool has_reader = false;        // start-up and shut-down only
+  OwnThread reader;               // start-up and shut-down only
   std::atomic<bool> lost{false};  // the descriptor cannot be read any more
   // Number of mappings when they were last counted, plus mappings that were watched since.
   std::atomic<uint64_t> taken{0};

@@ -82,7 +82,7 @@ void stop_locked(Context* context) REQUIRES(context->mutex) {
   if (context->gate != nullptr) context->gate->ask_first(nullptr, nullptr);
   context->gate = nullptr;
   if (is_same_process(*context)) stop_reader(context);
-  context->has_reader = false;
+  context->reader.forget();
   closed_in_child::close_noted(context->note);
   context->note = nullptr;
   context->watch = -1;

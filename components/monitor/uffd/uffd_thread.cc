@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Starts and ends the reader thread. Start-up and shut-down context; run() is the thread's function.
 #include <sys/eventfd.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
-#include <csignal>
-
 #include "base/core/standard_descriptors.h"
+#include "base/sync/own_threads.h"
 #include "components/monitor/uffd/uffd.h"
 
 namespace pinrail::uffd {
@@ -27,42 +25,34 @@ void give_up(Context* context) {
   closed_in_child::close_noted(context->note);
   context->watch = -1;
   const pinrail_host_t* host = context->host;
+  const own_threads::ComponentWork work(own_threads::Calls::of(host));
   host->help(host, "lost", nullptr, 0);
   host->monitor_blind(host, "uffd: its descriptor was closed, or cannot be read any more");
 }
 
-void* run(void* context_pointer) {
+void run(void* context_pointer) {
   auto* context = static_cast<Context*>(context_pointer);
-  prctl(PR_SET_NAME, "pinrail-uffd");
   touch_stack();
   if (!read_events_hook(context)) give_up(context);
-  return nullptr;
 }
 
 }  // namespace
 
-// The thread blocks all signals: a handler of the program could allocate.
 bool start_reader(Context* context) {
   context->wakeup = above_standard(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (context->wakeup < 0) return false;
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  context->has_reader = pthread_create(&context->reader, nullptr, run, context) == 0;
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return context->has_reader;
+  return context->reader.start("pinrail-uffd", run, context);
 }
 
 // The reader continues while the mappings are unregistered, so that no thread in munmap() waits for ever.
 void stop_reader(Context* context) {
-  if (!context->has_reader) return;
-  context->has_reader = false;
+  if (!context->reader.is_started()) return;
   unwatch_all(*context);
   constexpr unsigned kLastOnesMicroseconds = 1000;
   usleep(kLastOnesMicroseconds);  // threads that were in munmap() have queued their events by then. If a child has the
                                   // descriptor as well, closing it here would not wake them
   eventfd_write(context->wakeup, 1);
-  pthread_join(context->reader, nullptr);
+  context->reader.join();
 }
 
 }  // namespace pinrail::uffd

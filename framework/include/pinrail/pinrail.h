@@ -6,17 +6,20 @@
  * Fork     In a forked child the parent's pools are inert: register, find, evict, progress and ft_event return
  *          NOT_AVAILABLE; deregister, destroy and finalize succeed and reach no device. After pinrail_init() the child
  *          can create working pools of its own. A child of vfork() shares the parent's memory: it must make no call
- *          before it execs.
+ *          before it execs. fork() waits until no thread of Pinrail's own is inside a registrar or allocates, so that
+ *          the child of a program with one thread has a whole heap. It waits at most a second: a registrar that blocks
+ *          for longer may wait for what the forking thread holds.
  * Signals  A signal handler may unmap memory, and may call pinrail_monitor_report() and
  *          pinrail_mpool_invalidate_range(), whatever it interrupted. It must make no other call: if the interrupted
  *          thread was inside a call that may hold a lock, the handler's call returns BUSY and changes nothing; if it
  *          was inside a hit, the handler's call may spoil what the thread remembers of its requests. A handler must not
- *          leave by longjmp.
+ *          leave by longjmp. Threads of Pinrail's own block asynchronous signals. Those that a thread causes itself, such
+ *          as SIGSEGV, reach the program's handlers there as well.
  * Unwind   Calls are no cancellation points, and neither are the functions of the embedder that they run: such a
  *          function must return. If it throws, the call returns ERROR; if its thread ends inside it, by pthread_exit(),
- *          what the call held stays held. A thread with asynchronous cancellation must not call
- *          Pinrail and must not unmap memory: POSIX allows it neither, and a monitor that patches functions (patcher)
- *          runs Pinrail's code in unmapping calls.
+ *          what the call held stays held. A thread with asynchronous cancellation must not call Pinrail
+ *          and must not unmap memory: POSIX allows it neither, and a monitor that patches functions (patcher) runs
+ *          Pinrail's code in unmapping calls.
  * Exit     A process may exit at any time, on any thread, while other threads are inside calls.
  * Errors   Errors are return values. A call that fails changes nothing. Errors that a program or an administrator must
  *          correct are reported once, in three lines on stderr or to pinrail_set_message_function(): a wrong argument

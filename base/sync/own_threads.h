@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// own_threads.h - keeps threads of Pinrail's own out of the allocator and out of callbacks while the process forks.
+//
+// glibc's free() may take no lock, and the kernel copies pinned pages one by one. So a child that is forked while
+// another thread frees memory may find its heap between two states. A program with one thread does not expect that. A
+// thread of ours therefore says when it works. fork() waits until none works, and none begins until it has returned.
+//
+// Threads  All functions may run together.
+// Context  API. before_fork() and after_fork() run in handlers of pthread_atfork. Components get begin() and end() by
+//          host->extension().
+//
+// own_threads/S1  While the process is copied, no thread of ours is at work, with two exceptions: the one that forks,
+//     inside a registrar's function; and one that was in such a function for longer than kMostWaitMs, for example
+//     because it waits for a lock that the forking thread holds. fork() then goes on.
+// own_threads/S2  A thread that begins work, or passes, holds no lock.
+#ifndef PINRAIL_BASE_SYNC_OWN_THREADS_H
+#define PINRAIL_BASE_SYNC_OWN_THREADS_H
+
+#include <pinrail/component.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+
+namespace pinrail::own_threads {
+
+constexpr int64_t kMostWaitMs = 1000;
+
+// The calling thread begins or ends work, of which there may be more inside. begin() waits while the process forks.
+void begin();
+void end();
+
+// Between two pieces of work: lets the process fork. Does nothing on a thread that is not at work.
+void pass_slowly();
+extern std::atomic<uint32_t> forks;  // under way
+inline void pass() {
+  // relaxed: a fork that is missed waits for the next pass.
+  if (__builtin_expect(forks.load(std::memory_order_relaxed) != 0, 0)) pass_slowly();
+}
+
+// leave_for_fork(): the calling thread is about to fork and may have to wait for other forks: it counts as not at work
+// until after_fork(). before_fork(): waits for threads at work. after_fork(): in the parent. in_child(): in the child,
+// where a second call does nothing.
+void leave_for_fork();
+void before_fork();
+void after_fork();
+void in_child();
+
+// In a forked child, before any other call, whether or not in_child() was called: no thread of the parent is at work.
+void fork_reinit();
+
+// Work for a scope.
+class Work {
+ public:
+  Work() { begin(); }
+  ~Work() { end(); }
+  Work(const Work&) = delete;
+  Work& operator=(const Work&) = delete;
+};
+
+// What a component's threads call. Without the library's extension, as in some tests, they do nothing.
+struct Calls {
+  void (*begin)() = nullptr;
+  void (*end)() = nullptr;
+
+  static constexpr const char* kName = "own_threads";
+  static constexpr uint32_t kVersion = 1;
+  static bool is_asked_for(const char* name, uint32_t version) {
+    return version == kVersion && std::strcmp(name, kName) == 0;
+  }
+  static Calls of(const pinrail_host_t* host) {
+    const void* found = nullptr;
+    if (host != nullptr && host->extension != nullptr) found = host->extension(host, kName, kVersion);
+    return found == nullptr ? Calls{} : *static_cast<const Calls*>(found);
+  }
+};
+
+// Work of a component's thread for a scope.
+class ComponentWork {
+ public:
+  explicit ComponentWork(const Calls& calls) : calls_(calls) {
+    if (calls_.begin != nullptr) calls_.begin();
+  }
+  ~ComponentWork() {
+    if (calls_.end != nullptr) calls_.end();
+  }
+  ComponentWork(const ComponentWork&) = delete;
+  ComponentWork& operator=(const ComponentWork&) = delete;
+
+ private:
+  const Calls calls_;
+};
+
+}  // namespace pinrail::own_threads
+
+#endif
