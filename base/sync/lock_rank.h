@@ -13,6 +13,7 @@ enum class LockRank : uint8_t {
   device = 1,  // serialises the calls of one registrar, or a registrar's calls about what its driver has once for all,
                // and is held across them, so no lock may be held when it is taken. Not rank-checked, because a callback
                // may call into another pool.
+  serials = 2,  // which registrars have a lock of rank device. Creation of pools only.
   fork = 3,   // held by init and finalize, and by fork() while it copies the process. No lock is held when it is taken,
               // except by a signal handler that forks: not rank-checked.
   front = 5,  // init, finalize, the list of pools. Start-up and shut-down only.

@@ -19,6 +19,7 @@
 #include "framework/monitor/monitor.h"
 #include "framework/mpool/gc_thread.h"
 #include "framework/registrar/fork_marks.h"
+#include "framework/registrar/registrar.h"
 
 namespace pinrail::front {
 namespace {
@@ -190,6 +191,7 @@ void fork_reinit() {
   monitor::fork_reinit();
   gc::fork_reinit();
   fork_marks::fork_reinit();
+  registrar::fork_reinit();
   fork_reinit_library();
   gate::open();
 }

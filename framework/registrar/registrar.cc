@@ -47,26 +47,25 @@ class InRegistrar {
 // may re-enter.
 class RegistrarCall {
  public:
-  RegistrarCall(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread) : inside_(thread), bound_(bound) {
+  RegistrarCall(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread) : inside_(thread) {
+    Serial* const serial = bound->serial.get();
     // relaxed: only this thread can have stored its own pointer.
-    const bool inside = bound->serving.load(std::memory_order_relaxed) == thread;
-    holds_ = bound->table.thread_mode != PINRAIL_THREAD_CONCURRENT && !inside;
-    if (!holds_) return;
-    bound->serial.lock();
-    bound->serving.store(thread, std::memory_order_relaxed);
+    if (serial == nullptr || serial->serving.load(std::memory_order_relaxed) == thread) return;
+    serial->mutex.lock();
+    serial->serving.store(thread, std::memory_order_relaxed);
+    held_ = serial;
   }
   ~RegistrarCall() {
-    if (!holds_) return;
-    bound_->serving.store(nullptr, std::memory_order_relaxed);
-    bound_->serial.unlock();
+    if (held_ == nullptr) return;
+    held_->serving.store(nullptr, std::memory_order_relaxed);
+    held_->mutex.unlock();
   }
   RegistrarCall(const RegistrarCall&) = delete;
   RegistrarCall& operator=(const RegistrarCall&) = delete;
 
  private:
   const InRegistrar inside_;
-  pinrail_bound_registrar_t* const bound_;
-  bool holds_ = false;
+  Serial* held_ = nullptr;  // its pool exists until the call has returned
 };
 
 // Reports a message; drops it without memory. It must not throw, because a pool's call is under way.

@@ -22,6 +22,19 @@
 #include "base/core/status.h"
 #include "base/loader/loader.h"
 
+namespace pinrail::registrar {
+
+// Serialises the calls of one registrar; rank "device" in base/sync/lock_rank.h. Pools that are bound to the same
+// registrar share it: to tables whose register_mem and context are the same.
+struct Serial {
+  std::mutex mutex;
+  std::atomic<const pinrail_thread_t*> serving{nullptr};  // the thread inside the registrar, so that it may re-enter
+  decltype(pinrail_registrar_t::register_mem) register_mem = nullptr;
+  const void* context = nullptr;
+};
+
+}  // namespace pinrail::registrar
+
 struct pinrail_bound_registrar {
   pinrail_bound_registrar() = default;
   ~pinrail_bound_registrar();
@@ -33,9 +46,7 @@ struct pinrail_bound_registrar {
   bool marks_for_fork = false;
   pinrail::loader::Opened component{};  // descriptor NULL: an embedder lent the table
 
-  // Serialises a registrar that demands it; rank "device" in base/sync/lock_rank.h.
-  std::mutex serial;
-  std::atomic<const pinrail_thread_t*> serving{nullptr};  // the thread inside the registrar, so that it may re-enter
+  std::shared_ptr<pinrail::registrar::Serial> serial;  // NULL: the registrar may be called by any number of threads
 };
 
 namespace pinrail::registrar {
@@ -48,6 +59,9 @@ bool is_complete(const void* ops);
 // Otherwise the component's own error.
 Status bind(const loader::Loader& loader, const pinrail_registrar_choice_t& choice, uint32_t kinds,
             std::unique_ptr<pinrail_bound_registrar>* bound_out);
+
+// In a forked child: forgets the parent's serialised registrars, whose locks may be held.
+void fork_reinit();
 
 // Host services, see component.h. register_mem() registers reg with the device; deregister_mem() deregisters it, and
 // on an error the registration is forgotten all the same. abandon_mem() does what deregister_mem() does without

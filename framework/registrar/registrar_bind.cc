@@ -2,11 +2,15 @@
 // Selection and validation of a pool's registrar. API context, while a pool is created; the caller holds no lock.
 #include <cstring>
 #include <new>
+#include <vector>
 
+#include "base/core/forever.h"
 #include "base/core/struct_size.h"
 #include "base/loader/component_call.h"
 #include "base/registration/registration_arena.h"
 #include "base/report/report.h"
+#include "base/sync/fork_reinit.h"
+#include "base/sync/lock.h"
 #include "framework/registrar/fork_marks.h"
 #include "framework/registrar/registrar.h"
 #include "framework/registrar/registrar_help.h"
@@ -22,6 +26,25 @@ namespace pinrail::registrar {
 namespace {
 
 using Bound = std::unique_ptr<pinrail_bound_registrar>;
+
+// Of the registrars that pools are bound to.
+Mutex serials_mutex{LockRank::serials};
+Forever<std::vector<std::weak_ptr<Serial>>> serials GUARDED_BY(serials_mutex);
+
+// The lock of that registrar: the one that other pools have already, or a new one.
+std::shared_ptr<Serial> serial_of(const pinrail_registrar_t& table) {
+  Guard guard(serials_mutex);
+  for (size_t i = serials->size(); i-- != 0;) {
+    std::shared_ptr<Serial> found = (*serials)[i].lock();
+    if (found == nullptr) serials->erase(serials->begin() + static_cast<ptrdiff_t>(i));
+    if (found != nullptr && found->register_mem == table.register_mem && found->context == table.context) return found;
+  }
+  auto made = std::make_shared<Serial>();
+  made->register_mem = table.register_mem;
+  made->context = table.context;
+  serials->push_back(made);
+  return made;
+}
 
 // The shortest table that is accepted. Older tables are shorter than ours; their missing fields are NULL or 0.
 constexpr size_t kLeastTable = offsetof(pinrail_registrar_t, tail_init);
@@ -57,10 +80,12 @@ Status check_size(const Bound& bound) {
   return refuse_table(bound->name, why.c_str());
 }
 
-// BAD_PARAM, and reported: the table has a fault. Else decides whether its ranges are marked against forks.
+// BAD_PARAM, and reported: the table has a fault. Else decides whether its ranges are marked against forks, and whether
+// its calls are serialised.
 Status check_table(const Bound& bound) {
   const char* why = flaw(bound->table);
   if (why != nullptr) return refuse_table(bound->name, why);
+  if (bound->table.thread_mode != PINRAIL_THREAD_CONCURRENT) bound->serial = serial_of(bound->table);
   bound->marks_for_fork = fork_marks::needed() && bound->table.pins_nothing == 0;
   return success();
 }
@@ -182,6 +207,11 @@ Status bind_best(const loader::Loader& loader, void* native, uint32_t kinds, Bou
 }
 
 }  // namespace
+
+void fork_reinit() NO_THREAD_SAFETY_ANALYSIS {
+  new (&serials_mutex) Mutex(LockRank::serials);
+  replace_in_child(&serials);
+}
 
 bool is_complete(const void* ops) {
   const auto& table = *static_cast<const pinrail_registrar_ops_t*>(ops);

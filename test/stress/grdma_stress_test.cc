@@ -195,6 +195,24 @@ TEST(GrdmaStressSerialized, a_registrar_that_asks_for_it_is_called_by_one_thread
   EXPECT_EQ(fake.violations(), std::vector<std::string>{});
 }
 
+TEST(GrdmaStressSerialized, two_pools_of_one_registrar_call_it_one_at_a_time) {
+  Library library;
+  fake::FakeOptions options;
+  options.thread_mode = PINRAIL_THREAD_SERIALIZED;
+  fake::FakeRegistrar fake(options);
+  fake.on_register([](const pinrail_register_request_t&, pinrail_registration_t*) {
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  });
+  Pool one(fake, {1, PINRAIL_UNSET, 8, 0, "one"}), other(fake, {1, PINRAIL_UNSET, 8, 0, "other"});
+  Traffic traffic[] = {{one}, {other}};
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < 4; ++i) threads.emplace_back(use_shared, &traffic[i % 2], i + 1, 500);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(traffic[0].wrong + traffic[1].wrong, 0u);
+  EXPECT_EQ(fake.most_at_once(), 1);
+  EXPECT_EQ(fake.violations(), std::vector<std::string>{});
+}
+
 // R5: equal requests at once ask the device once; if it refuses, each asks for itself.
 TEST(GrdmaPending, equal_calls_wait_for_the_one_that_is_under_way) {
   Library library;

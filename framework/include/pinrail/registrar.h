@@ -25,7 +25,8 @@ enum { PINRAIL_KIND_HOST = 0x1u, PINRAIL_KIND_DMABUF = 0x2u, PINRAIL_KIND_REMOTE
 typedef enum pinrail_thread_mode {
   PINRAIL_THREAD_CONCURRENT = 0, /**< any thread, any number at a time */
   PINRAIL_THREAD_SERIALIZED =
-      1, /**< any thread, one at a time; Pinrail serialises the calls with a lock that only they take */
+      1, /**< any thread, one at a time; Pinrail serialises the calls with a lock that only they take, and that all
+            pools share whose tables have the same register_mem and context */
   PINRAIL_THREAD_CALLER = 2 /**< one at a time, and only inside calls on the registrar's own pool */
 } pinrail_thread_mode_t;
 
