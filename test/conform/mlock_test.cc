@@ -43,6 +43,25 @@ class Mlock : public ::testing::Test {
   size_t before_ = 0;
 };
 
+// The kernel does not count locks.
+TEST(MlockBesideLocks, it_is_not_used_in_a_process_with_locks_of_its_own_unless_that_is_permitted) {
+  const Mapping own(page_size());
+  if (!lock_pages(own.base(), page_size())) GTEST_SKIP() << "memory cannot be locked here";
+  std::string why;
+  std::unique_ptr<Device> device;
+  EXPECT_TRUE(open_mlock(&device, &why).is(PINRAIL_ERR_NOT_AVAILABLE));
+  EXPECT_TRUE(ComponentDevice::open("mlock", {{"beside_locks", "yes"}}, nullptr, &device, &why).ok()) << why;
+}
+
+TEST_F(Mlock, a_second_registrar_is_not_refused_for_the_locks_of_the_first) {
+  Registration first(table());
+  ASSERT_TRUE(first.make(mapping_.base(), page_).ok());
+  auto& component = static_cast<ComponentDevice&>(*device_);
+  pinrail_registrar_t other{};
+  EXPECT_EQ(component.make_other(&other).code(), PINRAIL_SUCCESS);
+  component.end_other(&other);
+}
+
 TEST_F(Mlock, an_inner_registration_that_goes_does_not_unlock_its_outer_one) {
   Registration outer(table()), inner(table());
   ASSERT_TRUE(outer.make(mapping_.base(), 8 * page_).ok());

@@ -18,6 +18,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
+
 #include "base/core/page_counts.h"
 #include "base/core/status.h"
 #include "base/sync/lock.h"
@@ -28,6 +30,7 @@ namespace pinrail::mlock_registrar {
 struct Component {
   explicit Component(const pinrail_host_t* where) : host(where) {}
   const pinrail_host_t* const host;
+  std::atomic<unsigned> registrars{0};
   Mutex mutex{LockRank::registrar};
   PageCounts counts GUARDED_BY(mutex);
 };

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cinttypes>
 #include <cstdio>
 #include <new>
 
@@ -16,6 +17,12 @@ namespace {
 const char kHelp[] =
 #include "components/registrar/mlock/mlock_help.txt"
     ;
+
+constexpr pinrail_param_t kParams[] = {{sizeof(pinrail_param_t), "beside_locks", "no",
+                                        "Whether it works in a process that has locked memory itself (mlock, "
+                                        "mlockall). The kernel does not count locks: the "
+                                        "last deregistration of a page would take the program's lock away.",
+                                        PINRAIL_TYPE_BOOL, PINRAIL_SCOPE_READONLY, 6, nullptr, 0, 0, nullptr}};
 
 pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
   auto* component = new (std::nothrow) Component(host);
@@ -34,6 +41,34 @@ int probe_page() {
   const int error = lock_pages(page, bytes) == 0 || errno == ENOMEM || errno == EAGAIN ? 0 : errno;
   munmap(page, bytes);
   return error;
+}
+
+// What this process has locked, in KiB, as the kernel counts it. 0 also if it does not say.
+uint64_t locked_kib() {
+  uint64_t kib = 0;
+  char line[128];
+  std::FILE* const status = std::fopen("/proc/self/status", "re");
+  if (status == nullptr) return 0;
+  while (std::fgets(line, sizeof(line), status) != nullptr) {
+    if (std::sscanf(line, "VmLck: %" SCNu64, &kib) == 1) break;  // NOLINT(cert-err34-c): the kernel wrote the text
+  }
+  std::fclose(status);
+  return kib;
+}
+
+// Whether the program has locked memory itself. Its locks would be taken away. What registrars of this component have
+// locked is not the program's, so only the first one asks.
+bool has_locks_of_its_own(Component* component) {
+  pinrail_param_value_t permitted{};
+  const bool is_asked =
+      component->registrars.load() == 0 &&
+      (component->host->param(component->host, "beside_locks", &permitted) != PINRAIL_SUCCESS || permitted.i == 0);
+  const uint64_t kib = is_asked ? locked_kib() : 0;
+  if (kib == 0) return false;
+  const NumberText text(kib);
+  const pinrail_help_arg_t args[] = {{"kib", text.c_str()}};
+  component->host->help(component->host, "memory is locked", args, 1);
+  return true;
 }
 
 void fill_table(Registrar* registrar) {
@@ -60,14 +95,20 @@ pinrail_status_t create(void* context, void*, pinrail_registrar_t* registrar_out
     component->host->log(component->host, PINRAIL_LOG_INFO, line);
     return PINRAIL_ERR_NOT_AVAILABLE;
   }
+  if (has_locks_of_its_own(component)) return PINRAIL_ERR_NOT_AVAILABLE;
   auto* registrar = new (std::nothrow) Registrar{component, {}};
   if (registrar == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   fill_table(registrar);
+  ++component->registrars;
+  component->host->help(component->host, "locks are taken away", nullptr, 0);
   *registrar_out = registrar->limits;
   return PINRAIL_SUCCESS;
 }
 
-void destroy(void*, pinrail_registrar_t* registrar) { delete static_cast<Registrar*>(registrar->context); }
+void destroy(void* context, pinrail_registrar_t* registrar) {
+  delete static_cast<Registrar*>(registrar->context);
+  --static_cast<Component*>(context)->registrars;
+}
 
 constexpr pinrail_registrar_ops_t kOps = {sizeof(pinrail_registrar_ops_t), create, destroy};
 
@@ -84,8 +125,8 @@ const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = {
     "1.0.0",
     "Locks pages with mlock: the last resort; madvise fails on memory that stays cached.",
     pinrail::mlock_registrar::kHelp,
-    nullptr,
-    0,
+    pinrail::mlock_registrar::kParams,
+    sizeof(pinrail::mlock_registrar::kParams) / sizeof(pinrail::mlock_registrar::kParams[0]),
     nullptr,
     pinrail::mlock_registrar::open,
     pinrail::mlock_registrar::close,
