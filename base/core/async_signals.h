@@ -10,6 +10,7 @@
 #define PINRAIL_BASE_CORE_ASYNC_SIGNALS_H
 
 #include <csignal>
+#include <initializer_list>
 
 namespace pinrail {
 

@@ -22,11 +22,11 @@ constexpr size_t kBlock = 40;  // bytes: of the sizes that glibc frees without a
 
 // Has the kernel pin the main thread's heap, which it grows before. False: the kernel refuses that here.
 inline bool pin_heap() {
-  constexpr size_t kHeap = size_t{2} << 20, kPiece = 65536, kPage = 4096;
+  constexpr size_t kHeap = size_t{2} << 20, kPiece = 65536, kOnePage = 4096;
   mallopt(M_TRIM_THRESHOLD, int{kHeap} * 2);
   std::vector<void*> pieces;
   for (size_t i = 0; i < kHeap / kPiece; ++i) pieces.push_back(std::malloc(kPiece));
-  const uintptr_t from = reinterpret_cast<uintptr_t>(pieces[0]) & ~uintptr_t{kPage - 1};
+  const uintptr_t from = reinterpret_cast<uintptr_t>(pieces[0]) & ~uintptr_t{kOnePage - 1};
   const uintptr_t to = reinterpret_cast<uintptr_t>(sbrk(0));
   for (void* piece : pieces) std::free(piece);
   io_uring_params params{};
