@@ -66,9 +66,10 @@ void leave_for_fork() {
   if (works != 0) count_out();
 }
 
-void before_fork() {
+void before_fork(bool may_have_lock) {
   is_forking = true;
   forks.fetch_add(1);
+  if (may_have_lock) return;
   const int64_t deadline = now_ms() + kMostWaitMs;
   for (uint32_t seen = at_work.load(); seen != 0; seen = at_work.load()) {
     const int64_t left = deadline - now_ms();

@@ -39,10 +39,11 @@ inline void pass() {
 }
 
 // leave_for_fork(): the calling thread is about to fork and may have to wait for other forks: it counts as not at work
-// until after_fork(). before_fork(): waits for threads at work. after_fork(): in the parent. in_child(): in the child,
-// where a second call does nothing.
+// until after_fork(). before_fork(): waits for threads at work, unless the caller may have a lock that they wait for:
+// a signal handler that forks may have interrupted Pinrail's own code. after_fork(): in the parent. in_child(): in the
+// child, where a second call does nothing.
 void leave_for_fork();
-void before_fork();
+void before_fork(bool may_have_lock);
 void after_fork();
 void in_child();
 
