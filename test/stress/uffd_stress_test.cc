@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/patch/system_call.h"
 #include "test/conform/uffd_library.h"
 #include "test/support/child.h"
 
