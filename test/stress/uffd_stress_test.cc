@@ -3,6 +3,8 @@
 // where the reader could be what it waits for. PINRAIL_TEST_ROUNDS: unmappings of the first test (20000).
 #include <malloc.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -10,7 +12,6 @@
 #include <thread>
 #include <vector>
 
-#include "base/patch/system_call.h"
 #include "test/conform/uffd_library.h"
 #include "test/support/child.h"
 
@@ -79,9 +80,9 @@ int use_new_blocks(pinrail_mpool_t* pool, int count) {
   constexpr size_t kPages = 16;
   int stale = 0;
   for (int i = 0; i < count; ++i) {
-    const long mapped = patch::system_call_hook(SYS_mmap, 0, kPages * kPage, PROT_READ | PROT_WRITE,
-                                                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (patch::is_error_hook(mapped)) continue;
+    const long mapped =
+        syscall(SYS_mmap, 0L, kPages * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0L);
+    if (mapped == -1) continue;
     const auto base = static_cast<uintptr_t>(mapped);
     const auto stamp = static_cast<uint32_t>(last_stamp.fetch_add(1));
     *static_cast<volatile uint32_t*>(at(base)) = stamp;
@@ -90,7 +91,7 @@ int use_new_blocks(pinrail_mpool_t* pool, int count) {
       stale += handle.reg->lkey != stamp ? 1 : 0;
       Status(pinrail_mpool_deregister(handle)).ignore();
     }
-    patch::system_call_hook(SYS_munmap, mapped, kPages * kPage);
+    syscall(SYS_munmap, mapped, kPages * kPage);
   }
   return stale;
 }
