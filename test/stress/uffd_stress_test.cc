@@ -67,6 +67,7 @@ TEST(UffdStress, what_one_thread_unmapped_is_never_a_hit_of_another_that_maps_it
   EXPECT_EQ(watched.pool.stats().invalidations, static_cast<uint64_t>(all));
 }
 
+#ifndef __SANITIZE_THREAD__  // which does not see that raw calls hand memory on from thread to thread
 // A registrar that notes which bytes stood in the memory when it was registered. Each block is stamped anew.
 std::atomic<uint64_t> last_stamp{0};
 pinrail_status_t note_stamp(void*, const pinrail_register_request_t* request, pinrail_registration_t* reg) {
@@ -121,6 +122,7 @@ TEST(UffdStress, what_another_thread_maps_before_the_event_is_read_is_a_miss) {
   EXPECT_EQ(stats.uncovered, 0U) << "nothing is shown where nothing is kept";
   EXPECT_EQ(pinrail_mpool_destroy(pool, 0), PINRAIL_SUCCESS);
 }
+#endif
 
 // In a child, which is killed when it takes too long. True if it came back, with 1.
 bool ends(const std::function<bool()>& body) {
@@ -165,7 +167,9 @@ TEST(UffdStress, a_registrar_unmaps_what_is_watched_inside_its_calls) {
       raw_unmap(own + kPage, 1);
       std::free(std::malloc(size_t{300} << 10));
     });
-    watched.fake.on_deregister([&](pinrail_registration_t* reg, pinrail_reason_t) {
+    watched.fake.on_deregister([&](pinrail_registration_t* reg, pinrail_reason_t reason) {
+      // After an event the address may be that of memory which another thread registers at the moment.
+      if (reason == PINRAIL_REASON_INVALIDATED) return;
       raw_advise(reinterpret_cast<uintptr_t>(reg->base), 1, MADV_DONTNEED);
     });
     run_threads(4, [&](int) {

@@ -31,6 +31,7 @@ struct Component {
   explicit Component(const pinrail_host_t* where) : host(where) {}
   const pinrail_host_t* const host;
   std::atomic<unsigned> registrars{0};
+  std::atomic<bool> is_told{false};  // that a lock of the program's may be taken away
   Mutex mutex{LockRank::registrar};
   PageCounts counts GUARDED_BY(mutex);
 };

@@ -100,7 +100,6 @@ pinrail_status_t create(void* context, void*, pinrail_registrar_t* registrar_out
   if (registrar == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   fill_table(registrar);
   ++component->registrars;
-  component->host->help(component->host, "locks are taken away", nullptr, 0);
   *registrar_out = registrar->limits;
   return PINRAIL_SUCCESS;
 }

@@ -97,7 +97,9 @@ pinrail_status_t register_mem(void* context, const pinrail_register_request_t* r
   const Status status = check_request(registrar->limits, *request);
   if (!status.ok()) return status.code();
   if ((request->traits & PINRAIL_TRAIT_ON_DEMAND) != 0 || has_own_iova(*request)) return PINRAIL_ERR_NOT_SUPPORTED;
-  return lock_and_count(registrar->component, Span::of(request->addr, request->length)).code();
+  Component* const component = registrar->component;
+  if (!component->is_told.exchange(true)) component->host->help(component->host, "locks are taken away", nullptr, 0);
+  return lock_and_count(component, Span::of(request->addr, request->length)).code();
 }
 
 // Takes the component's mutex. ERROR: a page stays locked.
