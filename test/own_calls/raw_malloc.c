@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  * raw_malloc - an allocator whose system calls are its own, past the C library: preloaded, or loaded late. Large blocks
- * are mapped, and unmapped at once, or with QUARANTINE after that many others were freed; small ones are cut from mappings
- * that stay. HIDDEN: the code does not show which system calls it makes.
+ * are mapped, and unmapped at once, or with QUARANTINE after that many others were freed; small ones are cut from
+ * mappings that stay. HIDDEN: the code does not show which system calls it makes.
  */
 #include <errno.h>
 #include <stddef.h>
