@@ -54,7 +54,7 @@ extern __thread State state __attribute__((tls_model("initial-exec")));
 // Whether this thread holds or waits for a HookMutex. Then an event is deferred, otherwise its caller delivers it.
 inline bool must_defer_hook() { return state.depth.depth != 0; }
 // Whether this thread may hold a lock of any kind. For signal handlers and what they call.
-inline bool may_hold_lock_hook() { return state.calls != 0 || must_defer_hook(); }
+inline bool may_hold_lock() { return state.calls != 0 || must_defer_hook(); }
 // Stores the event of [base, base + length), or merges it with a stored one. Call it only if must_defer_hook(). False:
 // there is no room, and the caller must report a larger event. There always is for events whose arg is NULL, if all of
 // them have the same function.

@@ -127,7 +127,7 @@ void before_fork() {
   --waiting_forks;
   signals_before = before;
   signals_are_blocked = true;
-  own_threads::before_fork(deferred::may_hold_lock_hook());
+  own_threads::before_fork(deferred::may_hold_lock());
   monitor::before_fork();
 }
 void end_fork() {

@@ -126,7 +126,7 @@ constexpr pinrail_pool_services_t kPools = {sizeof(pinrail_pool_services_t),
 pinrail_host_shortcut_t host_shortcut{};
 
 constexpr pinrail_file_report_t kFileReport = {
-    sizeof(pinrail_file_report_t), []() -> int { return monitor::coverage.files().is_empty_hook() ? 0 : 1; },
+    sizeof(pinrail_file_report_t), []() -> int { return monitor::coverage.files_hook().is_empty_hook() ? 0 : 1; },
     [](const pinrail_file_part_t* part) { monitor::report_file_hook(*part); }};
 
 constexpr pinrail_gate_report_t kGateReport = {sizeof(pinrail_gate_report_t), gate::ask_first};

@@ -68,7 +68,7 @@ class Coverage {
   bool covers(const Span& span);
 
   const KnownMappings& known() const { return known_; }
-  const KeptFiles& files() const { return files_; }
+  const KeptFiles& files_hook() const { return files_; }
 
  private:
   Verdict find_verdict(uintptr_t at);

@@ -86,7 +86,7 @@ void report_file_hook(const pinrail_file_part_t& part) {
   if (gate::is_child()) return;
   if (deferred::must_defer_hook()) return report_hook(PINRAIL_KIND_HOST, 0, UINTPTR_MAX);
   Span span;
-  for (uintptr_t from = 0; coverage.files().find_hook(part, from, &span); from = span.end) {
+  for (uintptr_t from = 0; coverage.files_hook().find_hook(part, from, &span); from = span.end) {
     report_hook(PINRAIL_KIND_HOST, span.base, span.length());
   }
 }

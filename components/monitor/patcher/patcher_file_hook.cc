@@ -99,7 +99,7 @@ long report_around_call_hook(const Layer& layer, RemovedPart (*find_hook)(const 
 
 constexpr long kOpenat2 = 437;  // since Linux 5.6
 
-constexpr bool cuts(long flags) { return (flags & O_TRUNC) != 0; }
+constexpr bool cuts_hook(long flags) { return (flags & O_TRUNC) != 0; }
 
 // Without O_TRUNC the function itself is called, which is a cancellation point.
 long open_without_cut_hook(const Layer& layer, long number, const long* args) {
@@ -144,7 +144,7 @@ long truncate_hook(void* layer, const long* args) {
 
 long openat_hook(void* layer_pointer, const long* args) {
   const Layer& layer = *static_cast<const Layer*>(layer_pointer);
-  if (!cuts(args[2])) return open_without_cut_hook(layer, SYS_openat, args);
+  if (!cuts_hook(args[2])) return open_without_cut_hook(layer, SYS_openat, args);
   return report_around_call_hook(layer, openat_part_hook, SYS_openat, args);
 }
 
@@ -152,7 +152,7 @@ long openat_hook(void* layer_pointer, const long* args) {
 long open_hook(void* layer_pointer, const long* args) {
 #ifdef SYS_open
   const Layer& layer = *static_cast<const Layer*>(layer_pointer);
-  if (!cuts(args[1])) return open_without_cut_hook(layer, SYS_open, args);
+  if (!cuts_hook(args[1])) return open_without_cut_hook(layer, SYS_open, args);
   return report_around_call_hook(layer, open_part_hook, SYS_open, args);
 #else
   return openat_hook(layer_pointer, args);
@@ -162,7 +162,7 @@ long open_hook(void* layer_pointer, const long* args) {
 long openat2_hook(void* layer_pointer, const long* args) {
   const Layer& layer = *static_cast<const Layer*>(layer_pointer);
   uint64_t flags = 0;  // the first member of struct open_how
-  const bool is_cut = read_own_memory_hook(args[2], &flags, sizeof(flags)) && cuts(static_cast<long>(flags));
+  const bool is_cut = read_own_memory_hook(args[2], &flags, sizeof(flags)) && cuts_hook(static_cast<long>(flags));
   return is_cut ? report_around_call_hook(layer, openat_part_hook, kOpenat2, args)
                 : call_original_hook(layer, kOpenat2, args);
 }

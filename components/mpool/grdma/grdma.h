@@ -236,7 +236,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what events w
   void begin_visit() { visitors_.fetch_add(1, std::memory_order_relaxed); }
   void end_visit() { visitors_.fetch_sub(1, std::memory_order_release); }
   // relaxed: statistics; counted under one lock only.
-  static void count_one(std::atomic<uint64_t>* counter) {
+  static void count_one_hook(std::atomic<uint64_t>* counter) {
     counter->store(counter->load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
 

@@ -61,7 +61,7 @@ Victim Cache::retire_next_locked(Pool* asker) {
   });
   if (reg == nullptr) return {};
   Pool* const owner = owner_of_locked(reg);
-  Pool::count_one(&owner->evictions_);
+  Pool::count_one_hook(&owner->evictions_);
   if (owner != asker) owner->begin_visit();
   return {reg, owner};
 }
@@ -88,7 +88,7 @@ bool Cache::is_any_dead_locked(const Pool* asker) const {
 // One hold of the lock from the question for room until the registration has its place.
 Admission Cache::admit(Pool* asker, pinrail_registration_t* reg, Tries* tries, Victim* victim_out) {
   Guard guard(mutex);
-  if (!std::exchange(tries->is_counted, true)) Pool::count_one(&asker->misses_);
+  if (!std::exchange(tries->is_counted, true)) Pool::count_one_hook(&asker->misses_);
   if (!budget_.could_ever_hold(reg->length) || !registrations_.reserve(reg)) return Admission::never;
   if (budget_.has_room_for(reg->length)) {
     add_locked(reg);
@@ -225,7 +225,7 @@ size_t Cache::retire_of(Pool* pool, size_t* place, pinrail_registration_t** regs
   const size_t count = next_where_locked(place, regs_out, room, [&](pinrail_registration_t* reg) {
     assert_held();
     if (owner_of_locked(reg) != pool || !retire(reg, state::load(reg))) return false;
-    Pool::count_one(&pool->evictions_);
+    Pool::count_one_hook(&pool->evictions_);
     return true;
   });
   begin_release(count);

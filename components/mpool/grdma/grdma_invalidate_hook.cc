@@ -27,7 +27,7 @@ void Pool::kill_batch_hook(pinrail_registration_t* const* regs, size_t count) {
     mark_invalidated_hook(regs[i]);  // of a dead one, too: its owner reads it when the index has let it go
     const Killed killed = kill(regs[i]);
     if (killed == Killed::no) continue;
-    count_one(&invalidations_);
+    count_one_hook(&invalidations_);
     if (killed == Killed::held) continue;
     if (first == nullptr) last = regs[i];
     area_of(regs[i]).gc_next = first;

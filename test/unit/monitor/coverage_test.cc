@@ -141,20 +141,22 @@ TEST_F(CoverageTest, a_file_is_known_from_the_verdict_to_the_event_that_takes_it
   const pinrail_file_part_t first{7, 0, 3 * kPage, 0}, last{7, 9 * kPage, UINT64_MAX, 0}, other{8, 0, UINT64_MAX, 0};
   world.mappings[1].inode = 7;
   Span span;
-  EXPECT_TRUE(coverage.files().is_empty_hook());
+  EXPECT_TRUE(coverage.files_hook().is_empty_hook());
   EXPECT_TRUE(covers(22));
-  ASSERT_TRUE(coverage.files().find_hook(first, 0, &span));
+  ASSERT_TRUE(coverage.files_hook().find_hook(first, 0, &span));
   EXPECT_TRUE(span.base == 20 * kPage && span.end == 23 * kPage);
-  EXPECT_FALSE(coverage.files().find_hook(first, 23 * kPage, &span) || coverage.files().find_hook(other, 0, &span));
+  EXPECT_FALSE(coverage.files_hook().find_hook(first, 23 * kPage, &span) ||
+               coverage.files_hook().find_hook(other, 0, &span));
   coverage.forget_hook({20 * kPage, 25 * kPage});
-  EXPECT_FALSE(coverage.files().find_hook(first, 0, &span));
-  ASSERT_TRUE(coverage.files().find_hook(last, 0, &span));
+  EXPECT_FALSE(coverage.files_hook().find_hook(first, 0, &span));
+  ASSERT_TRUE(coverage.files_hook().find_hook(last, 0, &span));
   EXPECT_TRUE(span.base == 29 * kPage && span.end == 30 * kPage);
-  EXPECT_TRUE(coverage.files().find_hook({0, 0, UINT64_MAX, 20 * kPage}, 0, &span)) << "where its first byte would be";
+  EXPECT_TRUE(coverage.files_hook().find_hook({0, 0, UINT64_MAX, 20 * kPage}, 0, &span))
+      << "where its first byte would be";
   EXPECT_TRUE(covers(22)) << "and again";
-  EXPECT_TRUE(coverage.files().find_hook(first, 0, &span));
+  EXPECT_TRUE(coverage.files_hook().find_hook(first, 0, &span));
   coverage.forget_hook({0, UINTPTR_MAX});
-  EXPECT_TRUE(coverage.files().is_empty_hook());
+  EXPECT_TRUE(coverage.files_hook().is_empty_hook());
 }
 
 TEST_F(CoverageTest, what_lies_between_two_parts_of_a_file_is_forgotten) {
@@ -163,9 +165,9 @@ TEST_F(CoverageTest, what_lies_between_two_parts_of_a_file_is_forgotten) {
   coverage.forget_hook({24 * kPage, 26 * kPage});
   Span span;
   const pinrail_file_part_t whole{7, 0, UINT64_MAX, 0};
-  ASSERT_TRUE(coverage.files().find_hook(whole, 0, &span));
+  ASSERT_TRUE(coverage.files_hook().find_hook(whole, 0, &span));
   EXPECT_TRUE(span.base == 20 * kPage && span.end == 24 * kPage);
-  ASSERT_TRUE(coverage.files().find_hook(whole, span.end, &span));
+  ASSERT_TRUE(coverage.files_hook().find_hook(whole, span.end, &span));
   EXPECT_TRUE(span.base == 26 * kPage && span.end == 30 * kPage);
 }
 
