@@ -12,6 +12,7 @@
 #include <new>
 #include <thread>
 
+#include "base/core/file_report.h"
 #include "base/loader/descriptor.h"
 #include "contrib/tools/common/memory_events.h"
 #include "framework/front/front.h"
@@ -87,13 +88,20 @@ void release_hook(const pinrail_host_t*) {
 }
 void nothing_blind(const pinrail_host_t*, const char*) {}
 
+// The library reports what happens to a file by itself, which would not be heard here. Without that a monitor reports
+// all memory.
+const void* extension(const pinrail_host_t* host, const char* name, uint32_t version) {
+  static const auto of_library = front::make_services().extension;
+  return std::strcmp(name, file_report::kName) == 0 ? nullptr : of_library(host, name, version);
+}
+
 pinrail_host_t services_of(int copy) {
   pinrail_host_t host = front::make_services();
   host.monitor_report_hook = copy == 0 ? report_hook<0> : report_hook<1>;
   host.monitor_hold_hook = copy == 0 ? hold_hook<0> : hold_hook<1>;
   host.monitor_release_hook = copy == 0 ? release_hook<0> : release_hook<1>;
   host.monitor_blind = nothing_blind;
-  host.extension = nullptr;  // what the library does by itself would not be heard here
+  host.extension = extension;
   return host;
 }
 
