@@ -19,15 +19,13 @@
 // Hook     All functions.
 //
 // registration/S1  A reference is taken only while the registration is indexed, in the exchange that counts it.
-// registration/S2  The exchange that makes a word dead without references, or that drops the last reference of a dead
-// or
-//     transient one, sets `last` as well. The thread that made it owns the registration alone: it takes it out of the
-//     index, returns it to the device and frees it. Any other thread leaves it alone from then on, unless it holds the
-//     lock of an index or list that has it.
-// registration/S3  Registration memory is type-stable, so the word may be read through a stale pointer. While a word
-// has
-//     one generation, pool, base, length, rights and traits do not change: what was read of these between a load of the
-//     word and a take() of the same generation belongs to the registration that was taken.
+// registration/S2  The exchange that sets `dead` while there are no references, or that drops the last reference of a
+//     dead or transient one, sets `last` as well. The thread that made it owns the registration alone: it takes it out
+//     of the index, returns it to the device and frees it. Any other thread leaves it alone from then on, unless it
+//     holds the lock of an index or list that has it.
+// registration/S3  Registration memory is type-stable, so the word may be read through a stale pointer. While the word
+//     has one generation, these do not change: pool, base, length, rights, traits. What was read of them between a load
+//     of the word and a take() of the same generation belongs to the registration that was taken.
 // registration/S4  Every change of the word is a compare-and-swap, except by the thread that has a registration alone:
 //     while it is made, and when it is freed.
 #ifndef PINRAIL_BASE_REGISTRATION_REGISTRATION_H

@@ -9,9 +9,10 @@
 // Context  API. before_fork() and after_fork() run in handlers of pthread_atfork. Components get begin() and end() by
 //          host->extension().
 //
-// own_threads/S1  While the process is copied, no thread of ours is at work, with two exceptions: the one that forks,
-//     inside a registrar's function; and one that was in such a function for longer than kMostWaitMs, for example
-//     because it waits for a lock that the forking thread holds. fork() then goes on.
+// own_threads/S1  While the process is copied, no thread of ours is at work, with three exceptions: the one that forks,
+//     inside a registrar's function; one that was in such a function for longer than kMostWaitMs; and any, if the fork
+//     is made in a signal handler that interrupted Pinrail's own code, whose lock they may wait for. fork() then goes
+//     on.
 // own_threads/S2  A thread that begins work, or passes, holds no lock.
 #ifndef PINRAIL_BASE_SYNC_OWN_THREADS_H
 #define PINRAIL_BASE_SYNC_OWN_THREADS_H

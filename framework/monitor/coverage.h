@@ -54,8 +54,9 @@ class Coverage {
   constexpr Coverage(FindMapping find, EventsSeen ask, LogLine say)
       : find_mapping_(find), events_seen_(ask), log_line_(say) {}
 
-  // Sets the policy and forgets all verdicts. reported: the events that are reported by address wherever they happen,
-  // whoever causes them. If these are all events, covers() looks at no mapping.
+  // Sets the policy and forgets all verdicts. reported: the events (PINRAIL_EVENT_*) that monitors report by
+  // address in every mapping, also those that another process causes. If that is PINRAIL_EVENTS_ALL, covers() returns
+  // true without reading a mapping.
   void start(const Policy& policy, uint32_t reported);
   // Forgets verdicts that the span touches, and what it holds of mappings of files. These first: a verdict that is
   // found afterwards is a later one, and add() came before it (kept_files_hook/F1).

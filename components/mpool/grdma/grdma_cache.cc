@@ -96,8 +96,8 @@ Admission Cache::admit(Pool* asker, pinrail_registration_t* reg, Tries* tries, V
   }
   const bool is_release_near = releasing_.load(std::memory_order_relaxed) != 0 || is_any_dead_locked(asker);
   if (is_release_near && !tries->ignores_releases) return Admission::release_near;
-  // Once it was possible, others may take what this call evicts, and then it goes on. If any one victim is enough,
-  // nothing is evicted in vain.
+  // A call that has begun to evict goes on, although other calls may take the room that it makes. The sum of what is
+  // idle is not computed where one eviction makes enough room.
   tries->is_possible = tries->is_possible || budget_.may_exceed() || budget_.any_one_suffices(reg->length) ||
                        could_fit_locked(asker, reg->length);
   if (!tries->is_possible) return Admission::nothing_idle;

@@ -80,7 +80,7 @@ TEST(GpuTicket, a_mapping_serves_all_tickets_of_its_exporter) {
   close_table(&table);
 }
 
-// The exporter has closed its table, and the number is a pipe's, to which nobody writes.
+// The exporter has closed its table, and a pipe without data has the descriptor's number.
 TEST(GpuTicket, a_descriptor_that_is_a_pipe_by_now_keeps_no_reader_waiting) {
   Ticket ticket = ticket_of(block_at(8, 0x5678));
   const test::TempFolder folder;
