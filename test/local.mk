@@ -404,7 +404,7 @@ check_PROGRAMS += test/unit/patch/patch_test test/conform/patcher test/conform/p
 	test/conform/patcher_pool test/stress/patcher_stress
 TESTS += test/unit/patch/patch_test test/conform/patcher test/conform/patcher_chain test/conform/patcher_pool \
 	test/stress/patcher_stress
-test_conform_patcher_pool_SOURCES = test/conform/patcher_pool_test.cc test/conform/patcher_host.h test/support/tasks.h \
+test_conform_patcher_pool_SOURCES = test/conform/patcher_pool_test.cc test/conform/foreign_patches.h test/support/tasks.h \
 	test/support/library.h \
 	test/support/skip_main.cc $(fake_registrar_sources) $(hook_wall_sources)
 test_conform_patcher_pool_LDFLAGS = $(hook_wall_ldflags)
@@ -416,7 +416,8 @@ test_fault_finalize_fault_SOURCES = test/fault/finalize_fault_test.cc test/confo
 test_fault_finalize_fault_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
 check_PROGRAMS += test/fault/patcher_fault
 TESTS += test/fault/patcher_fault
-test_fault_patcher_fault_SOURCES = test/fault/patcher_fault_test.cc test/conform/patcher_host.h test/support/library.h \
+test_fault_patcher_fault_SOURCES = test/fault/patcher_fault_test.cc test/conform/patcher_host.h \
+	test/conform/foreign_patches.h test/support/library.h \
 	test/support/skip_main.cc $(nth_allocation_sources) $(fake_registrar_sources)
 test_fault_patcher_fault_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
 check_PROGRAMS += test/conform/patcher_race
@@ -442,17 +443,18 @@ test_unit_patch_patch_test_SOURCES = test/unit/patch/decode_test.cc test/unit/pa
 test_unit_patch_patch_test_LDADD = base/libpatch.la $(GTEST_LIBS)
 EXTRA_test_unit_patch_patch_test_DEPENDENCIES = test/unit/patch/victims.la
 test_conform_patcher_SOURCES = test/conform/patcher_test.cc test/conform/patcher_life_test.cc test/conform/patcher_reports.h \
-	test/conform/patcher_host.h test/support/tasks.h test/support/skip_main.cc \
+	test/conform/patcher_host.h test/conform/foreign_patches.h test/support/tasks.h test/support/skip_main.cc \
 	$(hook_wall_sources)
 test_conform_patcher_LDFLAGS = $(hook_wall_ldflags)
 test_conform_patcher_LDADD = test/libtest_support.la libpinrail_internal.la $(GTEST_LIBS)
 EXTRA_test_conform_patcher_DEPENDENCIES = test/unit/patch/victims.la
 test_conform_patcher_chain_SOURCES = test/conform/patcher_chain_test.cc test/conform/patcher_torn_test.cc \
 	test/conform/patcher_reports.h test/conform/patcher_host.h \
-	test/support/skip_main.cc $(hook_wall_sources)
+	test/conform/foreign_patches.h test/support/skip_main.cc $(hook_wall_sources)
 test_conform_patcher_chain_LDFLAGS = $(hook_wall_ldflags)
 test_conform_patcher_chain_LDADD = test/libtest_support.la libpinrail_internal.la $(GTEST_LIBS)
 test_stress_patcher_stress_SOURCES = test/stress/patcher_stress_test.cc test/conform/patcher_host.h \
+	test/conform/foreign_patches.h \
 	test/support/skip_main.cc $(hook_wall_sources)
 test_stress_patcher_stress_LDFLAGS = $(hook_wall_ldflags)
 test_stress_patcher_stress_LDADD = test/libtest_support.la libpinrail_internal.la $(GTEST_LIBS)

@@ -8,7 +8,7 @@
 #include <cstdlib>
 
 #include "base/patch/system_call.h"
-#include "test/conform/patcher_host.h"
+#include "test/conform/foreign_patches.h"
 #include "test/support/child.h"
 #include "test/support/library.h"
 
