@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The table of started monitors. add() is start-up; the functions whose names end in _hook take no lock.
+// The table of started monitors, and what they report. add() is start-up; the functions whose names end in _hook take
+// no lock but that of the table of files. Each event arrives at report_hook() by a call from this file or from another
+// one, never from its own, where a test's --wrap would not meet it.
 #include "framework/monitor/started_hook.h"
 
+#include "base/sync/deferred_hook.h"
+#include "base/sync/gate.h"
+#include "framework/monitor/coverage.h"
 #include "framework/monitor/monitor.h"
 
 namespace pinrail::monitor {
@@ -37,6 +42,17 @@ uint32_t StartedMonitors::kinds_hook(const pinrail_host_t* host) const {
 // Delivers an event from the monitor with this host table, for the kinds of memory that it watches. Hook context.
 void report_of_hook(const pinrail_host_t* host, uintptr_t base, size_t length) {
   report_hook(started.kinds_hook(host), base, length);
+}
+
+// Delivers an event that names a file, as one for each range of kept memory that shows it. If the event must be
+// deferred, this thread may hold the lock of the table of files: all memory is reported then. Hook context.
+void report_file_hook(const pinrail_file_part_t& part) {
+  if (gate::is_child()) return;
+  if (deferred::must_defer_hook()) return report_hook(PINRAIL_KIND_HOST, 0, UINTPTR_MAX);
+  Span span;
+  for (uintptr_t from = 0; coverage.files_hook().find_hook(part, from, &span); from = span.end) {
+    report_hook(PINRAIL_KIND_HOST, span.base, span.length());
+  }
 }
 
 }  // namespace pinrail::monitor

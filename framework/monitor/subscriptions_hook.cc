@@ -81,14 +81,4 @@ void report_hook(uint32_t kinds, uintptr_t base, size_t length) {
   deliver_report_hook(kinds, base, length);
 }
 
-// If the event must be deferred, this thread may hold the lock of the table of files: all memory is reported then.
-void report_file_hook(const pinrail_file_part_t& part) {
-  if (gate::is_child()) return;
-  if (deferred::must_defer_hook()) return report_hook(PINRAIL_KIND_HOST, 0, UINTPTR_MAX);
-  Span span;
-  for (uintptr_t from = 0; coverage.files_hook().find_hook(part, from, &span); from = span.end) {
-    report_hook(PINRAIL_KIND_HOST, span.base, span.length());
-  }
-}
-
 }  // namespace pinrail::monitor

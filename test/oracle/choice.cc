@@ -34,7 +34,10 @@ bool is_costly(const Kind& kind) { return std::string("fork") == kind.event->nam
 
 }  // namespace
 
-bool is_mutant(const MemoryEvent& event) { return event.pages == tools::Pages::replaced; }
+// What happens to files on disk is reported by no monitor, so there is no report to hide.
+bool is_mutant(const MemoryEvent& event) {
+  return event.pages == tools::Pages::replaced && event.kind != tools::MemoryKind::disk_file;
+}
 
 std::string unknown_event(const std::string& list) {
   for (const std::string& word : words(list)) {
