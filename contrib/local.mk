@@ -33,23 +33,28 @@ EXTRA_DIST += contrib/man/pinrail_params.7
 else
 dist_man_MANS += contrib/man/pinrail_params.7
 endif
-pinrail_perf_sources = \
+# Recorded traces, and the memory that they speak of.
+replayed_memory_sources = \
+	contrib/tools/perf/layout.h contrib/tools/perf/layout.cc contrib/tools/perf/memory.h contrib/tools/perf/memory.cc \
+	contrib/tools/perf/process.h contrib/tools/perf/process.cc contrib/tools/perf/replay_memory.h \
+	contrib/tools/perf/replay_memory.cc contrib/tools/perf/result.h contrib/tools/perf/text.h \
+	contrib/tools/perf/text.cc contrib/tools/perf/trace.h contrib/tools/perf/trace_file.cc \
+	contrib/tools/perf/trace_parser.cc
+pinrail_perf_sources = $(replayed_memory_sources) \
 	$(command_line_sources) contrib/tools/common/json.h \
 	contrib/tools/perf/budget.h contrib/tools/perf/budget.cc contrib/tools/perf/byte_check.h \
-	contrib/tools/perf/byte_check.cc contrib/tools/perf/clock.h contrib/tools/perf/errors.h \
-	contrib/tools/perf/layout.h contrib/tools/perf/layout.cc contrib/tools/perf/measure.h \
-	contrib/tools/perf/measure.cc contrib/tools/perf/memory.h contrib/tools/perf/memory.cc \
-	contrib/tools/perf/options.h contrib/tools/perf/options.cc contrib/tools/perf/process.h \
-	contrib/tools/perf/process.cc contrib/tools/perf/progress.h contrib/tools/perf/replay.h \
-	contrib/tools/perf/replay.cc contrib/tools/perf/replay_memory.h contrib/tools/perf/replay_memory.cc \
-	contrib/tools/perf/report.h contrib/tools/perf/report.cc contrib/tools/perf/report_json.cc \
+	contrib/tools/perf/byte_check.cc contrib/tools/perf/clock.h contrib/tools/perf/device.h \
+	contrib/tools/perf/device.cc contrib/tools/perf/errors.h \
+	contrib/tools/perf/measure.h contrib/tools/perf/measure.cc contrib/tools/perf/options.h \
+	contrib/tools/perf/options.cc contrib/tools/perf/progress.h contrib/tools/perf/replay.h \
+	contrib/tools/perf/replay.cc \
+	contrib/tools/perf/replays.h contrib/tools/perf/replays.cc contrib/tools/perf/report.h \
+	contrib/tools/perf/report.cc contrib/tools/perf/report_json.cc contrib/tools/perf/report_replay.cc \
 	contrib/tools/perf/scenario.h contrib/tools/perf/scenario.cc contrib/tools/perf/scenario_prepin.cc \
 	contrib/tools/perf/scenario_terabyte.cc contrib/tools/perf/scenario_chunks.cc \
 	contrib/tools/perf/scenario_alloc.cc contrib/tools/perf/scenario_mrall.cc contrib/tools/perf/scenario_odp.cc \
-	contrib/tools/perf/result.h contrib/tools/perf/session.h contrib/tools/perf/session.cc \
-	contrib/tools/perf/table.h contrib/tools/perf/table.cc contrib/tools/perf/table_verify.cc \
-	contrib/tools/perf/text.h contrib/tools/perf/text.cc contrib/tools/perf/trace.h \
-	contrib/tools/perf/trace_file.cc contrib/tools/perf/trace_parser.cc
+	contrib/tools/perf/session.h contrib/tools/perf/session.cc \
+	contrib/tools/perf/table.h contrib/tools/perf/table.cc contrib/tools/perf/table_verify.cc
 contrib_tools_pinrail_perf_SOURCES = contrib/tools/perf/pinrail_perf.cc $(pinrail_perf_sources)
 contrib_tools_pinrail_perf_LDADD = libpinrail.la $(LZMA_LIBS)
 

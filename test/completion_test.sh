@@ -25,7 +25,7 @@ offers() {
 complete -p pinrail_info pinrail_perf pinrail_conform pinrun >/dev/null || failures=1
 info=./contrib/tools/pinrail_info perf=./contrib/tools/pinrail_perf
 for option in --all --param --level --monitors --parsable --json --mca --help --version; do offers $option $info --; done
-for option in --pool --registrar --size --regions --threads --iterations --trace --scenario --json --mca; do offers $option $perf --; done
+for option in --pool --registrar --size --regions --threads --iterations --trace --cost --exact --compare --limit --touch --scenario --json --mca; do offers $option $perf --; done
 offers --json $info --all --j
 offers mpool $info --param ""
 offers grdma $info --param mpool g

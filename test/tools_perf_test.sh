@@ -171,7 +171,7 @@ said 'errors 0'
 
 echo "wrong words"
 for words in "--size 4Q" "--size 0" "--threads 0" "--regions x" "--iterations -1" "--nonsense" "4K" "--mca monitor" \
-  "--trace a --size 4K"; do
+  "--trace a --size 4K" "--exact" "--cost x"; do
   # shellcheck disable=SC2086
   expect 2 $words
   for word in $words; do last=$word; done
@@ -231,8 +231,42 @@ is misses 2
 is invalidations 1
 is peak_bytes 8192
 is errors 0
+for key in registrar_calls registrar_pages registrar_refused register_ms deregister_ms cost_ms; do said "\"$key\":"; done
+is registrar_calls 2
+is registrar_pages 4
+expect 0 --trace "$work/good.trace" --cost 8000,69.5 --registrar none --json
+is cost_ms 0.016278
+is registrar_calls 2
 expect 0 --trace "$work/good.trace"
 said 'calls  *3'
+said 'registrar  *2 register calls, 4 pages'
+
+echo "several traces, and each beside its exact replay"
+expect 0 --trace "$work/good.trace" "$work/good.trace" --compare --cost 1000000,0
+said '^good .* 2 *4 .* 2\.000 .* 1\.00$'
+said '^geometric mean .* 2\.000 .* 1\.00$'
+expect 0 --trace "$work/good.trace" "$work/good.trace" --exact --touch asked --cost 1000000,0
+said '^geometric mean .* 2\.000$'
+expect 0 --trace "$work/good.trace" "$work/good.trace" --compare --json
+documented
+valid_json
+is mean_cost_ratio 1.0
+
+echo "a replay under a limit"
+cat >"$work/turns.trace" <<'END'
+1 0 R 7e0000001000 4096 5 0 0
+2 0 D 7e0000001000 4096 5 0 0
+3 0 R 7e0000004000 4096 5 0 1
+4 0 D 7e0000004000 4096 5 0 1
+5 0 R 7e0000001000 4096 5 0 2
+6 0 D 7e0000001000 4096 5 0 2
+END
+expect 0 --trace "$work/turns.trace" --exact --json
+is registrar_calls 2
+expect 0 --trace "$work/turns.trace" --exact --limit 4K --json
+is registrar_calls 3
+is evictions 2
+is errors 0
 
 echo "traces that are none"
 head -n 5 "$work/good.trace" >"$work/short.trace"

@@ -93,6 +93,14 @@ void CommandLine::text(const char* names, const char* what, const char* help, st
   });
 }
 
+void CommandLine::texts(const char* names, const char* what, const char* help, std::vector<std::string>* out) {
+  const auto check = [](const std::string& typed) { return typed.empty() ? "its value is empty" : ""; };
+  parser_->app.add_option(names, *out, help)
+      ->type_name(what)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->check(CLI::Validator(check, ""));
+}
+
 void CommandLine::bounded(const char* names, const char* what, const char* help, uint64_t least, uint64_t most,
                           std::function<void(uint64_t)> take) {
   value(names, what, help, [least, most, take = std::move(take)](const std::string& typed) -> std::string {
@@ -110,6 +118,10 @@ void CommandLine::pairs(const char* names, const char* what, const char* help, P
 
 void CommandLine::exclude(const char* name, const char* other) {
   parser_->app.get_option(name)->excludes(parser_->app.get_option(other));
+}
+
+void CommandLine::need(const char* name, const char* other) {
+  parser_->app.get_option(name)->needs(parser_->app.get_option(other));
 }
 
 int CommandLine::refuse(const std::string& why, std::ostream& err) const {

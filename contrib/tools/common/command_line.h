@@ -47,9 +47,11 @@ class CommandLine {
   void flag(const char* names, const char* help, bool* out);
   void value(const char* names, const char* what, const char* help, Take take);
   void argument(const char* name, const char* help, Take take);  // without dashes; required; in the order of calls
-  void text(const char* names, const char* what, const char* help, std::string* out);  // not empty
-  void pairs(const char* names, const char* what, const char* help, Pairs* out);       // may be repeated
+  void text(const char* names, const char* what, const char* help, std::string* out);                // not empty
+  void texts(const char* names, const char* what, const char* help, std::vector<std::string>* out);  // one or more
+  void pairs(const char* names, const char* what, const char* help, Pairs* out);                     // may be repeated
   void exclude(const char* name, const char* other);
+  void need(const char* name, const char* other);
 
   template <typename Number>
   void number(const char* names, const char* what, const char* help, uint64_t least, uint64_t most, Number* out) {

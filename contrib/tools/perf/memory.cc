@@ -31,14 +31,19 @@ void fill_pages(uintptr_t base, size_t length, uint64_t stamp) {
   }
 }
 
-Result map_fresh(uintptr_t base, size_t length, uint64_t stamp) {
+Result map_empty(uintptr_t base, size_t length) {
   void* const at = reinterpret_cast<void*>(base);
   if (mmap(at, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != at)
     return Result::bad(text("mapping %s again: %s", size_text(length).c_str(), errno_text().c_str()));
   // Kernels without transparent huge pages refuse this; their pages are small anyway.
   (void)madvise(at, length, MADV_NOHUGEPAGE);
-  fill_pages(base, length, stamp);
   return Result::good();
+}
+
+Result map_fresh(uintptr_t base, size_t length, uint64_t stamp) {
+  Result mapped = map_empty(base, length);
+  if (mapped.ok()) fill_pages(base, length, stamp);
+  return mapped;
 }
 
 Result Buffers::map(size_t count, size_t size, Pages pages) {

@@ -23,6 +23,9 @@ enum class Pages { small, huge };
 // their contents unique.
 Result map_fresh(uintptr_t base, size_t length, uint64_t stamp);
 
+// The same, with pages that are not resident yet.
+Result map_empty(uintptr_t base, size_t length);
+
 // Fills whole pages with contents that are unique to the page and the stamp.
 void fill_pages(uintptr_t base, size_t length, uint64_t stamp);
 

@@ -2,6 +2,8 @@
 // options.cc - the command line of pinrail_perf.
 #include "contrib/tools/perf/options.h"
 
+#include <cstdio>
+
 #include "contrib/tools/perf/scenario.h"
 #include "contrib/tools/perf/text.h"
 
@@ -42,6 +44,51 @@ std::string take_sizes(const std::string& typed, Options* options) {
   return parsed.ok() ? "" : parsed.why();
 }
 
+// "8000,69.5": nanoseconds of a call, and of each page beside.
+std::string take_cost(const std::string& typed, CostModel* cost) {
+  CostModel read;
+  char rest = 0;
+  const bool is_pair = sscanf(typed.c_str(), "%lf,%lf%c", &read.call_ns, &read.page_ns, &rest) == 2;
+  if (!is_pair || !(read.call_ns >= 0 && read.call_ns < 1e12 && read.page_ns >= 0 && read.page_ns < 1e12))
+    return "\"" + typed + "\" is not two numbers of nanoseconds such as 8000,69.5";
+  *cost = read;
+  return "";
+}
+
+std::string take_limit(const std::string& typed, Options* options) {
+  const Result parsed = parse_size(typed, &options->limit);
+  return parsed.ok() ? "" : parsed.why();
+}
+
+std::string take_touch(const std::string& typed, Options* options) {
+  if (typed != "birth" && typed != "asked") return "\"" + typed + "\" is neither birth nor asked";
+  options->touch = typed == "birth" ? Touch::at_birth : Touch::when_asked;
+  return "";
+}
+
+// What belongs to a replay and means nothing without one.
+void add_replay_options(tools::CommandLine* line, Options* o) {
+  line->texts("--trace", "FILE...",
+              "Replay recorded traces, plain or .xz: they say what is done. Several print one line each.", &o->traces);
+  line->value(
+      "--cost", "CALL,PAGE",
+      "What a device takes, in nanoseconds: for a register call, and for each of its pages. Default: 8000,69.5.",
+      [o](const std::string& typed) { return take_cost(typed, &o->cost); });
+  line->flag("--exact",
+             "The pool registers the pages of the range that is asked for, with the rights asked for, and no others.",
+             &o->exact);
+  line->flag("--compare", "Replay each trace a second time, as with --exact, and print the ratio of both.",
+             &o->compare);
+  line->value("--limit", "SIZE", "Bytes that may stay registered. Default: the pool's size_limit.",
+              [o](const std::string& typed) { return take_limit(typed, o); });
+  line->value("--touch", "WHEN",
+              "When the pages of replayed memory become resident: at the birth of their mapping, or when a call first "
+              "has asked for them (asked). Default: birth.",
+              [o](const std::string& typed) { return take_touch(typed, o); });
+  for (const char* const name : {"--cost", "--exact", "--compare", "--limit", "--touch"}) line->need(name, "--trace");
+  line->exclude("--compare", "--exact");
+}
+
 std::string take_scenario(const std::string& typed, Options* options) {
   if (!is_scenario(typed)) return "\"" + typed + "\" is no scenario: there are " + scenario_names();
   options->scenario = typed;
@@ -55,7 +102,11 @@ std::optional<int> read_options(int argc, const char* const* argv, Options* opti
   Options* const o = options_out;
   tools::CommandLine line("pinrail_perf", kPurpose, kNotes, &o->mca);
   line.text("--pool", "NAME", "Memory pool component. Default: the best that takes the registrar.", &o->pool);
-  line.text("--registrar", "NAME", "Registrar component. Default: the best that works here.", &o->registrar);
+  line.text(
+      "--registrar", "NAME",
+      "Registrar component. Default: the best that works here. With --trace also \"none\": calls are counted, and "
+      "nothing is registered.",
+      &o->registrar);
   line.value("--size", "LIST",
              "Sizes of buffers: bytes, or with K, M or G; with commas between them. Default: "
              "4K,16K,64K,256K,1M,2M,4M,16M.",
@@ -70,7 +121,7 @@ std::optional<int> read_options(int argc, const char* const* argv, Options* opti
       "where that takes over a quarter of a second. The column without the cache takes at most a fifth of a "
       "second in any case.",
       1, kMaxIterations, &o->iterations);
-  line.text("--trace", "FILE", "Replay a recorded trace, plain or .xz: it says what is done.", &o->trace);
+  add_replay_options(&line, o);
   for (const char* const table : {"--size", "--regions", "--threads", "--iterations"}) line.exclude("--trace", table);
   line.value("--scenario", "NAME",
              "Run one way to use a pool, print its figures, and fail if one is not reached: prepin, terabyte, "

@@ -6,8 +6,18 @@
 #include <cstddef>
 
 #include "contrib/tools/common/command_line.h"
+#include "contrib/tools/perf/replay_memory.h"
 
 namespace pinrail::perf {
+
+// What registering costs on a device that is not here.
+struct CostModel {
+  double call_ns = 8000, page_ns = 69.5;
+
+  double ms(uint64_t calls, uint64_t pages) const {
+    return (static_cast<double>(calls) * call_ns + static_cast<double>(pages) * page_ns) / 1e6;
+  }
+};
 
 struct Options {
   tools::Pairs mca;
@@ -15,9 +25,14 @@ struct Options {
   std::vector<size_t> sizes = {4u << 10, 16u << 10, 64u << 10, 256u << 10, 1u << 20, 2u << 20, 4u << 20, 16u << 20};
   size_t regions = 1;  // buffers of one thread
   unsigned threads = 1;
-  uint64_t iterations = 0;  // pairs of one thread; 0: as many as the time limit of a row allows
-  std::string trace;        // empty: measure the table
-  std::string scenario;     // empty: none
+  uint64_t iterations = 0;          // pairs of one thread; 0: as many as the time limit of a row allows
+  std::vector<std::string> traces;  // empty: measure the table
+  std::string scenario;             // empty: none
+  CostModel cost;
+  size_t limit = 0;  // bytes that a replay may keep registered; 0: as parameters say
+  Touch touch = Touch::at_birth;
+  bool exact = false;    // a replay registers what is asked for, and nothing else
+  bool compare = false;  // each trace is replayed a second time, exact
   bool sizes_given = false;
   bool json = false;
 };

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <exception>
 #include <iostream>
+#include <vector>
 
 #include "contrib/tools/perf/report.h"
 #include "contrib/tools/perf/scenario.h"
@@ -41,21 +42,17 @@ int table(const Options& options) {
 }
 
 int replay(const Options& options) {
-  Trace trace;
-  const Result read = read_trace(options.trace, &trace);
-  if (!read.ok()) return complain(read.why());
-  Session session;
-  const Result opened = session.open(options);
-  if (!opened.ok()) return complain(opened.why());
-  Errors errors;
-  Replay replay(session, &errors);
-  const Result ran = replay.run(trace);
-  if (!ran.ok()) return complain("trace " + options.trace + ": " + ran.why());
+  std::vector<ReplayedTrace> replayed;
+  const Result ran = replay_all(options, &replayed);
+  if (!ran.ok()) return complain(ran.why());
+  const bool is_one = replayed.size() == 1 && !options.compare;
   if (options.json)
-    print_replay_json(options, session, replay, errors);
+    is_one ? print_replay_json(options, replayed[0]) : print_replays_json(options, replayed);
   else
-    print_replay(options, session, trace, replay, errors);
-  return finish(&session, &errors);
+    is_one ? print_replay(options, replayed[0]) : print_replays(options, replayed);
+  for (const ReplayedTrace& each : replayed)
+    if (!each.is_good()) return kBad;
+  return kGood;
 }
 
 int scenario(const Options& given) {
@@ -78,7 +75,7 @@ int run(int argc, char** argv) {
   Options options;
   if (const auto status = read_options(argc, argv, &options, std::cout, std::cerr)) return *status;
   if (!options.scenario.empty()) return scenario(options);
-  return options.trace.empty() ? table(options) : replay(options);
+  return options.traces.empty() ? table(options) : replay(options);
 }
 
 }  // namespace

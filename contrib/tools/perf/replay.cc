@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "contrib/tools/perf/clock.h"
+#include "contrib/tools/perf/process.h"
 #include "contrib/tools/perf/text.h"
 
 namespace pinrail::perf {
@@ -26,8 +27,8 @@ pinrail_status_t timed(uint64_t* sum, Call call) {
 
 }  // namespace
 
-Replay::Replay(const Session& session, Errors* errors)
-    : session_(session), errors_(errors), bytes_(session.registrar_name(), errors) {}
+Replay::Replay(const Session& session, Touch touch, Errors* errors)
+    : session_(session), errors_(errors), bytes_(session.registrar_name(), errors), memory_(touch) {}
 
 Result Replay::run(const Trace& trace) {
   Result mapped = memory_.map(trace);
@@ -40,6 +41,10 @@ Result Replay::run(const Trace& trace) {
   }
   check_limit(trace.records.back());
   figures_.stats = session_.stats();
+  figures_.device = session_.device_calls();
+  figures_.bytes_checked = bytes_.said();
+  figures_.compared_bytes = bytes_.compared_bytes();
+  figures_.unchecked_bytes = bytes_.unchecked_bytes();
   if (figures_.stats.peak_registered_bytes > figures_.stats.size_limit)
     fail(trace.records.back(), "more was registered in between than the size_limit allows");
   release_rest();
@@ -63,6 +68,7 @@ void Replay::take(const TraceRecord& record) {
   pinrail_mpool_t* const pool = session_.pool();
   pinrail_handle_t handle = {};
   const bool find = record.op == TraceOp::find;
+  if (!find) memory_.touch(span_of(record));
   figures_.calls += find ? 0 : 1;
   const pinrail_status_t status = timed(&figures_.nanoseconds, [&] {
     return find ? pinrail_mpool_find(pool, addr, record.size, record.access, &handle)
@@ -119,7 +125,8 @@ void Replay::evict(const TraceRecord& record) {
 }
 
 void Replay::refuse(const TraceRecord& record, pinrail_status_t status) {
-  const Refusal refusal = explain_refusal(session_, status, record.size, held_bytes());
+  const uint64_t pages = round_up(record.addr + record.size, page_size()) - round_down(record.addr, page_size());
+  const Refusal refusal = explain_refusal(session_, status, pages, held_bytes());
   if (refusal.legitimate)
     figures_.refused++;
   else

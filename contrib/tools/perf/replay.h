@@ -29,18 +29,21 @@ struct Replayed {
   uint64_t reports = 0;  // I lines
   uint64_t refused = 0;  // register calls that referenced registrations prevented
   pinrail_mpool_stats_t stats = {};
-  uint64_t nanoseconds = 0;
+  uint64_t nanoseconds = 0;  // in calls of Pinrail
+  DeviceCalls device;
+  uint64_t errors = 0;
+  std::string bytes_checked;  // see ByteCheck::said()
+  uint64_t compared_bytes = 0, unchecked_bytes = 0;
 };
 
 class Replay {
  public:
-  Replay(const Session& session, Errors* errors);
+  Replay(const Session& session, Touch touch, Errors* errors);
 
   // Replays the trace. Bad if its memory cannot be mapped.
   Result run(const Trace& trace);
 
   const Replayed& figures() const { return figures_; }
-  const ByteCheck& bytes() const { return bytes_; }
 
  private:
   void step(const TraceRecord& record);

@@ -75,8 +75,9 @@ Result ReplayMemory::map(const Trace& trace) {
     if (!reserved.ok()) return reserved;
   }
   changed_at_.assign(layout_.touched_pages(), 0);
+  resident_.assign(layout_.touched_pages(), false);
   for (const Touched& touched : layout_.touched()) {
-    Result mapped = map_fresh(layout_.translate(touched.begin), touched.end - touched.begin, 0);
+    Result mapped = map_piece({layout_.translate(touched.begin), touched.end - touched.begin, touched.first_page});
     if (!mapped.ok()) return mapped;
   }
   void* const nowhere = reserve_anywhere(kNowhere + page_size());
@@ -85,6 +86,25 @@ Result ReplayMemory::map(const Trace& trace) {
   nowhere_ = reinterpret_cast<uintptr_t>(nowhere);
   nowhere_bytes_ = kNowhere;
   return Result::good();
+}
+
+Result ReplayMemory::map_piece(const Piece& piece) {
+  const auto first = static_cast<std::ptrdiff_t>(piece.first_page);
+  const bool fill = touch_ == Touch::at_birth;
+  std::fill_n(resident_.begin() + first, piece.length / page_size(), fill);
+  std::fill_n(changed_at_.begin() + first, piece.length / page_size(), changes_);
+  return fill ? map_fresh(piece.base, piece.length, changes_) : map_empty(piece.base, piece.length);
+}
+
+void ReplayMemory::touch(TraceSpan span) {
+  if (touch_ == Touch::at_birth) return;
+  for (const Piece& piece : layout_.touched_pages_in(span)) {
+    for (uint64_t offset = 0; offset < piece.length; offset += page_size()) {
+      const uint64_t page = piece.first_page + offset / page_size();
+      if (!resident_[page]) fill_pages(piece.base + offset, page_size(), changed_at_[page]);
+      resident_[page] = true;
+    }
+  }
 }
 
 std::vector<Piece> ReplayMemory::to_report(TraceSpan span) const {
@@ -97,9 +117,7 @@ std::vector<Piece> ReplayMemory::to_report(TraceSpan span) const {
 Result ReplayMemory::remap(TraceSpan span) {
   changes_++;
   for (const Piece& piece : layout_.touched_pages_in(span)) {
-    const auto first = changed_at_.begin() + static_cast<std::ptrdiff_t>(piece.first_page);
-    std::fill_n(first, piece.length / page_size(), changes_);
-    Result mapped = map_fresh(piece.base, piece.length, changes_);
+    Result mapped = map_piece(piece);
     if (!mapped.ok()) return mapped;
   }
   return Result::good();

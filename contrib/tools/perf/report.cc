@@ -26,13 +26,7 @@ std::string times(double ratio) {
 }
 
 void print_head(const Options& options, const Session& session) {
-  const pinrail_mpool_stats_t stats = session.stats();
-  const std::string monitors = pinrail_monitors_at_work();
-  printf("pinrail_perf %s: pool %s on registrar %s, %s %s, leave_pinned %u, size_limit %s\n", pinrail_version(),
-         session.pool_name(), session.registrar_name(),
-         monitors.find(',') == std::string::npos ? "monitor" : "monitors", monitors.empty() ? "none" : monitors.c_str(),
-         stats.leave_pinned, size_text(stats.size_limit).c_str());
-  if (!options.trace.empty()) return;
+  print_facts(session.facts());
   printf(
       "One register + deregister of a buffer, in nanoseconds, without the cache and with it\n"
       "(medians; %u thread%s, %zu buffer%s each):\n\n",
@@ -54,13 +48,6 @@ void print_row(const Row& row, bool rates) {
   printf(" %9" PRIu64 " %8" PRIu64 " %9" PRIu64 "\n", row.hits, row.misses, row.evictions);
 }
 
-// If no program on this machine can keep registrations, prints that and why.
-bool print_nothing_kept() {
-  const std::string why_not = Session::why_not_kept();
-  if (!why_not.empty()) printf("\nnothing is kept registered on this machine: %s\n", why_not.c_str());
-  return !why_not.empty();
-}
-
 void print_notes(const Session& session, const std::vector<Row>& rows) {
   uint64_t evictions = 0;
   bool rates = false;
@@ -68,7 +55,7 @@ void print_notes(const Session& session, const std::vector<Row>& rows) {
     evictions += row.evictions;
     rates = rates || row.cached_ns > 0;
   }
-  if (!print_nothing_kept() && session.stats().leave_pinned == 0 && rates) {
+  if (!print_nothing_kept(session.facts()) && session.stats().leave_pinned == 0 && rates) {
     printf("\nNothing was kept: leave_pinned is 0 (%s is %s), so both columns pay for the device.\n",
            session.parameter("leave_pinned").c_str(), session.describe("leave_pinned").c_str());
   }
@@ -82,6 +69,20 @@ void print_notes(const Session& session, const std::vector<Row>& rows) {
 
 }  // namespace
 
+void print_facts(const PoolFacts& facts) {
+  printf("pinrail_perf %s: pool %s on registrar %s, %s %s, leave_pinned %u, size_limit %s\n", pinrail_version(),
+         facts.pool.c_str(), facts.registrar.c_str(),
+         facts.monitors.find(',') == std::string::npos ? "monitor" : "monitors",
+         facts.monitors.empty() ? "none" : facts.monitors.c_str(), facts.leave_pinned,
+         size_text(facts.size_limit).c_str());
+}
+
+bool print_nothing_kept(const PoolFacts& facts) {
+  if (!facts.why_not_kept.empty())
+    printf("\nnothing is kept registered on this machine: %s\n", facts.why_not_kept.c_str());
+  return !facts.why_not_kept.empty();
+}
+
 void print_table(const Options& options, const Session& session, const Table& table, const std::vector<Row>& rows,
                  const Errors& errors) {
   const bool rates = options.threads > 1;
@@ -93,29 +94,6 @@ void print_table(const Options& options, const Session& session, const Table& ta
   for (const Row& row : rows) print_row(row, rates);
   print_notes(session, rows);
   printf("\nerrors %" PRIu64 "; bytes: %s\n", errors.count(), table.bytes().said().c_str());
-}
-
-void print_replay(const Options& options, const Session& session, const Trace& trace, const Replay& replay,
-                  const Errors& errors) {
-  const Replayed& figures = replay.figures();
-  const pinrail_mpool_stats_t& stats = figures.stats;
-  const double share =
-      figures.calls == 0 ? 0 : 100.0 * static_cast<double>(stats.hits) / static_cast<double>(figures.calls);
-  print_head(options, session);
-  printf("trace          %s%s%s%s\n", options.trace.c_str(), trace.program.empty() ? "" : " (", trace.program.c_str(),
-         trace.program.empty() ? "" : ")");
-  printf("calls          %" PRIu64 " of register\n", figures.calls);
-  printf("hits           %" PRIu64 " (%.1f %%)\n", stats.hits, share);
-  printf("misses         %" PRIu64 "\n", stats.misses);
-  printf("evictions      %" PRIu64 "\n", stats.evictions);
-  printf("invalidations  %" PRIu64 " registrations, by %" PRIu64 " memory events\n", stats.invalidations,
-         figures.reports);
-  if (figures.refused > 0) printf("refused        %" PRIu64 ": what was in use filled the limit\n", figures.refused);
-  printf("peak           %s registered\n", size_text(stats.peak_registered_bytes).c_str());
-  printf("errors         %" PRIu64 "\n", errors.count());
-  printf("bytes          %s\n", replay.bytes().said().c_str());
-  printf("seconds        %.6f in calls of Pinrail\n", static_cast<double>(figures.nanoseconds) / 1e9);
-  print_nothing_kept();
 }
 
 }  // namespace pinrail::perf

@@ -15,20 +15,19 @@ using tools::Json;
 
 Json figure(double value) { return value > 0 ? Json(value) : Json(); }
 
-void put_pool(const Session& session, Json* json) {
-  const pinrail_mpool_stats_t stats = session.stats();
-  (*json)["pool"] = session.pool_name();
-  (*json)["registrar"] = session.registrar_name();
-  (*json)["monitors"] = pinrail_monitors_at_work();
-  (*json)["leave_pinned"] = stats.leave_pinned;
-  (*json)["why_not_kept"] = Session::why_not_kept();
-  (*json)["size_limit"] = stats.size_limit == UINT64_MAX ? Json() : Json(stats.size_limit);
+void put_pool(const PoolFacts& facts, Json* json) {
+  (*json)["pool"] = facts.pool;
+  (*json)["registrar"] = facts.registrar;
+  (*json)["monitors"] = facts.monitors;
+  (*json)["leave_pinned"] = facts.leave_pinned;
+  (*json)["why_not_kept"] = facts.why_not_kept;
+  (*json)["size_limit"] = facts.size_limit == UINT64_MAX ? Json() : Json(facts.size_limit);
 }
 
-void put_bytes(const ByteCheck& check, Json* json) {
-  (*json)["bytes_checked"] = check.said();
-  (*json)["compared_bytes"] = check.compared_bytes();
-  (*json)["unchecked_bytes"] = check.unchecked_bytes();
+void put_bytes(const std::string& said, uint64_t compared, uint64_t unchecked, Json* json) {
+  (*json)["bytes_checked"] = said;
+  (*json)["compared_bytes"] = compared;
+  (*json)["unchecked_bytes"] = unchecked;
 }
 
 Json row_json(const Options& options, const Row& row) {
@@ -54,25 +53,19 @@ Json row_json(const Options& options, const Row& row) {
   return json;
 }
 
-}  // namespace
-
-void print_table_json(const Options& options, const Session& session, const Table& table, const std::vector<Row>& rows,
-                      const Errors& errors) {
-  Json json;
-  put_pool(session, &json);
-  json["regions"] = options.regions;
-  json["threads"] = options.threads;
-  json["errors"] = errors.count();
-  put_bytes(table.bytes(), &json);
-  json["rows"] = Json::array();
-  for (const Row& row : rows) json["rows"].push_back(row_json(options, row));
-  tools::print(json, std::cout);
+Json device_json(const Options& options, const Replayed& figures) {
+  return {{"registrar_calls", figures.device.calls},
+          {"registrar_refused", figures.device.refused},
+          {"registrar_pages", figures.device.pages},
+          {"register_ms", static_cast<double>(figures.device.register_ns) / 1e6},
+          {"deregister_ms", static_cast<double>(figures.device.deregister_ns) / 1e6},
+          {"cost_ms", options.cost.ms(figures.device.calls, figures.device.pages)}};
 }
 
-void print_replay_json(const Options& options, const Session& session, const Replay& replay, const Errors& errors) {
-  const Replayed& figures = replay.figures();
-  Json json = {{"trace", options.trace}};
-  put_pool(session, &json);
+Json replay_json(const Options& options, const ReplayedTrace& replayed) {
+  const Replayed& figures = replayed.figures;
+  Json json = {{"trace", replayed.trace}};
+  put_pool(replayed.pool, &json);
   json["calls"] = figures.calls;
   json["hits"] = figures.stats.hits;
   json["misses"] = figures.stats.misses;
@@ -81,9 +74,50 @@ void print_replay_json(const Options& options, const Session& session, const Rep
   json["events"] = figures.reports;
   json["refused"] = figures.refused;
   json["peak_bytes"] = figures.stats.peak_registered_bytes;
-  json["errors"] = errors.count();
-  put_bytes(replay.bytes(), &json);
+  json.update(device_json(options, figures));
+  json["errors"] = figures.errors;
+  put_bytes(figures.bytes_checked, figures.compared_bytes, figures.unchecked_bytes, &json);
   json["seconds"] = static_cast<double>(figures.nanoseconds) / 1e9;
+  return json;
+}
+
+}  // namespace
+
+void print_table_json(const Options& options, const Session& session, const Table& table, const std::vector<Row>& rows,
+                      const Errors& errors) {
+  Json json;
+  put_pool(session.facts(), &json);
+  json["regions"] = options.regions;
+  json["threads"] = options.threads;
+  json["errors"] = errors.count();
+  put_bytes(table.bytes().said(), table.bytes().compared_bytes(), table.bytes().unchecked_bytes(), &json);
+  json["rows"] = Json::array();
+  for (const Row& row : rows) json["rows"].push_back(row_json(options, row));
+  tools::print(json, std::cout);
+}
+
+void print_replay_json(const Options& options, const ReplayedTrace& replayed) {
+  tools::print(replay_json(options, replayed), std::cout);
+}
+
+void print_replays_json(const Options& options, const std::vector<ReplayedTrace>& replayed) {
+  Json json = {{"call_ns", options.cost.call_ns}, {"page_ns", options.cost.page_ns}, {"traces", Json::array()}};
+  for (const ReplayedTrace& each : replayed) {
+    Json trace = replay_json(options, each);
+    if (each.exact) {
+      trace["exact"] = device_json(options, *each.exact);
+      trace["cost_ratio"] = figure(each.cost_ratio(options.cost));
+      trace["time_ratio"] = figure(each.time_ratio());
+    }
+    json["traces"].push_back(trace);
+  }
+  const Means means = means_of(options.cost, replayed);
+  json["mean_cost_ms"] = figure(means.cost_ms);
+  json["mean_register_ms"] = figure(means.register_ms);
+  if (options.compare) {
+    json["mean_cost_ratio"] = figure(means.cost_ratio);
+    json["mean_time_ratio"] = figure(means.time_ratio);
+  }
   tools::print(json, std::cout);
 }
 

@@ -20,12 +20,15 @@ Result refused(const char* mpool, const char* registrar, pinrail_status_t status
                           pinrail_status_name(status)));
 }
 
-pinrail_mpool_options_t keep_nothing() {
-  pinrail_mpool_options_t options = PINRAIL_MPOOL_OPTIONS_INIT;
-  options.leave_pinned = 0;
-  options.size_limit = 0;
-  options.count_limit = 0;
-  return options;
+// By these a pool registers exactly what it is asked for. A library that lacks a parameter does so anyway.
+constexpr std::pair<const char*, const char*> kExact[] = {{"mpool_grdma_extent", "0"}, {"mpool_grdma_rights", "asked"}};
+
+void add_exact(tools::Pairs* mca) {
+  for (const auto& [name, value] : kExact) {
+    pinrail_param_info_t info = {};
+    info.size = sizeof(info);
+    if (pinrail_param_find(name, &info) == PINRAIL_SUCCESS) mca->emplace_back(name, value);
+  }
 }
 
 }  // namespace
@@ -33,10 +36,11 @@ pinrail_mpool_options_t keep_nothing() {
 Session::~Session() {
   if (cached_ != nullptr) pinrail_mpool_destroy(cached_, PINRAIL_DESTROY_FORCE);
   if (uncached_ != nullptr) pinrail_mpool_destroy(uncached_, PINRAIL_DESTROY_FORCE);
+  (void)device_.close();
   if (initialised_) pinrail_finalize();
 }
 
-Result Session::open(const Options& options) {
+Result Session::initialise(const Options& options) {
   pinrail_init_options_t init = PINRAIL_INIT_OPTIONS_INIT;
   const std::vector<pinrail_setting_t> settings = tools::settings_of(options.mca);
   init.settings = settings.data();
@@ -49,9 +53,32 @@ Result Session::open(const Options& options) {
     init.default_count = std::size(paging);
   }
   const pinrail_status_t status = pinrail_init(&init);
-  if (status != PINRAIL_SUCCESS) return Result::bad(text("pinrail_init: %s", pinrail_status_name(status)));
+  return status == PINRAIL_SUCCESS ? Result::good()
+                                   : Result::bad(text("pinrail_init: %s", pinrail_status_name(status)));
+}
+
+Result Session::open(const Options& given) {
+  Options options = given;
+  Result initialised = initialise(options);
+  if (initialised.ok() && options.exact) {
+    add_exact(&options.mca);
+    (void)pinrail_finalize();
+    initialised = initialise(options);
+  }
+  if (!initialised.ok()) return initialised;
   initialised_ = true;
-  return open_pools(options);
+  return options.traces.empty() ? open_pools(options) : open_replayed(options);
+}
+
+Result Session::open_replayed(const Options& options) {
+  const Result opened = device_.open(options.registrar);
+  if (!opened.ok()) return opened;
+  const char* const mpool = options.pool.empty() ? nullptr : options.pool.c_str();
+  const pinrail_registrar_choice_t choice = {nullptr, device_.table(), nullptr};
+  pinrail_mpool_options_t limits = PINRAIL_MPOOL_OPTIONS_INIT;
+  if (options.limit != 0) limits.size_limit = static_cast<int64_t>(options.limit);
+  const pinrail_status_t status = pinrail_mpool_create(mpool, &choice, nullptr, &limits, &cached_);
+  return status == PINRAIL_SUCCESS ? Result::good() : refused(mpool, device_.table()->name, status);
 }
 
 Result Session::open_pools(const Options& options) {
@@ -60,8 +87,7 @@ Result Session::open_pools(const Options& options) {
                                        nullptr};
   pinrail_status_t status = pinrail_mpool_create(mpool, &choice, nullptr, nullptr, &cached_);
   if (status != PINRAIL_SUCCESS) return refused(mpool, choice.name, status);
-  if (!options.trace.empty() || !pool_of_scenario(options.scenario).empty())
-    return Result::good();  // these always keep
+  if (!pool_of_scenario(options.scenario).empty()) return Result::good();  // these always keep
   choice.name = registrar_name();
   const pinrail_mpool_options_t nothing = keep_nothing();
   // Of the best component: not each can keep nothing.
@@ -76,7 +102,7 @@ Result Session::close() {
       return Result::bad(text("destroying a pool without references: %s", pinrail_status_name(status)));
     *pool = nullptr;
   }
-  return Result::good();
+  return device_.close();
 }
 
 std::string Session::why_not_kept() {
@@ -90,6 +116,11 @@ pinrail_mpool_stats_t Session::stats_of(pinrail_mpool_t* pool) {
   stats.size = sizeof(stats);
   (void)pinrail_mpool_read_stats(pool, &stats);
   return stats;
+}
+
+PoolFacts Session::facts() const {
+  const pinrail_mpool_stats_t now = stats();
+  return {pool_name(), registrar_name(), pinrail_monitors_at_work(), why_not_kept(), now.size_limit, now.leave_pinned};
 }
 
 std::string Session::parameter(const char* short_name) const { return text("mpool_%s_%s", pool_name(), short_name); }

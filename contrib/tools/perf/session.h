@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // session.h - Pinrail from init to finalize, with the pool under test and a pool that keeps nothing.
 //
-// Owns     the library's initialisation and both pools.
+// Owns     the library's initialisation, both pools, and the device of a replay.
 // Threads  open() and close() exclude all else; the pools may be used by any thread.
 #ifndef PINRAIL_TOOLS_PERF_SESSION_H
 #define PINRAIL_TOOLS_PERF_SESSION_H
@@ -10,10 +10,19 @@
 
 #include <string>
 
+#include "contrib/tools/perf/device.h"
 #include "contrib/tools/perf/options.h"
 #include "contrib/tools/perf/result.h"
 
 namespace pinrail::perf {
+
+// What the head of a report says.
+struct PoolFacts {
+  std::string pool, registrar, monitors;
+  std::string why_not_kept;  // see Session
+  uint64_t size_limit = 0;
+  uint32_t leave_pinned = 0;
+};
 
 class Session {
  public:
@@ -32,8 +41,10 @@ class Session {
 
   const char* pool_name() const { return pinrail_mpool_name(cached_); }
   const char* registrar_name() const { return pinrail_mpool_registrar_name(cached_); }
+  DeviceCalls device_calls() const { return device_.calls(); }  // of a replay
   pinrail_mpool_stats_t stats() const { return stats_of(cached_); }
   static pinrail_mpool_stats_t stats_of(pinrail_mpool_t* pool);
+  PoolFacts facts() const;
 
   // Why this program's kind of memory (private anonymous, the first in Pinrail's list) is never kept; "" if it may be.
   static std::string why_not_kept();
@@ -44,9 +55,12 @@ class Session {
   std::string parameter(const char* short_name) const;
 
  private:
+  static Result initialise(const Options& options);
   Result open_pools(const Options& options);
+  Result open_replayed(const Options& options);
 
   bool initialised_ = false;
+  Device device_;
   pinrail_mpool_t* cached_ = nullptr;
   pinrail_mpool_t* uncached_ = nullptr;
 };

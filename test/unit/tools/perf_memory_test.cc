@@ -79,6 +79,32 @@ TEST(PerfMemory, an_event_gives_its_pages_new_contents_and_leaves_the_others) {
   EXPECT_EQ(memory.changed_at({base, base + page_size() + 1}), 1u);
 }
 
+bool is_resident(const void* page) {
+  unsigned char state = 0;
+  EXPECT_EQ(mincore(const_cast<void*>(page), page_size(), &state), 0);
+  return (state & 1) != 0;
+}
+
+TEST(PerfMemory, pages_are_resident_from_their_birth_or_from_when_they_are_asked_for) {
+  const uint64_t base = 0x7e0000000000;
+  {
+    ReplayMemory memory;
+    ASSERT_TRUE(memory.map(two_ranges(base)).ok());
+    EXPECT_TRUE(is_resident(memory.at(base)));
+  }
+  ReplayMemory memory(Touch::when_asked);
+  ASSERT_TRUE(memory.map(two_ranges(base)).ok());
+  EXPECT_FALSE(is_resident(memory.at(base)));
+  memory.touch({base + 0x10, base + 0x11});
+  EXPECT_TRUE(is_resident(memory.at(base)));
+  EXPECT_FALSE(is_resident(memory.at(base + page_size())));
+  const uint64_t first = word(memory.at(base));
+  ASSERT_TRUE(memory.remap({base, base + 1}).ok());
+  EXPECT_FALSE(is_resident(memory.at(base)));
+  memory.touch({base, base + 1});
+  EXPECT_NE(word(memory.at(base)), first);
+}
+
 TEST(PerfMemory, an_event_elsewhere_is_reported_where_nothing_is) {
   const uint64_t base = 0x7e0000000000;
   ReplayMemory memory;

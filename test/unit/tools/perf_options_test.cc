@@ -28,7 +28,7 @@ void expect_refused(const std::vector<const char*>& words, const std::string& na
 TEST(PerfOptions, without_a_word_it_is_the_table_on_the_best_registrar) {
   Options options;
   ASSERT_EQ(parse({}, &options), std::nullopt);
-  EXPECT_TRUE(options.trace.empty());
+  EXPECT_TRUE(options.traces.empty());
   EXPECT_TRUE(options.pool.empty());
   EXPECT_TRUE(options.registrar.empty());
   EXPECT_EQ(options.sizes.front(), 4096u);
@@ -65,9 +65,34 @@ TEST(PerfOptions, a_wrong_value_is_named_with_its_option) {
 TEST(PerfOptions, a_trace_leaves_no_room_for_options_of_the_table) {
   Options options;
   ASSERT_EQ(parse({"--trace", "a.trace.xz", "--json"}, &options), std::nullopt);
-  EXPECT_EQ(options.trace, "a.trace.xz");
+  EXPECT_EQ(options.traces, (std::vector<std::string>{"a.trace.xz"}));
   expect_refused({"--trace", "a", "--threads", "2"}, "--threads");
   expect_refused({"--size", "4K", "--trace", "a"}, "--size");
+}
+
+TEST(PerfOptions, a_replay_takes_several_traces_and_how_they_are_replayed) {
+  Options options;
+  ASSERT_EQ(parse({"--trace", "a", "b", "--cost", "1900,0.5", "--compare", "--limit", "8M", "--touch", "asked",
+                   "--trace", "c"},
+                  &options),
+            std::nullopt)
+      << why;
+  EXPECT_EQ(options.traces, (std::vector<std::string>{"a", "b", "c"}));
+  EXPECT_EQ(options.cost.ms(1000, 2000000), 2.9);
+  EXPECT_TRUE(options.compare);
+  EXPECT_EQ(options.limit, size_t{8} << 20);
+  EXPECT_EQ(options.touch, Touch::when_asked);
+}
+
+TEST(PerfOptions, what_belongs_to_a_replay_is_refused_without_one_and_when_it_is_malformed) {
+  for (const char* const alone : {"--exact", "--compare"}) expect_refused({alone}, alone);
+  expect_refused({"--limit", "8M"}, "--limit");
+  expect_refused({"--trace", "a", "--exact", "--compare"}, "--compare");
+  for (const char* const cost : {"8000", "8000,", ",1", "-1,1", "1,-1", "nan,1", "1,2,3", "inf,1", "x,y"})
+    expect_refused({"--trace", "a", "--cost", cost}, std::string("\"") + cost + "\" is not two numbers");
+  expect_refused({"--trace", "a", "--touch", "never"}, "\"never\" is neither");
+  expect_refused({"--trace", "a", "--limit", "0"}, "--limit");
+  expect_refused({"--trace", ""}, "--trace: its value is empty");
 }
 
 }  // namespace
