@@ -61,6 +61,22 @@ assert not judged([100, 100, 100], [90, 99, 104, 104, 104])  # a third of its sa
 assert not judged([104, 104, 105], [100, 100, 100])
 END
 
+# What recorded programs pay. The counts are Pinrail's own tests' matter; here each column has figures.
+if [ -x contrib/tools/pinrail_perf ] && contrib/tools/pinrail_perf --help | grep -q -e --compare; then
+  timeout 120 "$srcdir/test/bench/traces" "$srcdir"/test/traces/nwchem.r0.trace.xz >"$work/out" 2>"$work/err"
+  if grep -q 'no liblzma' "$work/err"; then
+    echo "not checked: traces, for this build has no liblzma"
+  elif ! grep -Eq '^nwchem\.r0 +[0-9]+ +[0-9,]+ +[0-9.]+ +105 +926 +0\.90 ' "$work/out"; then
+    echo "FAIL: traces"
+    cat "$work/out" "$work/err"
+    exit 1
+  elif [ -x test/bench/trace_ucx ] && ! grep -Eq '^nwchem\.r0 .* [0-9]+\.[0-9]+ +[0-9.]+$' "$work/out"; then
+    echo "FAIL: traces has no figures of UCX"
+    cat "$work/out" "$work/err"
+    exit 1
+  fi
+fi
+
 timeout 60 python3 - "$work" <<'END'
 import json, os, sys
 

@@ -572,7 +572,7 @@ test_bench_bench_none_SOURCES = test/bench/bench_none.cc
 test_bench_bench_none_LDADD = test/bench/libbench.la $(BENCHMARK_LIBS)
 if HAVE_UCX
 bench_programs += test/bench/bench_ucx
-test_bench_bench_ucx_SOURCES = test/bench/bench_ucx.cc
+test_bench_bench_ucx_SOURCES = test/bench/bench_ucx.cc test/bench/ucx_cache.h test/bench/ucx_cache.cc
 test_bench_bench_ucx_LDADD = test/bench/libbench.la $(UCX_LIBS) $(BENCHMARK_LIBS)
 endif
 if OPENMPI_IN_CXX
@@ -582,13 +582,21 @@ test_bench_bench_ompi_CPPFLAGS = $(AM_CPPFLAGS) $(OPENMPI_CPPFLAGS)
 test_bench_bench_ompi_LDADD = test/bench/libbench.la $(OPENMPI_LIBS) $(BENCHMARK_LIBS)
 endif
 endif
+if HAVE_UCX
+if HAVE_TOOLS
+bench_programs += test/bench/trace_ucx
+test_bench_trace_ucx_SOURCES = test/bench/trace_ucx.cc test/bench/ucx_cache.h test/bench/ucx_cache.cc \
+	$(replayed_memory_sources)
+test_bench_trace_ucx_LDADD = libpinrail.la $(UCX_LIBS) $(LZMA_LIBS)
+endif
+endif
 check_PROGRAMS += $(bench_programs)
 TESTS += test/bench_test.sh
 # Also when check_PROGRAMS was replaced on the command line. By a variable, for automake takes its own rule back where
 # it sees a target of that name.
 bench_test_log = test/bench_test.sh.log
 $(bench_test_log): $(bench_programs)
-EXTRA_DIST += test/bench/run test/bench/compare test/bench/README test/bench/xeon16.json test/bench_test.sh
+EXTRA_DIST += test/bench/run test/bench/compare test/bench/traces test/bench/README test/bench/xeon16.json test/bench_test.sh
 CLEANFILES += test/bench/report.json test/bench/cost.svg test/bench/threads.svg
 
 # How long a patch over ours stays unseen: components/monitor/patcher/README. A program, no test.
