@@ -92,7 +92,7 @@ bool KnownMappings::keep(uint64_t ticket, const Verdict& verdict) {
   const Guard guard(mutex_);
   if (was_touched_locked(ticket, verdict.span)) return false;
   begin_change_locked();
-  erase_locked(verdict.span);
+  cut_locked(verdict.span);
   insert_locked(verdict);
   end_change_locked();
   return true;
@@ -121,29 +121,39 @@ void KnownMappings::move_entry_locked(size_t to, size_t from) {
   write_entry_locked(to, load(entries_[from].base), load(entries_[from].end));
 }
 
-// Removes the entries that overlap the span. The caller holds mutex_.
-void KnownMappings::erase_locked(const Span& span) {
+// Takes the span out of the entries: what they hold beside it stays. In a full table, what lies behind a span in the
+// midst of an entry is lost. The caller holds mutex_.
+void KnownMappings::cut_locked(const Span& span) {
   const size_t count = count_.load(std::memory_order_relaxed);  // relaxed: under the lock
-  const size_t first = first_ending_above(span.base);
+  size_t first = first_ending_above(span.base);
+  if (first == count || load(entries_[first].base) >= span.end) return;
+  const uintptr_t end = load(entries_[first].end);
+  if (load(entries_[first].base) < span.base) {
+    write_entry_locked(first, load(entries_[first].base), span.base | (end & kCovered));
+    ++first;
+    if ((end & ~kCovered) > span.end) return count < kRoom ? insert_at_locked(first, span.end, end) : void();
+  }
   size_t behind = first;
-  while (behind < count && load(entries_[behind].base) < span.end) ++behind;
-  if (behind == first) return;
+  while (behind < count && (load(entries_[behind].end) & ~kCovered) <= span.end) ++behind;
+  if (behind < count && load(entries_[behind].base) < span.end) store(&entries_[behind].base, span.end);
   for (size_t from = behind; from < count; ++from) move_entry_locked(first + (from - behind), from);
   count_.store(count - (behind - first), std::memory_order_release);  // release: as store()
 }
 
+// The table is not full. The caller holds mutex_.
+void KnownMappings::insert_at_locked(size_t place, uintptr_t base, uintptr_t end) {
+  const size_t count = count_.load(std::memory_order_relaxed);  // relaxed: under the lock
+  for (size_t from = count; from > place; --from) move_entry_locked(from, from - 1);
+  write_entry_locked(place, base, end);
+  count_.store(count + 1, std::memory_order_release);  // release: as store()
+}
+
 // No entry overlaps the verdict. The caller holds mutex_.
 void KnownMappings::insert_locked(const Verdict& verdict) {
-  const size_t count = count_.load(std::memory_order_relaxed);  // relaxed: under the lock
   const uintptr_t end = verdict.span.end | (verdict.covered ? kCovered : 0);
-  size_t place = first_ending_above(verdict.span.base);
-  if (count == kRoom) {
-    write_entry_locked(std::min(place, kRoom - 1), verdict.span.base, end);
-    return;
-  }
-  for (size_t from = count; from > place; --from) move_entry_locked(from, from - 1);
-  write_entry_locked(place, verdict.span.base, end);
-  count_.store(count + 1, std::memory_order_release);  // release: as store()
+  const size_t place = first_ending_above(verdict.span.base);
+  if (count_.load(std::memory_order_relaxed) < kRoom) return insert_at_locked(place, verdict.span.base, end);
+  write_entry_locked(std::min(place, kRoom - 1), verdict.span.base, end);
 }
 
 void KnownMappings::forget_if_known_hook(const Span& span) {
@@ -151,7 +161,7 @@ void KnownMappings::forget_if_known_hook(const Span& span) {
   const Guard guard(mutex_);
   note_event_locked(span);
   begin_change_locked();
-  erase_locked(span);
+  cut_locked(span);
   end_change_locked();
 }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// known_mappings_hook.h - verdicts on mappings: kept until a memory event touches them, found without a lock.
+// known_mappings_hook.h - verdicts on parts of mappings: kept until a memory event touches them, found without a lock.
 //
 // Owns     at most 1,024 verdicts, in place, by ascending address; when the table is full, an insert replaces a
 //          neighbour.
 // Threads  all functions may run together. A seqlock (version_) guards the entries; writers hold mutex_.
 // Hook     all functions; keep() too, so that the lock is a leaf.
 //
-// known_mappings_hook/K1  What find() returns was kept, and no event has touched it since.
+// known_mappings_hook/K1  What find() returns is a part of what was kept, and no event has touched that part since.
 // known_mappings_hook/K2  If an event touches a mapping after begin_lookup(), keep() stores nothing for it: the event
 //     wins.
 #ifndef PINRAIL_FRAMEWORK_MONITOR_KNOWN_MAPPINGS_HOOK_H
@@ -35,7 +35,7 @@ class KnownMappings {
 
   constexpr KnownMappings() = default;
 
-  // Finds the verdict on the mapping that holds the address; false: none is known.
+  // Finds the verdict on what lies around the address, at most its whole mapping; false: none is known.
   bool find(uintptr_t at, Verdict* verdict_out) const;
 
   // Each begin_lookup() is followed by one end_lookup(). Between them keep() stores a verdict; ticket: what
@@ -44,7 +44,7 @@ class KnownMappings {
   bool keep(uint64_t ticket, const Verdict& verdict);
   void end_lookup() { lookups_.fetch_sub(1); }
 
-  // Removes the verdicts that the span touches. An event that touches none takes no lock while no look is under way.
+  // Takes the span out of the verdicts. An event that touches none takes no lock while no look is under way.
   // acquire: as load() in known_mappings_hook.cc; behind lookups_, so that what a look has kept is seen.
   void forget_hook(const Span& span) {
     const bool is_quiet = lookups_.load() == 0 && count_.load(std::memory_order_acquire) == 0;
@@ -68,8 +68,9 @@ class KnownMappings {
   void begin_change_locked() REQUIRES(mutex_);
   void end_change_locked() REQUIRES(mutex_);
   void note_event_locked(const Span& span) REQUIRES(mutex_);
-  void erase_locked(const Span& span) REQUIRES(mutex_);
+  void cut_locked(const Span& span) REQUIRES(mutex_);
   void insert_locked(const Verdict& verdict) REQUIRES(mutex_);
+  void insert_at_locked(size_t place, uintptr_t base, uintptr_t end) REQUIRES(mutex_);
   void write_entry_locked(size_t at, uintptr_t base, uintptr_t end) REQUIRES(mutex_);
   void move_entry_locked(size_t to, size_t from) REQUIRES(mutex_);
 

@@ -45,10 +45,34 @@ TEST(KnownMappings, an_event_forgets_what_it_touches_and_nothing_else) {
   KnownMappings known;
   for (uintptr_t i = 0; i < 5; ++i) keep(&known, pages(10 * i, 5));
   known.forget_hook(pages(14, 17));
-  EXPECT_TRUE(knows(known, 0) && knows(known, 40));
-  for (const uintptr_t page : {10, 20, 30}) EXPECT_FALSE(knows(known, page)) << page;
+  for (const uintptr_t page : {0, 10, 13, 31, 40}) EXPECT_TRUE(knows(known, page)) << page;
+  for (const uintptr_t page : {14, 20, 24, 30}) EXPECT_FALSE(knows(known, page)) << page;
   known.forget_hook(pages(5, 35));
-  EXPECT_TRUE(knows(known, 0) && knows(known, 40)) << "it ends where they begin";
+  EXPECT_TRUE(knows(known, 4) && knows(known, 40)) << "it ends where they begin";
+  for (const uintptr_t page : {10, 13, 31}) EXPECT_FALSE(knows(known, page)) << page;
+}
+
+TEST(KnownMappings, an_event_in_the_midst_leaves_both_ends) {
+  KnownMappings known;
+  for (const bool covered : {true, false}) {
+    keep(&known, pages(10, 10), covered);
+    known.forget_hook(pages(13, 2));
+    Verdict verdict;
+    ASSERT_TRUE(known.find(12 * kPage, &verdict));
+    EXPECT_TRUE(verdict.span.base == 10 * kPage && verdict.span.end == 13 * kPage && verdict.covered == covered);
+    EXPECT_FALSE(knows(known, 13) || knows(known, 14));
+    ASSERT_TRUE(known.find(15 * kPage, &verdict));
+    EXPECT_TRUE(verdict.span.base == 15 * kPage && verdict.span.end == 20 * kPage && verdict.covered == covered);
+  }
+}
+
+TEST(KnownMappings, in_a_full_table_an_event_in_the_midst_leaves_one_end_and_the_neighbours) {
+  KnownMappings known;
+  for (uintptr_t i = 0; i < KnownMappings::kRoom; ++i) ASSERT_TRUE(keep(&known, pages(8 * i, 4)));
+  known.forget_hook(pages(81, 1));
+  EXPECT_TRUE(knows(known, 80) && knows(known, 88) && knows(known, 8 * (KnownMappings::kRoom - 1)));
+  EXPECT_FALSE(knows(known, 81) || knows(known, 82) || knows(known, 83));
+  EXPECT_EQ(known.count(), KnownMappings::kRoom);
 }
 
 TEST(KnownMappings, what_is_kept_takes_the_place_of_what_it_overlaps) {
@@ -58,8 +82,9 @@ TEST(KnownMappings, what_is_kept_takes_the_place_of_what_it_overlaps) {
   keep(&known, pages(12, 6), false);
   Verdict verdict;
   ASSERT_TRUE(known.find(15 * kPage, &verdict));
-  EXPECT_EQ(verdict.span.base, 12 * kPage);
-  EXPECT_EQ(known.count(), 1u);
+  EXPECT_TRUE(verdict.span.base == 12 * kPage && verdict.span.end == 18 * kPage && !verdict.covered);
+  EXPECT_TRUE(known.find(11 * kPage, &verdict) && verdict.covered && known.find(19 * kPage, &verdict));
+  EXPECT_EQ(known.count(), 3u);
 }
 
 TEST(KnownMappings, an_event_between_the_look_and_its_keeping_wins) {
@@ -99,24 +124,22 @@ TEST(KnownMappings, one_too_many_takes_a_neighbours_place_and_order_stays) {
 TEST(KnownMappings, does_what_a_list_of_pages_does) {
   constexpr uintptr_t kPages = 600;
   auto known = std::make_unique<KnownMappings>();
-  std::vector<int> owner(kPages, 0);  // 0: unknown; else which verdict
+  std::vector<int> verdicts(kPages, 0);  // 0: unknown; 1: covered; 2: not covered
   std::mt19937 random(7);
   for (int step = 1; step < 20000; ++step) {
     const uintptr_t first = random() % (kPages - 20), count = 1 + random() % 20;
     const bool is_event = random() % 3 == 0;
-    for (uintptr_t page = first; page < first + count; ++page) {
-      if (owner[page] == 0) continue;
-      for (int& other : owner) other = &other != &owner[page] && other == owner[page] ? 0 : other;
-      owner[page] = 0;
-    }
+    const bool covered = random() % 2 == 0;
     if (is_event) {
       known->forget_hook(pages(first, count));
     } else {
-      ASSERT_TRUE(keep(known.get(), pages(first, count)));
-      for (uintptr_t page = first; page < first + count; ++page) owner[page] = step;
+      ASSERT_TRUE(keep(known.get(), pages(first, count), covered));
     }
+    for (uintptr_t page = first; page < first + count; ++page) verdicts[page] = is_event ? 0 : covered ? 1 : 2;
     const uintptr_t page = random() % kPages;
-    ASSERT_EQ(knows(*known, page), owner[page] != 0) << step;
+    Verdict verdict;
+    ASSERT_EQ(known->find(page * kPage, &verdict), verdicts[page] != 0) << step;
+    ASSERT_TRUE(verdicts[page] == 0 || verdict.covered == (verdicts[page] == 1)) << step;
   }
 }
 
