@@ -255,8 +255,10 @@ test_unit_base_tiny_component_la_SOURCES = test/unit/base/dso/tiny_component.cc
 # Without sanitizers: the tests change its bytes, and expect a component such as others write.
 test_unit_base_tiny_component_la_CXXFLAGS = $(PINRAIL_WARNINGS) $(PINRAIL_OPTIMIZE) -std=c++17 -fvisibility=hidden
 test_unit_base_tiny_component_la_LDFLAGS = -module -avoid-version -shared -rpath /nonexistent
-check_PROGRAMS += test/unit/base/base_test test/unit/base/gate_test
-TESTS += test/unit/base/base_test test/unit/base/gate_test
+check_PROGRAMS += test/unit/base/base_test test/unit/base/gate_test test/unit/base/own_file_test
+TESTS += test/unit/base/base_test test/unit/base/gate_test test/unit/base/own_file_test
+test_unit_base_own_file_test_SOURCES = test/unit/base/own_file_test.cc
+test_unit_base_own_file_test_LDADD = -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/unit/base/futex_lock_test
 TESTS += test/unit/base/futex_lock_test
 test_unit_base_futex_lock_test_SOURCES = test/unit/base/futex_lock_test.cc

@@ -20,16 +20,19 @@
 //     whatever the exporter does.
 // descriptors/D4  A crash leaves nothing behind.
 // descriptors/D5  A forked child has no copy of a descriptor in the table, so it keeps no memory of the parent's alive
-//     (F1, base/sync/closed_in_child.h).
+//     (F1, base/sync/own_file.h). If the program has closed the server's own descriptors, the next put() starts another
+//     server; tickets of the old one are NOT_FOUND.
 #ifndef PINRAIL_BASE_DESCRIPTORS_DESCRIPTORS_H
 #define PINRAIL_BASE_DESCRIPTORS_DESCRIPTORS_H
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 
 #include "base/core/status.h"
 #include "base/slots/process.h"
 #include "base/sync/lock.h"
+#include "base/sync/own_file.h"
 #include "base/sync/own_thread.h"
 #include "base/sync/own_threads.h"
 
@@ -55,21 +58,28 @@ class Server {
   Server& operator=(const Server&) = delete;
 
   // Takes over the descriptor, also when it fails. The first call starts the server. forks_before: the result of
-  // closed_in_child::count_forks() before the descriptor was opened. OUT_OF_RESOURCE: kMost descriptors are in the
-  // table, or there is no memory, descriptor or thread left. TEMP_OUT_OF_RESOURCE: the process has forked since.
-  Status put(const slots::Process& self, int descriptor, uint64_t forks_before, Ticket* ticket_out) EXCLUDES(mutex_);
+  // own_file::count_forks() before the descriptor was opened. kind: how it is known. OUT_OF_RESOURCE: kMost descriptors
+  // are in the table, or there is no memory, descriptor or thread left. TEMP_OUT_OF_RESOURCE: the process has forked
+  // since.
+  Status put(const slots::Process& self, int descriptor, FileKind kind, uint64_t forks_before, Ticket* ticket_out)
+      EXCLUDES(mutex_);
   // Closes the descriptor. A ticket that is not in the table is ignored.
   void remove(const Ticket& ticket) EXCLUDES(mutex_);
 
-  // Call it in a forked child, where the server is the parent's. The child's copies of the descriptors in the table are
-  // closed already (descriptors/D5). The others stay open: the program may have closed them, and the numbers may name
-  // other files.
+  // How often a server was started because the program had closed the descriptors of the one before.
+  uint32_t losses() const { return losses_.load(); }
+
+  // Call it in a forked child, where the server is the parent's. The child's copies of its descriptors are closed
+  // already (descriptors/D5).
   void disown();
 
  private:
   Status start_locked(const slots::Process& self) REQUIRES(mutex_);
+  bool is_whole_locked() const REQUIRES(mutex_);
   Status open_socket_locked(const slots::Process& self) REQUIRES(mutex_);
   void close_all_locked() REQUIRES(mutex_);
+  void end_thread();
+  void end_lost_server() EXCLUDES(mutex_);
   static void run(void* server);
 
   const own_threads::Calls calls_;
@@ -77,8 +87,12 @@ class Server {
   Mutex mutex_{LockRank::tickets};
   std::unique_ptr<Directory> directory_ GUARDED_BY(mutex_);
   bool running_ GUARDED_BY(mutex_) = false;
+  bool is_ending_ GUARDED_BY(mutex_) = false;  // by end_lost_server()
+  Condition ended_;
   uint32_t lowest_ GUARDED_BY(mutex_) = 0;  // no entry below this one is free
-  int listener_ = -1, wake_ = -1;           // written before the thread starts
+  OwnFile listener_;                        // opened before the thread starts
+  std::atomic<bool> stopping_{false};
+  std::atomic<uint32_t> losses_{0};
 };
 
 // How to fetch. any: pidfd if the kernel permits it, otherwise the socket.

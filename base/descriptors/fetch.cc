@@ -182,6 +182,9 @@ Status fetch_by_pidfd(const slots::Process& exporter, const Ticket& ticket, int*
   Descriptor found(process.take(static_cast<int64_t>(where)));
   if (!found.is_open()) return status_of_pidfd(errno, EBADF);
   if (!read_word(file.get(), ticket.place, kNumber, &number) || number != ticket.number) return PINRAIL_ERR_NOT_FOUND;
+  // The exporter's program may have closed it and given the number to a file of its own.
+  const auto mark = static_cast<int>(static_cast<int64_t>(where) >> kMarkShift);
+  if (mark != 0 && fcntl(found.get(), F_GETSIG) != mark) return PINRAIL_ERR_NOT_FOUND;
   *descriptor_out = found.release();
   return success();
 }

@@ -15,7 +15,7 @@ namespace pinrail::descriptors {
 namespace {
 
 struct Peer {
-  int socket = -1;
+  OwnFile socket;
   int64_t deadline = 0;
   uint64_t arrival = 0;  // the order of arrival
 };
@@ -57,25 +57,24 @@ void send_answer(int socket, pinrail_status_t status, int descriptor) {
 class Peers {
  public:
   explicit Peers(const Find& find) : find_(find) {}
-  ~Peers() {
-    for (Peer& peer : peers_) drop(&peer);
-  }
+  ~Peers() = default;
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;
 
   // Answers at once if the question has arrived. Otherwise the peer gets a place, if need be that of the oldest peer.
-  void welcome(int socket) {
-    if (!is_own_user(socket)) {
-      close(socket);  // the peer knows from SO_PEERCRED why it is refused
-      return;
-    }
+  void welcome(int socket, uint64_t forks) {
     Peer* place = &peers_[0];
     for (Peer& peer : peers_) {
-      if (peer.socket < 0 || (place->socket >= 0 && peer.arrival < place->arrival)) place = &peer;
-      if (place->socket < 0) break;
+      if (!peer.socket.is_taken() || (place->socket.is_taken() && peer.arrival < place->arrival)) place = &peer;
+      if (!place->socket.is_taken()) break;
     }
-    drop(place);
-    *place = {socket, now_ms() + kQuestionTimeoutMs, ++arrivals_};
+    // A peer of another user knows from SO_PEERCRED why it is refused.
+    if (!is_own_user(socket) || !place->socket.take(socket, FileKind::has_inode, forks)) {
+      close(socket);
+      return;
+    }
+    place->deadline = now_ms() + kQuestionTimeoutMs;
+    place->arrival = ++arrivals_;
     receive_question(place);
   }
 
@@ -86,17 +85,17 @@ class Peers {
     msghdr message{};
     message.msg_iov = &bytes;
     message.msg_iovlen = 1;  // no room for descriptors: the kernel closes those that were sent
-    const ssize_t length = recvmsg(peer->socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    const ssize_t length = recvmsg(peer->socket.number(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (length < 0 && (errno == EAGAIN || errno == EINTR)) return;
     const bool is_well_formed = length == sizeof(question) && (message.msg_flags & MSG_TRUNC) == 0 &&
                                 question.magic == more.magic && question.version == more.version;
     if (is_well_formed) answer(peer->socket, question);
-    drop(peer);
+    peer->socket.close();
   }
 
   void drop_timed_out(int64_t now) {
     for (Peer& peer : peers_) {
-      if (peer.socket >= 0 && peer.deadline <= now) drop(&peer);
+      if (peer.socket.is_taken() && peer.deadline <= now) peer.socket.close();
     }
   }
 
@@ -104,21 +103,17 @@ class Peers {
   nfds_t fill_poll_entries(pollfd* entries, Peer** peers_out) {
     nfds_t count = 0;
     for (Peer& peer : peers_) {
-      if (peer.socket < 0) continue;
-      entries[count] = {peer.socket, POLLIN, 0};
+      if (!peer.socket.is_taken()) continue;
+      entries[count] = {peer.socket.number(), POLLIN, 0};
       peers_out[count++] = &peer;
     }
     return count;
   }
 
  private:
-  void answer(int socket, const Question& question) const {
+  void answer(const OwnFile& socket, const Question& question) const {
     const Descriptor descriptor(find_(question));
-    send_answer(socket, descriptor.is_open() ? PINRAIL_SUCCESS : PINRAIL_ERR_NOT_FOUND, descriptor.get());
-  }
-  static void drop(Peer* peer) {
-    if (peer->socket >= 0) close(peer->socket);
-    *peer = {};
+    send_answer(socket.number(), descriptor.is_open() ? PINRAIL_SUCCESS : PINRAIL_ERR_NOT_FOUND, descriptor.get());
   }
   const Find& find_;
   Peer peers_[kMaxPeers];
@@ -126,11 +121,12 @@ class Peers {
 };
 
 // Accepts all peers that wait. False: accept4() failed, for example because the process has no descriptor left.
-bool accept_all(int listener, Peers* peers) {
+bool accept_all(const OwnFile& listener, Peers* peers) {
   for (;;) {
-    const int socket = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    const uint64_t forks = own_file::count_forks();
+    const int socket = accept4(listener.number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (socket >= 0) {
-      peers->welcome(socket);
+      peers->welcome(socket, forks);
       continue;
     }
     if (errno == EINTR || errno == ECONNABORTED) continue;
@@ -138,31 +134,26 @@ bool accept_all(int listener, Peers* peers) {
   }
 }
 
-// poll() failed, for example because the process has lowered its limit of descriptors below the number of entries. That
-// may pass: the server must not end before it is told to.
-bool is_woken_after_nap(int wake, int nap_ms) {
-  const timespec nap{0, nap_ms * 1000000L};
-  uint64_t times = 0;
-  nanosleep(&nap, nullptr);
-  return read(wake, &times, sizeof(times)) == sizeof(times);
-}
-
 }  // namespace
 
-void serve(int listener, int wake, const own_threads::Calls& calls, const Find& find) {
+// poll() fails for example while the process has lowered its limit of descriptors below the number of entries. That may
+// pass: the server must not end before it is told to.
+void serve(const OwnFile& listener, const std::atomic<bool>& stopping, const own_threads::Calls& calls,
+           const Find& find) {
   constexpr int kRetryMs = 100;  // the interval for dropping late peers and for a new attempt to accept
+  constexpr int kLookMs = 1000;  // the kernel does not tell that the program has closed the socket
+  constexpr timespec kNap = {0, kRetryMs * 1000000L};
   Peers peers(find);
   bool may_accept = true;
-  for (;;) {
-    pollfd entries[2 + kMaxPeers] = {{wake, POLLIN, 0}, {may_accept ? listener : -1, POLLIN, 0}};
+  while (!stopping.load() && listener.is_open()) {
+    pollfd entries[1 + kMaxPeers] = {{may_accept ? listener.number() : -1, POLLIN, 0}};
     Peer* peers_out[kMaxPeers] = {};
-    const nfds_t count = peers.fill_poll_entries(entries + 2, peers_out);
-    const int ready = poll(entries, 2 + count, count != 0 || !may_accept ? kRetryMs : -1);
+    const nfds_t count = peers.fill_poll_entries(entries + 1, peers_out);
+    const int ready = poll(entries, 1 + count, count != 0 || !may_accept ? kRetryMs : kLookMs);
+    if (ready < 0 && errno != EINTR) nanosleep(&kNap, nullptr);
     const own_threads::ComponentWork work(calls);
-    if (ready < 0 && errno != EINTR && is_woken_after_nap(wake, kRetryMs)) return;
-    if (ready > 0 && entries[0].revents != 0) return;
     for (nfds_t i = 0; ready > 0 && i < count; ++i) {
-      if (entries[2 + i].revents != 0) peers.receive_question(peers_out[i]);
+      if (entries[1 + i].revents != 0) peers.receive_question(peers_out[i]);
     }
     peers.drop_timed_out(now_ms());
     may_accept = accept_all(listener, &peers);

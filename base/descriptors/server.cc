@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The exporter's side: the table, and the start and the end of the server. serve.cc has the thread's loop.
 #include <fcntl.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -44,10 +43,12 @@ socklen_t name_socket(const slots::Process& process, uint64_t server, sockaddr_u
 // The file is sealed, so that its length cannot change while another process reads or maps it.
 Status Directory::create(const slots::Process& self, uint64_t server) {
   if (!may_make_file(sizeof(Table))) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  file = above_standard(memfd_create("pinrail-descriptors", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (file < 0 || !allocate_in_file(file, 0, sizeof(Table))) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  if (fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  void* at = mmap(nullptr, sizeof(Table), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  const auto make = [] { return above_standard(memfd_create("pinrail-descriptors", MFD_CLOEXEC | MFD_ALLOW_SEALING)); };
+  if (!file.open(FileKind::has_inode, make)) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  if (!allocate_in_file(file.number(), 0, sizeof(Table))) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  if (fcntl(file.number(), F_ADD_SEALS, kSeals) != 0) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  void* at = mmap(nullptr, sizeof(Table), PROT_READ | PROT_WRITE, MAP_SHARED, file.number(), 0);
   if (at == MAP_FAILED) return PINRAIL_ERR_OUT_OF_RESOURCE;
   table = static_cast<Table*>(at);  // a new file contains zeros, which are free entries
   table->header = Header{kTable, kVersion, self.pid, self.start, server};
@@ -56,38 +57,31 @@ Status Directory::create(const slots::Process& self, uint64_t server) {
 
 Directory::~Directory() {
   if (table != nullptr) munmap(table, sizeof(Table));
-  if (file >= 0) close(file);
-}
-
-// Unmaps the table and leaves its file open.
-void Directory::disown() {
-  munmap(table, sizeof(Table));
-  table = nullptr;
-  file = -1;
 }
 
 Server::Server(own_threads::Calls calls) : calls_(calls) {}
 
 // Takes the server's lock. Owns the descriptor in any case.
-Status Server::put(const slots::Process& self, int descriptor, uint64_t forks_before, Ticket* ticket_out) {
+Status Server::put(const slots::Process& self, int descriptor, FileKind kind, uint64_t forks_before,
+                   Ticket* ticket_out) {
   const NoCancel no_cancel;
   if (descriptor < 0) return PINRAIL_ERR_BAD_PARAM;
   Descriptor owned(descriptor);
   uint64_t number = 0;
+  end_lost_server();
   Guard guard(mutex_);
+  while (is_ending_) ended_.wait(mutex_);
   const Status started = running_ ? success() : start_locked(self);
   if (!started.ok()) return started;
   Table* table = directory_->table;
   uint32_t place = lowest_;
   while (place < kMost && table->entries[place].number.load() != 0) ++place;
   if (place == kMost || !random_number(&number)) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  closed_in_child::Note* const note = closed_in_child::note(descriptor, nullptr, forks_before);
-  if (note == nullptr) return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
+  if (!directory_->descriptors[place].take(descriptor, kind, forks_before)) return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
   lowest_ = place + 1;
-  directory_->notes[place] = note;
-  table->entries[place].descriptor.store(owned.release());
+  table->entries[place].descriptor.store(descriptor_word(owned.release(), directory_->descriptors[place].mark()));
   table->entries[place].number.store(number);  // last: a reader that finds the number also finds its descriptor
-  *ticket_out = {table->header.server, number, place, static_cast<uint32_t>(directory_->file)};
+  *ticket_out = {table->header.server, number, place, static_cast<uint32_t>(directory_->file.number())};
   return success();
 }
 
@@ -100,7 +94,7 @@ void Server::remove(const Ticket& ticket) {
   Entry& entry = directory_->table->entries[ticket.place];
   uint64_t expected = ticket.number;
   if (!entry.number.compare_exchange_strong(expected, 0)) return;
-  closed_in_child::close_noted(directory_->notes[ticket.place]);
+  directory_->descriptors[ticket.place].close();
   lowest_ = std::min(lowest_, ticket.place);
 }
 
@@ -121,23 +115,22 @@ Status Server::start_locked(const slots::Process& self) {
 Status Server::open_socket_locked(const slots::Process& self) {
   sockaddr_un address;
   const socklen_t length = name_socket(self, directory_->table->header.server, &address);
-  wake_ = above_standard(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  listener_ = above_standard(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const bool open = wake_ >= 0 && listener_ >= 0 &&
-                    bind(listener_, reinterpret_cast<const sockaddr*>(&address), length) == 0 &&
-                    listen(listener_, kBacklog) == 0;
+  const auto make = [] { return above_standard(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)); };
+  const bool open = listener_.open(FileKind::has_inode, make) &&
+                    bind(listener_.number(), reinterpret_cast<const sockaddr*>(&address), length) == 0 &&
+                    listen(listener_.number(), kBacklog) == 0;
   return open ? success() : Status(PINRAIL_ERR_OUT_OF_RESOURCE);
 }
 
 // Holds the lock only while it duplicates a descriptor, so a peer that reads slowly delays no put().
 void Server::run(void* server_pointer) {
   auto* server = static_cast<Server*>(server_pointer);
-  serve(server->listener_, server->wake_, server->calls_, [server](const Question& question) {
+  serve(server->listener_, server->stopping_, server->calls_, [server](const Question& question) {
     Guard guard(server->mutex_);
     if (question.place >= kMost) return -1;
     const Entry& entry = server->directory_->table->entries[question.place];
     if (question.number == 0 || entry.number.load() != question.number) return -1;
-    return fcntl(static_cast<int>(entry.descriptor.load()), F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    return fcntl(server->directory_->descriptors[question.place].number(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
   });
 }
 
@@ -146,31 +139,48 @@ void Server::close_all_locked() {
   if (directory_ != nullptr && directory_->table != nullptr) {
     for (uint32_t place = 0; place < kMost; ++place) {
       const bool is_taken = directory_->table->entries[place].number.exchange(0) != 0;
-      if (is_taken) closed_in_child::close_noted(directory_->notes[place]);
+      if (is_taken) directory_->descriptors[place].close();
     }
   }
   directory_.reset();
-  for (int* each : {&listener_, &wake_}) {
-    if (*each >= 0) close(*each);
-    *each = -1;
-  }
+  listener_.close();
+  running_ = false;
+  lowest_ = 0;
 }
 
-// No other call runs any more. The thread takes the lock, so the lock is not held while the destructor waits for the
-// thread.
-Server::~Server() {
-  const NoCancel no_cancel;
-  bool running = false;
+// Whether the program has left the server's own descriptors open. The lock is held.
+bool Server::is_whole_locked() const { return listener_.is_open() && directory_->file.is_open(); }
+
+// Wakes the thread by its socket and waits for its end. Without the socket, which the program may have closed, the
+// thread ends within a second. The thread takes the lock, so the caller does not hold it.
+void Server::end_thread() {
+  stopping_.store(true);
+  shutdown(listener_.number(), SHUT_RDWR);
+  thread_.join();
+  stopping_.store(false);
+}
+
+// Ends a server whose descriptors the program has closed, so that the next one can start. One thread does it; others
+// wait.
+void Server::end_lost_server() {
   {
     Guard guard(mutex_);
-    running = running_;
+    while (is_ending_) ended_.wait(mutex_);
+    if (!running_ || is_whole_locked()) return;
+    is_ending_ = true;
   }
-  if (running) {
-    const uint64_t one = 1;
-    while (write(wake_, &one, sizeof(one)) < 0 && errno == EINTR) {
-    }
-    thread_.join();
-  }
+  end_thread();
+  Guard guard(mutex_);
+  close_all_locked();
+  ++losses_;
+  is_ending_ = false;
+  ended_.notify_all();
+}
+
+// No other call runs any more.
+Server::~Server() {
+  const NoCancel no_cancel;
+  end_thread();
   Guard guard(mutex_);
   close_all_locked();
 }
@@ -179,11 +189,7 @@ Server::~Server() {
 void Server::disown() NO_THREAD_SAFETY_ANALYSIS {
   running_ = false;
   thread_.forget();
-  listener_ = wake_ = -1;
-  Directory* const parents = directory_.release();
-  if (parents == nullptr) return;
-  parents->disown();
-  delete parents;
+  directory_.reset();
 }
 
 }  // namespace pinrail::descriptors

@@ -11,7 +11,7 @@
 #include <cstddef>
 
 #include "base/descriptors/descriptors.h"
-#include "base/sync/closed_in_child.h"
+#include "base/sync/own_file.h"
 
 namespace pinrail::descriptors {
 
@@ -36,9 +36,12 @@ struct Header {
 };
 
 struct Entry {
-  std::atomic<uint64_t> number;  // 0: free. It is set to 0 before the descriptor is closed
-  std::atomic<int64_t> descriptor;
+  std::atomic<uint64_t> number;     // 0: free. It is set to 0 before the descriptor is closed
+  std::atomic<int64_t> descriptor;  // its number, and above that its mark (base/sync/own_file.h), or 0
 };
+
+constexpr int kMarkShift = 32;
+inline int64_t descriptor_word(int number, int mark) { return int64_t{mark} << kMarkShift | number; }
 
 struct Table {
   Header header;
@@ -52,11 +55,10 @@ struct Directory {
   Directory(const Directory&) = delete;
   Directory& operator=(const Directory&) = delete;
   Status create(const slots::Process& self, uint64_t server);
-  void disown();  // unmaps the table and leaves its file open
 
   Table* table = nullptr;
-  int file = -1;
-  closed_in_child::Note* notes[Server::kMost] = {};  // of the entries' descriptors
+  OwnFile file;
+  OwnFile descriptors[Server::kMost];  // of the entries
 };
 
 // Writes the socket's address and returns its length.

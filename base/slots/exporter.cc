@@ -26,18 +26,19 @@ constexpr uint32_t kReserved = 1024;  // slots that get memory in one step
 bool Exporter::make_file() {
   uint64_t random = 0;
   if (!may_make_file(bytes_) || getrandom(&random, sizeof(random), 0) != sizeof(random)) return false;
-  file_ = above_standard(memfd_create("pinrail-gpu", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (file_ < 0) return false;
-  segment_ = (random | 1) << kFileBits | static_cast<uint64_t>(file_);  // never 0
-  return file_of(segment_) == file_ && ftruncate(file_, static_cast<off_t>(bytes_)) == 0 &&
-         fcntl(file_, F_ADD_SEALS, kFileSeals) == 0;
+  const auto make = [] { return above_standard(memfd_create("pinrail-gpu", MFD_CLOEXEC | MFD_ALLOW_SEALING)); };
+  if (!file_.open(FileKind::has_inode, make)) return false;
+  const int file = file_.number();
+  segment_ = (random | 1) << kFileBits | static_cast<uint64_t>(file);  // never 0
+  return file_of(segment_) == file && ftruncate(file, static_cast<off_t>(bytes_)) == 0 &&
+         fcntl(file, F_ADD_SEALS, kFileSeals) == 0;
 }
 
 // Allocates the file's memory for these slots.
 bool Exporter::reserve(uint32_t first, uint32_t count) const {
   const auto words = off_t{kHeaderBytes}, holders = words + off_t{count_} * off_t{sizeof(Word)};
   const auto has_room = [&](off_t array, off_t each) {
-    return allocate_in_file(file_, array + off_t{first} * each, off_t{count} * each);
+    return allocate_in_file(file_.number(), array + off_t{first} * each, off_t{count} * each);
   };
   return has_room(words, sizeof(Word)) && has_room(holders, sizeof(Holders));
 }
@@ -59,13 +60,12 @@ Status Exporter::create(const Process& self, uint32_t slots) {
   count_ = slots;
   std::unique_ptr<uint8_t[]> taken(new (std::nothrow) uint8_t[slots]());
   const bool has_room =
-      make_file() && allocate_in_file(file_, 0, off_t{kHeaderBytes}) && reserve(0, std::min(kReserved, slots));
+      make_file() && allocate_in_file(file_.number(), 0, off_t{kHeaderBytes}) && reserve(0, std::min(kReserved, slots));
   void* at = MAP_FAILED;
-  if (has_room) at = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
+  if (has_room) at = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file_.number(), 0);
   if (at == MAP_FAILED || taken == nullptr) {
     if (at != MAP_FAILED) munmap(at, bytes_);
-    if (file_ >= 0) close(file_);
-    file_ = -1;
+    file_.close();
     segment_ = 0;
     return has_room ? PINRAIL_ERR_OUT_OF_RESOURCE : PINRAIL_ERR_NOT_SUPPORTED;
   }
@@ -96,7 +96,7 @@ Exporter::~Exporter() {
     }
     end_mark_.stop();
     munmap(header_, bytes_);
-    if (file_ >= 0) close(file_);
+    file_.close();
   }
   delete[] taken_;
 }
@@ -106,9 +106,7 @@ void Exporter::disown() {
   const NoCancel no_cancel;
   is_own_ = false;
   end_mark_.stop();
-  if (file_ < 0) return;
-  close(file_);
-  file_ = -1;
+  file_.close();
 }
 
 // An importer that crashed while it had nothing open left only its entry, which no waiting exporter looks at.

@@ -38,6 +38,7 @@
 #include "base/slots/end_mark.h"
 #include "base/slots/process.h"
 #include "base/sync/lock.h"
+#include "base/sync/own_file.h"
 
 namespace pinrail::slots {
 
@@ -99,7 +100,7 @@ class Exporter {
   uint64_t segment_ = 0;
   uint32_t count_ = 0;
   bool is_own_ = true;
-  int file_ = -1;
+  OwnFile file_;
   EndMark end_mark_;
   std::atomic<uint32_t> used_{0};        // slots from this one on were never taken
   std::atomic<uint32_t> next_entry_{0};  // the importer entry that forget_one_dead() looks at next

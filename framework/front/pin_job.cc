@@ -112,18 +112,7 @@ void drop_pins(PinTable::Handles* handles) {
 }
 
 PinJob::Descriptor::Descriptor(int of) {
-  constexpr int kTries = 100;  // the process may fork at that moment
-  for (int i = 0; i < kTries && note_ == nullptr; ++i) {
-    const uint64_t forks = closed_in_child::count_forks();
-    const int copy = fcntl(of, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-    if (copy < 0) return;
-    note_ = closed_in_child::note(copy, nullptr, forks);
-    if (note_ == nullptr) {
-      close(copy);
-    } else {
-      fd_ = copy;
-    }
-  }
+  static_cast<void>(file_.open(FileKind::has_inode, [of] { return fcntl(of, F_DUPFD_CLOEXEC, STDERR_FILENO + 1); }));
 }
 
 PinJob::PinJob(const Wanted& wanted, PinPlan plan, std::unique_ptr<Descriptor> descriptor)
@@ -313,6 +302,10 @@ Status PinJob::register_ranges(size_t number) {
 
 Status PinJob::acquire_outside(const Span& span, pinrail_handle_t* handle_out) const {
   const deferred::CallerScope outside;
+  if (descriptor_ != nullptr && descriptor_->fd() < 0) {
+    report_closed_dmabuf();
+    return PINRAIL_ERR_ERROR;
+  }
   return acquire_pin(wanted_.pool, span, wanted_.access, wanted_.registration, handle_out);
 }
 

@@ -23,8 +23,8 @@
 #include <vector>
 
 #include "base/core/status.h"
-#include "base/sync/closed_in_child.h"
 #include "base/sync/lock.h"
+#include "base/sync/own_file.h"
 #include "base/sync/own_thread.h"
 #include "framework/front/pin_plan.h"
 #include "framework/mpool/mpool.h"
@@ -47,14 +47,10 @@ class PinJob : public mpool::PoolWork {
   class Descriptor {
    public:
     explicit Descriptor(int of);
-    ~Descriptor() { closed_in_child::close_noted(note_); }
-    Descriptor(const Descriptor&) = delete;
-    Descriptor& operator=(const Descriptor&) = delete;
-    int fd() const { return fd_; }  // -1: there is none
+    int fd() const { return file_.number(); }  // -1: there is none, or the program has closed it
 
    private:
-    int fd_ = -1;
-    closed_in_child::Note* note_ = nullptr;
+    OwnFile file_;
   };
   struct Wanted {
     pinrail_mpool_t* pool;

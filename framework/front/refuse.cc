@@ -32,4 +32,6 @@ void report_limit(uint64_t bytes, uint64_t done, const char* limit) {
   report::help("base", kHelp, "prepin limit", args, 3);
 }
 
+void report_closed_dmabuf() { report::help("base", kHelp, "dmabuf closed", nullptr, 0); }
+
 }  // namespace pinrail::front

@@ -22,6 +22,9 @@ __attribute__((noinline, cold)) pinrail_status_t refuse(const char* call, const 
 // Reports that a call that pins so many bytes met a limit when `done` bytes were pinned. May throw bad_alloc.
 void report_limit(uint64_t bytes, uint64_t done, const char* limit);
 
+// Reports that the program has closed the copy of a dmabuf's descriptor that a job has. May throw bad_alloc.
+void report_closed_dmabuf();
+
 // Check a range, or access and flags, as calls on pools take them. Return a clause that names the fault; NULL: no
 // fault.
 inline const char* fault_of_range(const void* addr, size_t length) {

@@ -8,10 +8,14 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "test/conform/registrar_conformance.h"
 #include "test/support/child.h"
+#include "test/support/closed_descriptors.h"
 #include "test/support/proc_status.h"
 
 namespace pinrail::test {
@@ -274,6 +278,56 @@ TEST_F(Iouring, no_transfer_writes_into_a_file_of_the_program) {
       },
       &answer));
   EXPECT_EQ(answer, (ChildAnswer{1, PINRAIL_SUCCESS, PINRAIL_SUCCESS, PINRAIL_SUCCESS, 0}));
+}
+
+// The kernel's words about the table of buffers of the program's ring.
+std::string table_of(int ring) {
+  std::ifstream info("/proc/self/fdinfo/" + std::to_string(ring));
+  std::string line, text;
+  bool is_table = false;
+  while (std::getline(info, line)) {
+    if (line.rfind("UserBufs", 0) == 0) is_table = true;
+    if (line.rfind("PollList", 0) == 0) is_table = false;
+    if (is_table) text += line + "\n";
+  }
+  return text;
+}
+
+int ring_of_the_program() {
+  static char page[4096] __attribute__((aligned(4096)));
+  io_uring_params params{};
+  const auto ring = static_cast<int>(syscall(SYS_io_uring_setup, 2, &params));
+  const iovec buffers[] = {{page, sizeof(page)}, {page, sizeof(page)}, {page, sizeof(page)}};
+  return syscall(SYS_io_uring_register, ring, IORING_REGISTER_BUFFERS, buffers, 3) == 0 ? ring : -1;
+}
+
+// What was registered goes with the ring; the next registration makes another one. The program's ring stays its own.
+TEST_F(Iouring, a_ring_of_the_program_that_has_the_number_is_left_alone) {
+  if (!open({})) GTEST_SKIP() << skip_reason_;
+  device_.reset();
+  ChildAnswer answer{};
+  ASSERT_TRUE(in_child(
+      [this] {
+        const Mapping mapping(2 * page_size());
+        const std::set<int> ours = numbers_opened_by([this] { static_cast<void>(open({})); });
+        Registration before(device_->table()), after(device_->table()), more(device_->table());
+        const Status first = before.make(mapping.base(), page_size());
+        const bool taken = ours.size() == 1 && take_over(ours, ring_of_the_program);
+        const std::string table = table_of(*ours.begin());
+        const Status second = after.make(mapping.base() + page_size(), page_size());
+        char bytes[8] = {};
+        const Status dead = before.device_read(0, bytes, sizeof(bytes));
+        const Status moved = after.device_read(0, bytes, sizeof(bytes));
+        const Status gone = before.give_back();
+        const bool same = !table.empty() && table_of(*ours.begin()) == table;
+        const Status ended = after.give_back();
+        device_.reset();
+        return ChildAnswer{
+            taken && gone.ok() && ended.ok(), first.code(), second.code(), dead.code(), moved.code(), same,
+            table_of(*ours.begin()) == table};
+      },
+      &answer));
+  EXPECT_EQ(answer, (ChildAnswer{1, PINRAIL_SUCCESS, PINRAIL_SUCCESS, PINRAIL_ERR_ERROR, PINRAIL_SUCCESS, 1, 1}));
 }
 
 TEST(IouringSwitchedOff, is_not_available_and_says_why) {

@@ -15,6 +15,7 @@
 #include "base/patch/system_call.h"
 #include "test/conform/uffd_library.h"
 #include "test/support/child.h"
+#include "test/support/closed_descriptors.h"
 #include "test/support/tasks.h"
 
 namespace pinrail::test {
@@ -163,6 +164,37 @@ TEST(UffdLife, when_the_program_closes_its_descriptor_everything_is_released_and
                        watched.fake.live_count() == 0 ? 1 : 0};
   });
   EXPECT_EQ(answer, all_true(4));
+}
+
+// As a daemon whose own files have the numbers: the reader must neither read nor write there, and all must end.
+TEST(UffdLife, numbers_that_the_program_has_given_to_its_own_files_are_left_alone) {
+  NEED_UFFD();
+  for (int (*const make)() : {make_memory_file, make_silent_pipe}) {
+    const ChildAnswer answer = answer_of([make] {
+      std::unique_ptr<Watched> watched;
+      const std::set<int> ours = numbers_opened_by([&] { watched = std::make_unique<Watched>(); });
+      const uintptr_t base = watched->cached(4);
+      const bool taken = !ours.empty() && take_over(ours, make);
+      const bool unmapped = raw_unmap(base, 4);
+      const bool keeps = !comes_true([] { return !may_keep(); });
+      watched.reset();  // finalize
+      return ChildAnswer{taken ? 1 : 0, unmapped ? 1 : 0, keeps ? 0 : 1, are_untouched(ours) ? 1 : 0};
+    });
+    EXPECT_EQ(answer, all_true(4));
+  }
+}
+
+TEST(UffdLife, finalize_ends_though_the_program_has_closed_all_descriptors) {
+  NEED_UFFD();
+  const ChildAnswer answer = answer_of([] {
+    std::unique_ptr<Watched> watched;
+    const std::set<int> ours = numbers_opened_by([&] { watched = std::make_unique<Watched>(); });
+    for (const int number : ours) close(number);
+    const auto began = std::chrono::steady_clock::now();
+    watched.reset();
+    return ChildAnswer{std::chrono::steady_clock::now() - began < std::chrono::seconds(5) ? 1 : 0};
+  });
+  EXPECT_EQ(answer, all_true(1));
 }
 
 TEST(UffdLife, without_proc_nothing_is_kept_and_it_is_said_why) {

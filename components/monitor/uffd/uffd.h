@@ -33,8 +33,8 @@
 #include "base/core/span.h"
 #include "base/core/status.h"
 #include "base/patch/system_call.h"
-#include "base/sync/closed_in_child.h"
 #include "base/sync/lock.h"
+#include "base/sync/own_file.h"
 #include "base/sync/own_thread.h"
 
 namespace pinrail::uffd {
@@ -59,9 +59,7 @@ struct Context {
   const pinrail_host_t* host = nullptr;  // from open to close
 
   // Written at start, before the reader runs.
-  int watch = -1;                         // the userfaultfd
-  closed_in_child::Note* note = nullptr;  // of `watch`: a child that shared it would keep munmap() waiting for a reader
-  int wakeup = -1;                        // an eventfd that ends the reader
+  OwnFile watch;                                // the userfaultfd. A child that shared it would keep munmap() waiting
   const pinrail_gate_report_t* gate = nullptr;  // of the library, from start to stop
   uint64_t features = 0;                        // the features that the kernel granted
   std::atomic<uint32_t>* alive = nullptr;       // a page that the kernel wipes in a forked child
@@ -71,8 +69,10 @@ struct Context {
   std::atomic<uintptr_t> probe_base{0}, probe_end{0};
   std::atomic<bool> probe_seen{false};
 
-  OwnThread reader;               // start-up and shut-down only
-  std::atomic<bool> lost{false};  // the descriptor cannot be read any more
+  OwnThread reader;                   // start-up and shut-down only
+  std::atomic<uintptr_t> bell{0};     // the event of this page ends the reader
+  std::atomic<bool> stopping{false};  // without a bell: the reader ends when it looks next
+  std::atomic<bool> lost{false};      // the descriptor cannot be read any more
   // Number of mappings when they were last counted, plus mappings that were watched since.
   std::atomic<uint64_t> taken{0};
   std::atomic<uint64_t> refused{0};  // number of refusals since then
@@ -82,9 +82,6 @@ struct Context {
 Status open_watch(Context* context);
 // From now on the kernel reports events of this range. False: the kernel cannot watch memory of its kind.
 bool watch_range(const Context& context, const Span& span);
-// Returns whether the number still names the descriptor: programs that become daemons may have closed it.
-bool is_watch_open(const Context& context);
-bool is_userfaultfd(int file);
 // Ends all watching by this descriptor, even if a child still has it. Does not allocate.
 void unwatch_all(const Context& context);
 // Returns 0 while an event of this descriptor is under way in the kernel: from before the mapping changes until the
@@ -99,7 +96,8 @@ uint32_t cover(Context* context, const pinrail_mapping_t& mapping);
 // uffd_probe.cc: causes each kind of event on pages of its own and expects its report at a subscription.
 Status try_events_locked(Context* context) REQUIRES(context->mutex);
 
-// uffd_reader_hook.cc: reads and reports events. Returns true when the bell rings, false when the descriptor is lost.
+// uffd_reader_hook.cc: reads and reports events. Returns true when the bell rings or `stopping` is set, false when the
+// descriptor is lost.
 bool read_events_hook(Context* context);
 void probe_hook(void* context, uintptr_t base, size_t length);
 

@@ -46,6 +46,8 @@ Status read_params(Context* context) {
   context->taken.store(count_mappings());
   context->refused.store(0);
   context->lost.store(false);
+  context->bell.store(0);
+  context->stopping.store(false);
   return status;
 }
 
@@ -71,22 +73,14 @@ Status start_locked(Context* context) REQUIRES(context->mutex) {
   return status;
 }
 
-void close_descriptor(int* descriptor) {
-  if (*descriptor >= 0) ::close(*descriptor);
-  *descriptor = -1;
-}
-
-// In a forked child there is no reader and nothing is watched, so only the descriptors are closed. Memory that is freed
-// here while the reader runs may be watched; the reader then reads that event as well.
+// In a forked child there is no reader, nothing is watched, and the descriptor is closed. Memory that is freed here
+// while the reader runs may be watched; the reader then reads that event as well.
 void stop_locked(Context* context) REQUIRES(context->mutex) {
   if (context->gate != nullptr) context->gate->ask_first(nullptr, nullptr);
   context->gate = nullptr;
   if (is_same_process(*context)) stop_reader(context);
   context->reader.forget();
-  closed_in_child::close_noted(context->note);
-  context->note = nullptr;
-  context->watch = -1;
-  close_descriptor(&context->wakeup);
+  context->watch.close();
   if (context->alive != nullptr) munmap(context->alive, kPage);
   context->alive = nullptr;
 }
@@ -109,7 +103,7 @@ void stop(void* context_pointer) {
 pinrail_status_t check(void* context_pointer) {
   auto* context = static_cast<Context*>(context_pointer);
   Guard guard(context->mutex);
-  if (!context->lost.load() && is_watch_open(*context)) return PINRAIL_SUCCESS;
+  if (!context->lost.load() && context->watch.is_open()) return PINRAIL_SUCCESS;
   context->lost.store(true);
   context->host->monitor_blind(context->host, "uffd: its descriptor was closed");
   return PINRAIL_ERR_ERROR;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Hook context: reads events from the kernel and reports them to all subscribers.
+#include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <poll.h>
 #include <unistd.h>
@@ -18,21 +19,35 @@ constexpr size_t kQueue = 256;  // events that were read and not reported yet
 // Then the gate opens for a moment; otherwise a thread that unmaps all the time would keep it closed.
 constexpr int kMaxBatches = 8;
 
+// How long the reader sleeps at most: then it looks whether the program has closed its descriptor, of which the kernel
+// tells it nothing, and whether it shall end without a bell.
+constexpr timespec kLook = {1, 0};
+
 // State of the reader thread, on its stack. All events that were read are reported before the gate opens.
 struct Reader {
   Context* context;
   size_t next = 0, end = 0;  // of the events that were not reported yet
   bool is_over = false;      // an event was dropped, because the queue was full
   bool is_lost = false;
+  bool rang = false;
   unsigned tries = 0;
   uffd_msg events[kQueue];
 };
 
+// As OwnFile::number(), by a system call of its own.
+int watch_number_hook(const Context& context) {
+  const int number = context.watch.number_unchecked();
+  if (number < 0 || kernel_hook(SYS_fcntl, number, F_GETSIG) != context.watch.mark()) return -1;
+  return number;
+}
+
 // Reports the range of one event; the gate is held.
-void report_range_hook(const Context& context, const uffd_msg& event) {
-  const pinrail_host_t* host = context.host;
+void report_range_hook(Reader* reader, const uffd_msg& event) {
+  const pinrail_host_t* host = reader->context->host;
   switch (event.event) {
     case UFFD_EVENT_UNMAP:
+      if (event.arg.remove.start == reader->context->bell.load()) reader->rang = true;
+      [[fallthrough]];
     case UFFD_EVENT_REMOVE:
       host->monitor_report_hook(host, event.arg.remove.start, event.arg.remove.end - event.arg.remove.start);
       break;
@@ -57,7 +72,7 @@ bool read_some_hook(Reader* reader) {
     reader->is_over = true;
   }
   uffd_msg* const events = reader->events + reader->end;
-  const long got = kernel_hook(SYS_read, reader->context->watch, events, kBatch * sizeof(uffd_msg));
+  const long got = kernel_hook(SYS_read, watch_number_hook(*reader->context), events, kBatch * sizeof(uffd_msg));
   if (got == -EAGAIN || got == -EINTR) return false;
   reader->is_lost = reader->is_lost || got <= 0 || static_cast<size_t>(got) % sizeof(uffd_msg) != 0;
   if (reader->is_lost) return false;
@@ -71,7 +86,7 @@ void service_while_waiting_hook(void* reader_pointer) {
   constexpr timespec kPause = {0, 50000};
   auto* const reader = static_cast<Reader*>(reader_pointer);
   if (++reader->tries % kSpins != 0 || read_some_hook(reader)) return;
-  pollfd ready = {reader->context->watch, POLLIN, 0};
+  pollfd ready = {watch_number_hook(*reader->context), POLLIN, 0};
   timespec pause = kPause;
   kernel_hook(SYS_ppoll, &ready, 1, &pause, nullptr, 0);
 }
@@ -83,7 +98,7 @@ bool take_events_hook(Reader* reader) {
   for (int i = 0; i < kMaxBatches && read_some_hook(reader); ++i) {
     while (reader->next != reader->end) {
       const uffd_msg event = reader->events[reader->next++];  // a copy: more may be read while it is reported
-      report_range_hook(*reader->context, event);
+      report_range_hook(reader, event);
     }
   }
   // Events that were not read or were dropped may concern any memory.
@@ -93,21 +108,20 @@ bool take_events_hook(Reader* reader) {
   return !reader->is_lost;
 }
 
-// Returns true when the bell rings, false when the descriptor is lost. Events are read before the bell is tested,
-// because threads wait until their events are read.
+// Returns true when the bell rings or without one the reader shall end, false when the descriptor is lost. A descriptor
+// that is closed while the reader sleeps stays open until it wakes up; threads that wait for it go on then.
 bool read_until_bell_hook(Reader* reader) {
-  pollfd ready[2] = {{reader->context->watch, POLLIN, 0}, {reader->context->wakeup, POLLIN, 0}};
-  for (;;) {
-    const long status = kernel_hook(SYS_ppoll, ready, 2, nullptr, nullptr, 0);
-    if (status == -EINTR) continue;
-    if (status < 0) return false;
-    if ((ready[0].revents & ~POLLIN) != 0) return false;
-    if ((ready[0].revents & POLLIN) != 0) {
-      if (!take_events_hook(reader)) return false;
-    } else if (ready[1].revents != 0) {
-      return true;
-    }
+  while (!reader->rang) {
+    pollfd ready = {watch_number_hook(*reader->context), POLLIN, 0};
+    if (ready.fd < 0) return false;
+    timespec most = kLook;
+    const long status = kernel_hook(SYS_ppoll, &ready, 1, &most, nullptr, 0);
+    if (status < 0 && status != -EINTR) return false;
+    if (status > 0 && (ready.revents & ~POLLIN) != 0) return false;
+    if (status > 0 && !take_events_hook(reader)) return false;
+    if (status == 0 && reader->context->stopping.load()) return true;
   }
+  return true;
 }
 
 }  // namespace

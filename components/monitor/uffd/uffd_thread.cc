@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Starts and ends the reader thread. Start-up and shut-down context; run() is the thread's function.
-#include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/core/standard_descriptors.h"
 #include "base/sync/own_threads.h"
 #include "components/monitor/uffd/uffd.h"
 
@@ -22,8 +21,7 @@ void touch_stack() {
 void give_up(Context* context) {
   context->lost.store(true);
   unwatch_all(*context);
-  closed_in_child::close_noted(context->note);
-  context->watch = -1;
+  context->watch.close();
   const pinrail_host_t* host = context->host;
   const own_threads::ComponentWork work(own_threads::Calls::of(host));
   host->help(host, "lost", nullptr, 0);
@@ -38,10 +36,20 @@ void run(void* context_pointer) {
 
 }  // namespace
 
-bool start_reader(Context* context) {
-  context->wakeup = above_standard(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (context->wakeup < 0) return false;
-  return context->reader.start("pinrail-uffd", run, context);
+bool start_reader(Context* context) { return context->reader.start("pinrail-uffd", run, context); }
+
+// Ends the reader by an event of memory that is unmapped for it. If the memory cannot be watched, the reader ends when
+// it looks next: its descriptor may be closed, so nothing else wakes it.
+void ring_bell(Context* context) {
+  const long page = kernel_hook(SYS_mmap, nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1L, 0L);
+  const bool is_mapped = page > 0 || page < -4095;
+  const auto base = static_cast<uintptr_t>(page);
+  if (!is_mapped || !watch_range(*context, {base, base + kPage})) {
+    context->stopping.store(true);
+  } else {
+    context->bell.store(base);
+  }
+  if (is_mapped) kernel_hook(SYS_munmap, base, kPage);
 }
 
 // The reader continues while the mappings are unregistered, so that no thread in munmap() waits for ever.
@@ -51,7 +59,7 @@ void stop_reader(Context* context) {
   constexpr unsigned kLastOnesMicroseconds = 1000;
   usleep(kLastOnesMicroseconds);  // threads that were in munmap() have queued their events by then. If a child has the
                                   // descriptor as well, closing it here would not wake them
-  eventfd_write(context->wakeup, 1);
+  ring_bell(context);
   context->reader.join();
 }
 

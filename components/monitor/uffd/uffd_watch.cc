@@ -28,7 +28,7 @@ bool ask_for(Context* context, uint64_t features) {
   uffdio_api api{};
   api.api = UFFD_API;
   api.features = features;
-  if (ioctl_of(context->watch, UFFDIO_API, &api) != 0) return false;
+  if (ioctl_of(context->watch.number(), UFFDIO_API, &api) != 0) return false;
   context->features = features;
   return true;
 }
@@ -76,12 +76,12 @@ class Lines {
 
 // Moves the descriptor to a high number, which a program that closes all descriptors and opens files of its own does
 // not soon reach.
-void move_to_high_number(int* descriptor) {
+int moved_to_high_number(int descriptor) {
   constexpr int kOutOfTheWay = 500;
-  const int moved = fcntl(*descriptor, F_DUPFD_CLOEXEC, kOutOfTheWay);
-  if (moved < 0) return;  // the process may not have so many descriptors
-  close(*descriptor);
-  *descriptor = moved;
+  const int moved = fcntl(descriptor, F_DUPFD_CLOEXEC, kOutOfTheWay);
+  if (moved < 0) return descriptor;  // the process may not have so many descriptors
+  close(descriptor);
+  return moved;
 }
 
 template <typename Visit>
@@ -100,19 +100,12 @@ bool for_each_range(Visit visit) {
   return got == 0;
 }
 
-// Opens the descriptor and notes it. BUSY: another thread forked meanwhile, and its child may have the descriptor too.
-Status open_noted(Context* context) {
+// Returns a new userfaultfd, or -1 and an errno.
+int open_userfaultfd() {
   constexpr int kFlags = O_CLOEXEC | O_NONBLOCK;
-  const uint64_t forks = closed_in_child::count_forks();
-  context->watch = static_cast<int>(syscall(SYS_userfaultfd, kFlags | kUserModeOnly));
-  if (context->watch < 0 && errno == EINVAL) context->watch = static_cast<int>(syscall(SYS_userfaultfd, kFlags));
-  if (context->watch < 0) return refused(*context, "userfaultfd is refused");
-  move_to_high_number(&context->watch);
-  context->note = closed_in_child::note(context->watch, is_userfaultfd, forks);
-  if (context->note != nullptr) return success();
-  close(context->watch);
-  context->watch = -1;
-  return PINRAIL_ERR_BUSY;
+  auto opened = static_cast<int>(syscall(SYS_userfaultfd, kFlags | kUserModeOnly));
+  if (opened < 0 && errno == EINVAL) opened = static_cast<int>(syscall(SYS_userfaultfd, kFlags));
+  return opened < 0 ? -1 : moved_to_high_number(opened);
 }
 
 }  // namespace
@@ -120,14 +113,9 @@ Status open_noted(Context* context) {
 // NOT_AVAILABLE if the kernel refuses it or forks come between again and again. Kernels before 5.19 watch anonymous
 // memory only.
 Status open_watch(Context* context) {
-  constexpr int kMaxTries = 1000;
-  Status status = PINRAIL_ERR_BUSY;
-  for (int tries = 0; status.is(PINRAIL_ERR_BUSY) && tries < kMaxTries; ++tries) status = open_noted(context);
-  if (status.is(PINRAIL_ERR_BUSY)) {
-    errno = EAGAIN;
-    return refused(*context, "forks came between");
+  if (!context->watch.open(FileKind::userfaultfd, open_userfaultfd)) {
+    return refused(*context, "userfaultfd is refused");
   }
-  if (!status.ok()) return status;
   const bool granted =
       ask_for(context, kEvents | kWriteProtect | kSharedMemory) || ask_for(context, kEvents | kWriteProtect);
   return granted ? success() : refused(*context, "this kernel's userfaultfd has no write-protect mode");
@@ -137,7 +125,7 @@ bool watch_range(const Context& context, const Span& span) {
   uffdio_register range{};
   range.range = {span.base, span.length()};
   range.mode = UFFDIO_REGISTER_MODE_WP;
-  return ioctl_of(context.watch, UFFDIO_REGISTER, &range) == 0;
+  return ioctl_of(context.watch.number(), UFFDIO_REGISTER, &range) == 0;
 }
 
 // The kernel looks at the count of events before it looks at the range, which is empty: EINVAL. After another error the
@@ -145,17 +133,9 @@ bool watch_range(const Context& context, const Span& span) {
 int is_quiet(void* context_pointer) {
   const auto* const context = static_cast<const Context*>(context_pointer);
   uffdio_writeprotect nothing{};
-  const long status = kernel_hook(SYS_ioctl, context->watch, UFFDIO_WRITEPROTECT, &nothing);
+  const long status = kernel_hook(SYS_ioctl, context->watch.number(), UFFDIO_WRITEPROTECT, &nothing);
   return status == -EAGAIN ? 0 : 1;
 }
-
-// A userfaultfd knows the request and refuses an empty range with EINVAL. Other files do not know the request.
-bool is_userfaultfd(int file) {
-  uffdio_range nothing{};
-  return ioctl_of(file, UFFDIO_WAKE, &nothing) == 0 || errno == EINVAL;
-}
-
-bool is_watch_open(const Context& context) { return is_userfaultfd(context.watch); }
 
 // Returns whether another descriptor watches the mapping: the kernel refuses to register that. Only its beginning is
 // tried, up to where no transparent huge page is split, because registering and unregistering take time for each page.
@@ -170,11 +150,11 @@ static bool is_watched_by_another(const Context& context, const Span& mapping) {
 // Unregisters range by range: the kernel refuses a range with a mapping of a kind that it cannot watch. Kernels before
 // 6.17 also unregister what another descriptor watches: one of another copy of the library, or the program's own.
 void unwatch_all(const Context& context) {
-  if (!is_watch_open(context)) return;
+  if (!context.watch.is_open()) return;
   for_each_range([&](const Span& span) {
     if (is_watched_by_another(context, span)) return;
     uffdio_range range{span.base, span.length()};
-    ioctl_of(context.watch, UFFDIO_UNREGISTER, &range);
+    ioctl_of(context.watch.number(), UFFDIO_UNREGISTER, &range);
   });
 }
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <string>
 
-#include "base/sync/closed_in_child.h"
+#include "base/sync/own_file.h"
 #include "components/registrar/cuda_ipc/cuda_ipc.h"
 #include "framework/registrar/request.h"
 
@@ -58,7 +58,12 @@ Status export_kind(Registrar* registrar, const Found& found, int device, pinrail
 Status pass_to_server(Registrar* registrar, int descriptor, uint64_t forks_before, pinrail_gpu_block_t* block) {
   if (descriptor < 0) return success();
   descriptors::Ticket ticket;
-  const Status status = registrar->server->put(registrar->self, descriptor, forks_before, &ticket);
+  const uint32_t losses = registrar->server->losses();
+  const Status status =
+      registrar->server->put(registrar->self, descriptor, FileKind::gpu_memory, forks_before, &ticket);
+  if (registrar->server->losses() != losses) {
+    registrar->component->host->help(registrar->component->host, "descriptors closed", nullptr, 0);
+  }
   if (!status.ok()) return status;
   block->fd_server = ticket.server;
   block->fd_number = ticket.number;
@@ -74,7 +79,7 @@ Status export_and_serve(Registrar* registrar, const Found& found, int device, pi
   Status status = success();
   for (int i = 0; i < kTries; ++i) {
     int descriptor = -1;
-    const uint64_t forks = closed_in_child::count_forks();
+    const uint64_t forks = own_file::count_forks();
     status = export_kind(registrar, found, device, block, &descriptor);
     if (!status.ok()) return status;
     status = pass_to_server(registrar, descriptor, forks, block);

@@ -22,8 +22,8 @@
 #include <memory>
 
 #include "base/core/status.h"
-#include "base/sync/closed_in_child.h"
 #include "base/sync/lock.h"
+#include "base/sync/own_file.h"
 
 namespace pinrail::iouring {
 
@@ -37,13 +37,14 @@ struct Ring {
   explicit Ring(uint32_t number) : index(number) {}
   const uint32_t index;
   io_uring uring{};
-  closed_in_child::Note* note = nullptr;  // of uring's descriptor, which keeps the pages pinned
+  OwnFile file;  // uring's descriptor, which keeps the pages pinned
 
   Mutex transfer{LockRank::registrar};  // guards submission queue, completion queue and table of files
   uint64_t operations GUARDED_BY(transfer) = 1;
   // The table of files has one entry: a memfd through which the device's bytes pass. The first transfer makes it. It
   // has no descriptor, whose number the program could close and give to a file of its own.
   bool has_file GUARDED_BY(transfer) = false;
+  bool is_lost GUARDED_BY(transfer) = false;  // the program has closed the descriptor; the ring's memory is unmapped
 
   std::atomic<bool> unsettled{false};  // slots were cleared since settle(); used only if releases are late
 
@@ -51,6 +52,7 @@ struct Ring {
   uint32_t first_free = kNone;
   uint32_t next_free[kSlots];
   Ring* next_with_free = nullptr;
+  bool has_no_slots = false;  // it is lost
 };
 
 struct Registrar {
@@ -58,7 +60,8 @@ struct Registrar {
   const pinrail_host_t* const host;
   const uint32_t max_rings;
   pinrail_registrar_t limits{};  // the table that the pool calls; check_request() reads its limits
-  bool releases_late = false;    // this kernel (before 6.4) unpins a cleared slot about a second later
+  std::atomic<bool> loss_reported{false};
+  bool releases_late = false;  // this kernel (before 6.4) unpins a cleared slot about a second later
 
   Mutex slots{LockRank::registrar};
   Condition grown;
@@ -82,8 +85,12 @@ void give_slot(Registrar* registrar, uint32_t key);
 inline Ring* ring_of(const Registrar& registrar, uint32_t key) { return registrar.rings[key >> kSlotBits]; }
 inline uint32_t slot_of(uint32_t key) { return key & (kSlots - 1); }
 
-// Puts a buffer into a slot ({NULL, 0} clears it). Returns 0 or a negative errno.
+// Puts a buffer into a slot ({NULL, 0} clears it). Returns 0 or a negative errno; -EBADF: the ring is lost.
 int update_slot(Ring* ring, uint32_t slot, iovec buffer, uint64_t tag);
+
+// The program has closed the ring's descriptor: gives back the ring's memory, with which the kernel unpins what it
+// holds, hands out no slot of it any more, and reports that once. Takes the ring's transfer lock, then the slots lock.
+void lose_ring(Registrar* registrar, Ring* ring);
 
 // If releases are late, waits (some 50 ms) until the cleared slots are unpinned. No lock may be held.
 void settle(Registrar* registrar);

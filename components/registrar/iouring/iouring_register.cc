@@ -32,6 +32,15 @@ Status status_of(const Registrar& registrar, size_t bytes, int error) {
   }
 }
 
+// Returns 0 or an errno.
+int fill_slot(Registrar* registrar, uint32_t key, iovec buffer) {
+  Ring* ring = ring_of(*registrar, key);
+  const int error = -update_slot(ring, slot_of(key), buffer, 0);
+  if (error != ENOMEM || !registrar->releases_late) return error;
+  settle(registrar);
+  return -update_slot(ring, slot_of(key), buffer, 0);
+}
+
 }  // namespace
 
 pinrail_status_t register_mem(void* context, const pinrail_register_request_t* request, pinrail_registration_t* reg) {
@@ -39,24 +48,22 @@ pinrail_status_t register_mem(void* context, const pinrail_register_request_t* r
   Status status = check_request(registrar->limits, *request);
   if (!status.ok()) return status.code();
   if ((request->traits & PINRAIL_TRAIT_ON_DEMAND) != 0 || has_own_iova(*request)) return PINRAIL_ERR_NOT_SUPPORTED;
-  uint32_t key = 0;
-  status = take_slot(registrar, &key);
-  if (!status.ok()) return status.code();
-
-  Ring* ring = ring_of(*registrar, key);
-  const iovec buffer{request->addr, request->length};
-  int error = -update_slot(ring, slot_of(key), buffer, 0);
-  if (error == ENOMEM && registrar->releases_late) {
-    settle(registrar);
-    error = -update_slot(ring, slot_of(key), buffer, 0);
+  for (;;) {
+    uint32_t key = 0;
+    status = take_slot(registrar, &key);
+    if (!status.ok()) return status.code();
+    const int error = fill_slot(registrar, key, {request->addr, request->length});
+    if (error == EBADF) {
+      lose_ring(registrar, ring_of(*registrar, key));
+      continue;  // another ring
+    }
+    if (error != 0) {
+      give_slot(registrar, key);
+      return status_of(*registrar, request->length, error).code();
+    }
+    reg->lkey = reg->rkey = key;
+    return PINRAIL_SUCCESS;
   }
-  if (error != 0) {
-    give_slot(registrar, key);
-    return status_of(*registrar, request->length, error).code();
-  }
-  reg->lkey = key;
-  reg->rkey = key;
-  return PINRAIL_SUCCESS;
 }
 
 // The reason does not matter: a slot holds pages, not addresses.
@@ -64,6 +71,10 @@ pinrail_status_t deregister_mem(void* context, pinrail_registration_t* reg, pinr
   auto* registrar = static_cast<Registrar*>(context);
   Ring* ring = ring_of(*registrar, reg->lkey);
   const int error = -update_slot(ring, slot_of(reg->lkey), {nullptr, 0}, 0);
+  if (error == EBADF) {
+    lose_ring(registrar, ring);  // with which the kernel unpins it
+    return PINRAIL_SUCCESS;
+  }
   if (registrar->releases_late) ring->unsettled = true;
   // The slot is freed even after an error: the next buffer in it replaces the old one.
   give_slot(registrar, reg->lkey);

@@ -47,29 +47,38 @@ int keep_above_standard(io_uring* uring) {
 int open_ring(Ring* ring) {
   constexpr int kTries = 100;  // the process may fork at that moment
   for (int i = 0; i < kTries; ++i) {
-    const uint64_t forks = closed_in_child::count_forks();
+    const uint64_t forks = own_file::count_forks();
     int result = io_uring_queue_init(kQueueDepth, &ring->uring, 0);
     if (result < 0) return -result;
     result = keep_above_standard(&ring->uring);
-    if (result >= 0) ring->note = closed_in_child::note(ring->uring.ring_fd, nullptr, forks);
-    if (result >= 0) result = ring->note == nullptr ? -EAGAIN : io_uring_ring_dontfork(&ring->uring);
+    if (result >= 0 && !ring->file.take(ring->uring.ring_fd, FileKind::ring, forks)) result = -EAGAIN;
+    if (result >= 0) result = io_uring_ring_dontfork(&ring->uring);
     if (result >= 0) result = io_uring_register_buffers_sparse(&ring->uring, kSlots);
     if (result >= 0) return 0;
-    closed_in_child::forget(ring->note);
+    static_cast<void>(ring->file.release());
     io_uring_queue_exit(&ring->uring);
     if (result != -EAGAIN) return -result;
   }
   return EAGAIN;
 }
 
+// Closes no descriptor: the program has, and the number may name a file of its own.
+void unmap_ring(Ring* ring) {
+  io_uring without_descriptor = ring->uring;
+  without_descriptor.ring_fd = -1;
+  io_uring_queue_exit(&without_descriptor);
+}
+
 // In a forked child there is nothing to close: neither the descriptor nor the ring's memory was inherited (F1).
 void close_ring(Ring* ring) {
-  const bool is_open = ring->note != nullptr && closed_in_child::is_noted_file(*ring->note, ring->uring.ring_fd);
-  if (!closed_in_child::forget(ring->note)) return;
-  // The program has closed the number, which may name a file of its own by now: only the ring's memory is given back.
-  if (!is_open) ring->uring.ring_fd = -1;
+  const bool is_inherited = ring->file.number_unchecked() == -1;
+  const bool is_open = ring->file.is_open();
+  static_cast<void>(ring->file.release());
+  Guard guard(ring->transfer);
+  if (is_inherited || ring->is_lost) return;
+  if (!is_open) return unmap_ring(ring);
   // Unpins before it returns; closing the descriptor alone does not guarantee that.
-  while (is_open && io_uring_unregister_buffers(&ring->uring) == -EINTR) {
+  while (io_uring_unregister_buffers(&ring->uring) == -EINTR) {
   }
   io_uring_queue_exit(&ring->uring);
 }
@@ -144,7 +153,7 @@ bool pop_slot_locked(Registrar* registrar, uint32_t* key_out) REQUIRES(registrar
 
 void settle_ring(Ring* ring) {
   Guard guard(ring->transfer);  // before the test, so that a thread that settles already is waited for
-  if (!ring->unsettled.exchange(false)) return;
+  if (!ring->unsettled.exchange(false) || !ring->file.is_open()) return;
   // These kernels put what was removed from a ring's tables on a queue after an RCU grace period, and run the queue a
   // second later. Unregistering a table runs it at once and waits for its end. A table of files is used for that,
   // because it can be added and removed beside the buffers. If it is unregistered before the grace period is over, the
@@ -211,6 +220,7 @@ Status take_slot(Registrar* registrar, uint32_t* key_out) {
 void give_slot(Registrar* registrar, uint32_t key) {
   Ring* ring = ring_of(*registrar, key);
   Guard guard(registrar->slots);
+  if (ring->has_no_slots) return;
   if (ring->first_free == kNone) {
     ring->next_with_free = registrar->with_free;
     registrar->with_free = ring;
@@ -220,9 +230,28 @@ void give_slot(Registrar* registrar, uint32_t key) {
 }
 
 int update_slot(Ring* ring, uint32_t slot, iovec buffer, uint64_t tag) {
+  if (!ring->file.is_open()) return -EBADF;
   __u64 kernel_tag = tag;
   const int result = io_uring_register_buffers_update_tag(&ring->uring, slot, &buffer, &kernel_tag, 1);
   return result < 0 ? result : 0;
+}
+
+void lose_ring(Registrar* registrar, Ring* ring) {
+  {
+    Guard guard(ring->transfer);
+    if (!ring->is_lost) unmap_ring(ring);
+    ring->is_lost = true;
+  }
+  {
+    Guard guard(registrar->slots);
+    for (Ring** at = &registrar->with_free; *at != nullptr; at = &(*at)->next_with_free) {
+      if (*at != ring) continue;
+      *at = ring->next_with_free;
+      break;
+    }
+    ring->has_no_slots = true;
+  }
+  if (!registrar->loss_reported.exchange(true)) registrar->host->help(registrar->host, "ring closed", nullptr, 0);
 }
 
 void settle(Registrar* registrar) {

@@ -49,6 +49,7 @@ void prepare_locked(Ring* ring, io_uring_sqe* sqe, const Operation& operation) R
 
 // Returns how many entries the kernel took, or a negative errno.
 int submit_locked(Ring* ring) REQUIRES(ring->transfer) {
+  if (!ring->file.is_open()) return -EBADF;
   int submitted = io_uring_submit(&ring->uring);
   while (submitted == -EINTR) submitted = io_uring_submit(&ring->uring);
   return submitted;
@@ -59,6 +60,7 @@ int submit_locked(Ring* ring) REQUIRES(ring->transfer) {
 int wait_completions_locked(Ring* ring, uint64_t first, int count, int* results_out) REQUIRES(ring->transfer) {
   for (int seen = 0; seen < count;) {
     io_uring_cqe* cqe = nullptr;
+    if (!ring->file.is_open()) return -EBADF;
     const int error = io_uring_wait_cqe(&ring->uring, &cqe);
     if (error == -EINTR) continue;
     if (error != 0) return error;
@@ -112,6 +114,7 @@ int move_window_locked(Ring* ring, uint32_t slot, char* at, char* memory, size_t
 }
 
 Status failed(const Registrar& registrar, size_t bytes, int error) {
+  if (error == EBADF) return PINRAIL_ERR_ERROR;  // reported
   if (error == EFAULT) return PINRAIL_ERR_BAD_PARAM;
   if (error == ENOMEM || error == EMFILE || error == ENFILE || error == ENOSPC) return PINRAIL_ERR_OUT_OF_RESOURCE;
   const NumberText bytes_text(bytes);
@@ -124,10 +127,10 @@ Status failed(const Registrar& registrar, size_t bytes, int error) {
 // Takes the ring's transfer lock. BAD_PARAM: out of range, or memory that cannot be accessed.
 Status transfer(const Registrar& registrar, const pinrail_registration_t& reg, size_t offset, char* memory,
                 size_t length, Direction direction) {
-  if (!within(reg, offset, length)) return PINRAIL_ERR_BAD_PARAM;
   Ring* ring = ring_of(registrar, reg.lkey);
   char* at = static_cast<char*>(reg.base) + offset;
   Guard guard(ring->transfer);
+  if (ring->is_lost || !ring->file.is_open()) return failed(registrar, length, EBADF);
   const int error = need_file_locked(ring, std::min(length, kWindow));
   if (error != 0) return failed(registrar, length, error);
   for (size_t done = 0; done < length;) {
@@ -139,12 +142,22 @@ Status transfer(const Registrar& registrar, const pinrail_registration_t& reg, s
   return success();
 }
 
+// Reports a ring that the program has closed.
+Status transfer_or_lose(Registrar* registrar, const pinrail_registration_t& reg, size_t offset, char* memory,
+                        size_t length, Direction direction) {
+  if (!within(reg, offset, length)) return PINRAIL_ERR_BAD_PARAM;
+  const Status status = transfer(*registrar, reg, offset, memory, length, direction);
+  Ring* const ring = ring_of(*registrar, reg.lkey);
+  if (!status.ok() && !ring->file.is_open()) lose_ring(registrar, ring);
+  return status;
+}
+
 }  // namespace
 
 pinrail_status_t device_read(void* context, const pinrail_registration_t* reg, size_t offset, void* into,
                              size_t length) {
-  return transfer(*static_cast<Registrar*>(context), *reg, offset, static_cast<char*>(into), length,
-                  Direction::device_reads)
+  return transfer_or_lose(static_cast<Registrar*>(context), *reg, offset, static_cast<char*>(into), length,
+                          Direction::device_reads)
       .code();
 }
 
@@ -152,7 +165,8 @@ pinrail_status_t device_write(void* context, const pinrail_registration_t* reg, 
                               size_t length) {
   // const_cast: device_writes only reads from this memory.
   char* memory = const_cast<char*>(static_cast<const char*>(from));
-  return transfer(*static_cast<Registrar*>(context), *reg, offset, memory, length, Direction::device_writes).code();
+  return transfer_or_lose(static_cast<Registrar*>(context), *reg, offset, memory, length, Direction::device_writes)
+      .code();
 }
 
 }  // namespace pinrail::iouring

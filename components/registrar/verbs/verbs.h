@@ -17,9 +17,11 @@
 
 #include <pinrail/component.h>
 
+#include <atomic>
+
 #include "base/core/status.h"
-#include "base/sync/closed_in_child.h"
 #include "base/sync/lock.h"
+#include "base/sync/own_file.h"
 #include "components/registrar/verbs/verbs_library.h"
 #include "framework/registrar/request.h"
 
@@ -64,7 +66,8 @@ struct Registrar {
   pinrail_registrar_t limits{};  // the table that the pool calls; check_request() reads its limits
   Library library;
   ibv_context* context = nullptr;
-  closed_in_child::Note* note = nullptr;  // of the context's descriptor, which keeps the pages pinned; NULL: lent
+  OwnFile commands, events;          // the context's descriptors, of which the first keeps the pages pinned; none: lent
+  std::atomic<bool> is_lost{false};  // the program has closed the first
   ibv_pd* pd = nullptr;
   bool lent = false;
   bool aligned_only = false;  // on-demand memory is right only from the start of pages
@@ -81,6 +84,15 @@ void report(const Registrar& registrar, const char* topic, size_t bytes, int err
 // verbs_device.cc: finds the device and its protection domain. lent: the creator's domain, or NULL.
 Status open_device(Registrar* registrar, ibv_pd* lent, size_t* max_length_out);
 void close_device(Registrar* registrar);
+// False: the program has closed the device's descriptor. Then libibverbs, too, uses that number no more; the first time
+// it is reported.
+inline bool is_device_open(Registrar* registrar) {
+  if (!registrar->commands.is_taken() || registrar->commands.is_open()) return true;
+  if (registrar->is_lost.exchange(true)) return false;
+  registrar->context->cmd_fd = -1;
+  registrar->host->help(registrar->host, "device closed", nullptr, 0);
+  return false;
+}
 
 // verbs_register.cc
 pinrail_status_t register_mem(void* context, const pinrail_register_request_t* request, pinrail_registration_t* reg);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Chooses the device: the one of the lent protection domain, the one that the parameter names, or the first with an
 // active port. API context, no lock, except close_device(), which takes the transfer lock.
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstring>
 
@@ -62,11 +64,16 @@ Status find_device(Registrar* registrar) {
 Status open_noted(Registrar* registrar) {
   constexpr int kTries = 100;
   for (int i = 0; i < kTries; ++i) {
-    const uint64_t forks = closed_in_child::count_forks();
+    const uint64_t forks = own_file::count_forks();
     const Status status = find_device(registrar);
     if (!status.ok()) return status;
-    registrar->note = closed_in_child::note(registrar->context->cmd_fd, nullptr, forks);
-    if (registrar->note != nullptr) return success();
+    if (registrar->commands.take(registrar->context->cmd_fd, FileKind::rdma_device, forks)) {
+      // Without it nothing is lost: nothing reads the events.
+      if (registrar->context->async_fd > STDERR_FILENO) {
+        static_cast<void>(registrar->events.take(registrar->context->async_fd, FileKind::has_inode, forks));
+      }
+      return success();
+    }
     registrar->library.close_device(registrar->context);
     registrar->context = nullptr;
   }
@@ -125,8 +132,14 @@ void close_device(Registrar* registrar) {
     Guard guard(registrar->transfer);
     close_loopback_locked(registrar);
   }
+  // libibverbs closes the numbers that it has: not those that name files of the program's, or of a forked child.
+  if (!registrar->lent && registrar->context != nullptr) {
+    registrar->context->cmd_fd = registrar->commands.number();
+    if (registrar->events.is_taken()) registrar->context->async_fd = registrar->events.number();
+  }
   if (!registrar->lent && registrar->pd != nullptr) registrar->library.dealloc_pd(registrar->pd);
-  closed_in_child::forget(registrar->note);
+  static_cast<void>(registrar->commands.release());
+  static_cast<void>(registrar->events.release());
   if (!registrar->lent && registrar->context != nullptr) registrar->library.close_device(registrar->context);
   registrar->library.close();
 }

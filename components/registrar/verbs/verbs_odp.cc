@@ -215,7 +215,8 @@ Status choose_odp(Registrar* registrar) {
 // By the driver, or by the system call where the driver lacks it.
 pinrail_status_t advise(void* context, const pinrail_registration_t* reg, size_t offset, size_t length,
                         pinrail_advice_t advice) {
-  const auto* registrar = static_cast<const Registrar*>(context);
+  auto* registrar = static_cast<Registrar*>(context);
+  if (!is_device_open(registrar)) return PINRAIL_ERR_ERROR;
   constexpr ibv_advise_mr_advice kAdvice[] = {IBV_ADVISE_MR_ADVICE_PREFETCH, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE,
                                               IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT};
   ibv_sge piece{};

@@ -84,6 +84,7 @@ pinrail_status_t register_mem(void* context, const pinrail_register_request_t* r
   if (on_demand && (registrar->limits.on_demand == PINRAIL_ON_DEMAND_NONE || request->kind != PINRAIL_KIND_HOST)) {
     return PINRAIL_ERR_NOT_SUPPORTED;
   }
+  if (!is_device_open(registrar)) return PINRAIL_ERR_ERROR;
   errno = 0;
   ibv_mr* region = register_region(*registrar, *request);
   if (region == nullptr) return status_of(*registrar, request->length, errno).code();
@@ -96,6 +97,7 @@ pinrail_status_t register_mem(void* context, const pinrail_register_request_t* r
 // The reason does not matter: the device holds pages, not addresses.
 pinrail_status_t deregister_mem(void* context, pinrail_registration_t* reg, pinrail_reason_t) {
   auto* registrar = static_cast<Registrar*>(context);
+  if (!is_device_open(registrar)) return PINRAIL_SUCCESS;  // reported
   const int error = registrar->library.dereg_mr(tail_of(reg).region);
   if (error == 0) {
     tail_of(reg).region = nullptr;

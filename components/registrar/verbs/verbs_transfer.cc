@@ -101,6 +101,7 @@ bool is_refused(const Registrar& registrar, const Transfer& transfer, size_t off
 Status run(Registrar* registrar, const Transfer& transfer, size_t offset, size_t length) {
   if (!within(*transfer.reg, offset, length)) return PINRAIL_ERR_BAD_PARAM;
   if (is_refused(*registrar, transfer, offset)) return PINRAIL_ERR_NOT_SUPPORTED;
+  if (!is_device_open(registrar)) return PINRAIL_ERR_ERROR;
   const bool on_demand = is_on_demand(*transfer.reg);
   Guard guard(registrar->transfer);
   const Status status = open_loopback_locked(registrar);

@@ -23,6 +23,7 @@
 #include "base/descriptors/serve.h"
 #include "base/descriptors/wire.h"
 #include "test/support/child.h"
+#include "test/support/closed_descriptors.h"
 #include "test/support/few_descriptors.h"
 #include "test/support/proc_status.h"
 
@@ -73,7 +74,7 @@ class Descriptors : public ::testing::Test {
   }
   Ticket put(uint64_t content) {
     Ticket ticket;
-    EXPECT_TRUE(server_->put(process_, make_file(content), closed_in_child::count_forks(), &ticket).ok());
+    EXPECT_TRUE(server_->put(process_, make_file(content), FileKind::has_inode, own_file::count_forks(), &ticket).ok());
     return ticket;
   }
   Status try_fetch(const Ticket& ticket, Way way, uint64_t* content_out = nullptr, uint32_t timeout = kLongMs) const {
@@ -429,9 +430,9 @@ TEST_F(Descriptors, a_limit_below_what_the_server_waits_for_does_not_end_it) {
 TEST_F(Descriptors, a_forked_child_has_no_copy_of_what_was_put_in) {
   const int file = make_file(7), other = make_file(8);
   Ticket ticket, of_other;
-  const uint64_t forks = closed_in_child::count_forks();
-  ASSERT_TRUE(server_->put(process_, file, forks, &ticket).ok());
-  ASSERT_TRUE(server_->put(process_, other, forks, &of_other).ok());
+  const uint64_t forks = own_file::count_forks();
+  ASSERT_TRUE(server_->put(process_, file, FileKind::has_inode, forks, &ticket).ok());
+  ASSERT_TRUE(server_->put(process_, other, FileKind::has_inode, forks, &of_other).ok());
   const int mine = make_file(9);
   ASSERT_EQ(dup3(mine, other, O_CLOEXEC), other) << "as a program does that closes what it did not open";
   close(mine);
@@ -445,10 +446,47 @@ TEST_F(Descriptors, a_forked_child_has_no_copy_of_what_was_put_in) {
   EXPECT_EQ(answer[1], 9);
   expect_content(ticket, 7);
   const int late = make_file(1);
-  EXPECT_TRUE(server_->put(process_, late, forks, &of_other).is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE));
+  EXPECT_TRUE(server_->put(process_, late, FileKind::has_inode, forks, &of_other).is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE));
   server_.reset();
   EXPECT_EQ(content_of(other), 9u) << "the number is the program's";
   close(other);
+}
+
+// As a daemon whose own files have the numbers.
+TEST_F(Descriptors, where_the_program_has_closed_the_servers_the_next_put_starts_another_one) {
+  ChildAnswer answer{};
+  ASSERT_TRUE(in_child(
+      [this] {
+        Ticket ticket, next;
+        const std::set<int> ours = numbers_opened_by([&] { ticket = put(7); });
+        const bool taken = ours.size() == 3 && take_over(ours, make_memory_file);
+        const bool is_gone = !try_fetch(ticket, Way::socket).ok();
+        const slots::Process child = self();
+        const uint64_t forks = own_file::count_forks();
+        const Status made = server_->put(child, make_file(8), FileKind::has_inode, forks, &next);
+        int number = -1;
+        const Status fetched = made.ok() ? fetch(child, next, Way::any, kLongMs, &number) : made;
+        const uint64_t content = fetched.ok() ? content_of(number) : 0;
+        server_->remove(ticket);
+        const uint32_t losses = server_->losses();
+        server_.reset();
+        return ChildAnswer{taken, is_gone, fetched.code(), static_cast<int64_t>(content), losses, are_untouched(ours)};
+      },
+      &answer));
+  EXPECT_EQ(answer, (ChildAnswer{1, 1, PINRAIL_SUCCESS, 8, 1, 1}));
+}
+
+TEST_F(Descriptors, a_server_without_its_socket_ends) {
+  ChildAnswer answer{};
+  ASSERT_TRUE(in_child(
+      [this] {
+        const std::set<int> ours = numbers_opened_by([this] { put(7); });
+        const bool taken = take_over(ours, make_silent_pipe);
+        server_.reset();
+        return ChildAnswer{taken, are_untouched(ours)};
+      },
+      &answer));
+  EXPECT_EQ(answer, (ChildAnswer{1, 1}));
 }
 
 // The child drops all that it has of the parent's; the parent serves on.
@@ -470,7 +508,8 @@ TEST_F(Descriptors, a_table_that_is_full_says_so_and_leaks_nothing) {
   std::vector<Ticket> tickets(3);
   for (Ticket& ticket : tickets) ticket = put(1);
   Ticket more;
-  EXPECT_TRUE(server_->put(process_, -1, closed_in_child::count_forks(), &more).is(PINRAIL_ERR_BAD_PARAM));
+  EXPECT_TRUE(
+      server_->put(process_, -1, FileKind::has_inode, own_file::count_forks(), &more).is(PINRAIL_ERR_BAD_PARAM));
   server_->remove(tickets[1]);
   EXPECT_EQ(put(2).place, tickets[1].place) << "the lowest free place";
 }
@@ -479,7 +518,7 @@ TEST_F(Descriptors, a_table_that_is_full_says_so_and_leaks_nothing) {
 TEST_F(Descriptors, without_memory_for_the_table_nothing_is_put_in) {
   Ticket ticket;
   is_memory_shared_out = true;
-  const Status status = server_->put(process_, make_file(1), closed_in_child::count_forks(), &ticket);
+  const Status status = server_->put(process_, make_file(1), FileKind::has_inode, own_file::count_forks(), &ticket);
   is_memory_shared_out = false;
   EXPECT_TRUE(status.is(PINRAIL_ERR_OUT_OF_RESOURCE));
   EXPECT_EQ(open_descriptors(), before_);
@@ -502,7 +541,8 @@ TEST_F(Descriptors, what_is_fetched_while_others_come_and_go_is_the_right_one_or
     while (!stopping.load()) {
       const uint64_t content = serial++;
       Ticket fresh;
-      ASSERT_TRUE(server_->put(process_, make_file(content), closed_in_child::count_forks(), &fresh).ok());
+      ASSERT_TRUE(
+          server_->put(process_, make_file(content), FileKind::has_inode, own_file::count_forks(), &fresh).ok());
       Ticket old_one;
       {
         const std::lock_guard<std::mutex> lock(shared.mutex);

@@ -9,8 +9,6 @@
 
 #include <thread>
 
-#include "base/sync/closed_in_child.h"
-
 namespace pinrail {
 namespace {
 
@@ -62,38 +60,6 @@ TEST(Gate, a_forked_child_finds_it_shut_and_can_open_it_for_itself) {
   ASSERT_EQ(waitpid(child, &how, 0), child);
   EXPECT_TRUE(WIFEXITED(how) && WEXITSTATUS(how) == 0);
   EXPECT_TRUE(gate::is_open());
-}
-
-// closed_in_child/D2: it is noted unless the process has forked since, and its note serves again once it is closed.
-TEST(ClosedInChild, a_note_is_taken_and_is_free_again) {
-  const closed_in_child::IsOurs is_ours = [](int) { return true; };
-  const uint64_t forks = closed_in_child::count_forks();
-  closed_in_child::Note* const first = closed_in_child::note(dup(STDERR_FILENO), is_ours, forks);
-  ASSERT_NE(first, nullptr);
-  closed_in_child::close_noted(first);
-  closed_in_child::Note* const second = closed_in_child::note(dup(STDERR_FILENO), is_ours, forks);
-  EXPECT_EQ(second, first);
-  const pid_t child = fork();
-  if (child == 0) _exit(0);
-  waitpid(child, nullptr, 0);
-  const int late = dup(STDERR_FILENO);
-  EXPECT_EQ(closed_in_child::note(late, is_ours, forks), nullptr);
-  close(late);
-  closed_in_child::close_noted(second);
-}
-
-// Programs close descriptors that they did not open.
-TEST(ClosedInChild, a_number_that_names_another_file_by_now_stays_open) {
-  for (const closed_in_child::IsOurs is_ours : {closed_in_child::IsOurs{nullptr}, +[](int) { return false; }}) {
-    const uint64_t forks = closed_in_child::count_forks();
-    const int number = memfd_create("ours", MFD_CLOEXEC);
-    closed_in_child::Note* const note = closed_in_child::note(number, is_ours, forks);
-    ASSERT_NE(note, nullptr);
-    ASSERT_EQ(dup2(STDERR_FILENO, number), number);
-    closed_in_child::close_noted(note);
-    EXPECT_GE(fcntl(number, F_GETFD), 0);
-    close(number);
-  }
 }
 
 }  // namespace

@@ -24,6 +24,7 @@
 
 #include "base/slots/segment.h"
 #include "test/support/child.h"
+#include "test/support/closed_descriptors.h"
 #include "test/support/few_descriptors.h"
 
 namespace {
@@ -375,6 +376,23 @@ TEST(SlotsSource, an_exporter_that_closed_its_descriptor_is_gone_whatever_has_th
   exporter.go_on();
   EXPECT_TRUE(soon([&] { return !importer.source().is_alive(); }));
   EXPECT_TRUE(exporter.is_process());
+}
+
+TEST(SlotsSource, an_exporter_whose_number_has_another_file_allocates_nothing_in_it_and_leaves_it_open) {
+  Process self;
+  ASSERT_TRUE(this_process(&self).ok());
+  auto exporter = std::make_unique<Exporter>();
+  const std::set<int> ours = numbers_opened_by([&] { ASSERT_TRUE(exporter->create(self, 4096).ok()); });
+  ASSERT_EQ(ours.size(), 1u);
+  ASSERT_TRUE(take_over(ours, make_memory_file));
+  Status status = success();
+  uint32_t slot = 0;
+  uint64_t word = 0;
+  for (int i = 0; i < 4096 && status.ok(); ++i) status = exporter->take(&slot, &word);
+  EXPECT_FALSE(status.ok()) << "without its file it gets no memory for further slots";
+  exporter.reset();
+  EXPECT_TRUE(are_untouched(ours));
+  close(*ours.begin());
 }
 
 TEST(SlotsSource, a_crashed_exporter_is_gone_although_a_child_that_it_forked_lives) {

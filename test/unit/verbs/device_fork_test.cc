@@ -111,6 +111,17 @@ TEST_F(DeviceFork, a_fork_meanwhile_opens_it_again) {
   close_device(&registrar_);
 }
 
+// libibverbs closes the number that it has.
+TEST_F(DeviceFork, a_number_that_the_program_has_given_to_its_own_file_is_left_open) {
+  ASSERT_TRUE(open_device(&registrar_, nullptr, &max_length_).ok());
+  const int number = registrar_.context->cmd_fd, own = open("/dev/null", O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(dup3(own, number, O_CLOEXEC), number);
+  close(own);
+  EXPECT_FALSE(registrar_.commands.is_open());
+  close_device(&registrar_);
+  EXPECT_EQ(close(number), 0);
+}
+
 // verbs/V2.
 TEST_F(DeviceFork, what_was_lent_is_left_to_children) {
   ibv_context context{};
