@@ -71,11 +71,12 @@ contrib_tools_pinrail_info_LDADD = libpinrail.la
 EXTRA_DIST += contrib/tools/.clang-tidy
 
 # Manual pages of section 3 and the site, from the public headers and the documents. test/pages_test.sh looks at them.
-site_sources = contrib/site/make-site contrib/site/filter contrib/site/make-man contrib/installed-text
+site_sources = contrib/site/make-site contrib/site/filter contrib/site/make-man contrib/site/header.html \
+	contrib/site/footer.html contrib/site/site.css contrib/installed-text
 EXTRA_DIST += $(site_sources)
 if PAGES
 all-local: contrib/site/made
-contrib/site/made: $(public_headers) $(doc_files) $(site_sources) contrib/site/Doxyfile
+contrib/site/made: $(public_headers) $(doc_files) $(picture_files) $(site_sources) contrib/site/Doxyfile
 	$(AM_V_GEN)$(srcdir)/contrib/site/make-site '$(DOXYGEN)' '$(PYTHON3)' '$(srcdir)' '$(PACKAGE_VERSION)' && touch $@
 install-data-local: contrib/site/made
 	$(MKDIR_P) '$(DESTDIR)$(mandir)/man3' '$(DESTDIR)$(htmldir)/html'

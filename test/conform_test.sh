@@ -111,25 +111,25 @@ if "$conform" --help >/dev/full 2>"$work/out"; then fail "--help >/dev/full: all
 [ ! -e components/.libs/mpool_grdma.so ] || grep -q 'of framework "mpool", not "rcache"' "$work/out" ||
   fail "a component of another framework: $(cat "$work/out")"
 
-# The code of contrib/doc/components: each block is in the sources as it stands there, and the last one is compiled.
+# The code of contrib/doc/components.md: each block is in the sources as it stands there, and the last one is compiled.
 awk -v work="$work" '
-  /^    / || (block && /^$/) { text = text substr($0, 5) "\n"; block = 1; next }
-  block { save() }
-  function save() { sub(/\n+$/, "\n", text); if (text ~ /[;{]/) printf "%s", text > (work "/block" ++blocks); text = ""; block = 0 }
-  END { if (block) save(); print blocks + 0 }
-' "$srcdir/contrib/doc/components" >"$work/blocks"
+  /^```c/ { file = work "/block" ++blocks; next }
+  /^```/ { file = ""; next }
+  file { print > file }
+  END { print blocks + 0 }
+' "$srcdir/contrib/doc/components.md" >"$work/blocks"
 cat "$srcdir"/components/rcache/vma/*.cc >"$work/vma.txt"
 sed 's/@NAME@/ledger/g' "$srcdir/contrib/new-component.d/registrar.c" >>"$work/vma.txt"
 blocks=0
 for block in "$work"/block[0-9]*; do
   blocks=$((blocks + 1))
   python3 -c 'import sys; sys.exit(open(sys.argv[1]).read() not in open(sys.argv[2]).read())' "$block" "$work/vma.txt" ||
-    fail "code of contrib/doc/components is not in the sources: $(head -1 "$block")"
+    fail "code of contrib/doc/components.md is not in the sources: $(head -1 "$block")"
   grep -q '^#include <pinrail/component.h>' "$block" || continue
   cp "$block" "$work/guide.c"
   if compile "$work/guide.c" "$work/registrar_ledger.so"; then keeps_the_rules registrar "$work/registrar_ledger.so"; fi
 done
-if [ "$blocks" -lt 6 ] || [ ! -e "$work/registrar_ledger.so" ]; then fail "only $blocks blocks of code in contrib/doc/components"; fi
+if [ "$blocks" -lt 6 ] || [ ! -e "$work/registrar_ledger.so" ]; then fail "only $blocks blocks of code in contrib/doc/components.md"; fi
 
 # As JSON, what is no component, and a wrong command line.
 : >"$work/out"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# install_line_test.sh - the README's lines for installing, for building its program and for building and using a
+# install_line_test.sh - the lines of contrib/doc/start.md for installing, for building its program and for building and using a
 # component, as they stand there, in a root folder of their own: this machine's below a writable layer in memory, so that
 # nothing is installed here. Runs in the build tree. Exit status 77: not by root, mounts are refused, or it was
 # configured for another prefix.
@@ -11,17 +11,18 @@ skip() {
   exit 77
 }
 [[ -z ${PINRAIL_SANITIZE:-} ]] || skip "a library with a sanitizer in it wants a program with the same"
-[[ -e .libs/libpinrail.so ]] || skip "the README's lines are about a shared library (readme_test.sh links a static one)"
+[[ -e .libs/libpinrail.so ]] || skip "the lines are about a shared library (readme_test.sh links a static one)"
 ((EUID == 0)) || skip "only root may install"
-grep -q '^prefix = /usr/local$' Makefile || skip "the README is about the default prefix, and this was configured for another"
+grep -q '^prefix = /usr/local$' Makefile || skip "the page is about the default prefix, and this was configured for another"
 
-# lines BEGIN: the indented lines of the README that begin so.
-lines() { sed -n "s/^    \($1.*\)/\1/p" "$srcdir/README"; }
+page=$srcdir/contrib/doc/start.md
+# lines BEGIN: the commands of the page that begin so.
+lines() { sed -n "s/^[$] \($1.*\)/\1/p" "$page"; }
 install=$(lines 'make install') build=$(lines 'cc first\.c -o first ')
 component=$(lines 'cc -shared') use=$(lines 'PINRAIL_MCA_mca_base_component_path=')
 for line in "$install" "$build" "$component" "$use"; do
   [[ -n $line && $(wc -l <<<"$line") == 1 ]] ||
-    { echo "FAIL: the README has not one line each for installing, the program, the component and its use"; exit 1; }
+    { echo "FAIL: $page has not one line each for installing, the program, the component and its use"; exit 1; }
 done
 grep -q "^#define HAVE_TOOLS" config.h || use='echo built without pinrail_perf'
 
@@ -30,7 +31,7 @@ refusal=$(unshare --mount --propagation private true 2>&1) ||
   skip "this machine permits no mount namespace here (${refusal:-unshare failed})"
 layer=$(TMPDIR=/tmp mktemp -d) || exit 99 # not in what is bound below
 trap 'rmdir "$layer"' EXIT
-export srcdir install build component use layer
+export srcdir page install build component use layer
 # shellcheck disable=SC2016 # for the shell in there
 unshare --mount --propagation private --pid --fork --kill-child=KILL bash -c '
   set -eu -o pipefail
@@ -43,8 +44,7 @@ unshare --mount --propagation private --pid --fork --kill-child=KILL bash -c '
     mount --rbind "$folder" "$layer/root$folder"
   done
   mount -t proc proc "$layer/root/proc"
-  awk "/^    \/\* first.c/ { inside = 1 } inside && NF && !/^    / { exit } inside { print substr(\$0, 5) }" \
-    "$srcdir/README" >"$layer/root/root/first.c"
+  awk "/^\/\* first.c/ { inside = 1 } inside && /^\`\`\`/ { exit } inside" "$page" >"$layer/root/root/first.c"
   clean="env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8"
   echo "\$ $install"
   chroot "$layer/root" $clean sh -c "cd \"$top\" && $install" >"$layer/log" 2>&1 || { tail -n 20 "$layer/log"; exit 1; }

@@ -57,8 +57,11 @@ for file in zsh/site-functions/_pinrail bash-completion/completions/pinrail_info
 done
 
 documents=${PINRAIL_EXAMPLESDIR%/examples}
-for file in "$srcdir"/README "$srcdir"/NEWS "$srcdir"/LICENSE "$srcdir"/framework/RULES "$srcdir"/contrib/doc/*; do
+for file in "$srcdir"/README.md "$srcdir"/NEWS "$srcdir"/LICENSE "$srcdir"/framework/RULES "$srcdir"/contrib/doc/*.md; do
   sh "$srcdir/contrib/installed-text" "$file" | cmp -s - "$documents/${file##*/}" || fail "$file is not installed"
+done
+for file in "$srcdir"/contrib/doc/pictures/*.svg; do
+  cmp -s "$file" "$documents/pictures/${file##*/}" || fail "${file##*/} is not installed"
 done
 # What installed texts name is installed, or is said to be among the sources.
 ! grep -nE '(^|[^/A-Za-z])contrib/' "$documents"/* "$PINRAIL_MANDIR"/man[17]/pin* "$PINRAIL_EXAMPLESDIR"/*.c >out 2>/dev/null ||

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# package_test.sh - debian/, contrib/spack, contrib/rpm and contrib/doc/installing agree with the sources: versions, public
+# package_test.sh - debian/, contrib/spack, contrib/rpm and contrib/doc/installing.md agree with the sources: versions, public
 # functions, options of configure, commands; installed documents. Nothing is packaged; contrib/package does that.
 set -u
 srcdir=$(cd "${srcdir:-$(dirname "$0")/..}" && pwd) || exit 99
@@ -27,7 +27,7 @@ grep -q "^Version: *$version\$" "$srcdir/contrib/rpm/pinrail.spec" || fail "cont
 # Documents name nothing in contrib/ as they are installed, unless as a part of the sources, and what else they name is
 # among the documents or commands that are installed.
 count=0
-for file in README NEWS framework/RULES contrib/doc/* contrib/openmpi/README contrib/libfabric/README contrib/pinrun/README; do
+for file in README.md NEWS framework/RULES contrib/doc/*.md contrib/openmpi/README contrib/libfabric/README contrib/pinrun/README; do
   file=$srcdir/${file#"$srcdir/"}
   for each in $file; do
     sh "$srcdir/contrib/installed-text" "$each" >"$work/text" && [ -s "$work/text" ] || fail "installed-text fails for $each"
@@ -36,7 +36,7 @@ for file in README NEWS framework/RULES contrib/doc/* contrib/openmpi/README con
   done
 done
 [ "$count" -ge 12 ] || fail "only $count documents were seen"
-! sh "$srcdir/contrib/installed-text" "$srcdir/README" | grep -qE '^(TWO COMMANDS|THE TREE)' ||
+! sh "$srcdir/contrib/installed-text" "$srcdir/README.md" | grep -q 'from the sources$' ||
   fail "the installed README has sections about the sources"
 
 awk '/^internal/ { exit } /^PINRAIL_/ { version = $1 } /^  / { print $1 "@" version }' "$srcdir/framework/symbols" |
@@ -69,13 +69,13 @@ if command -v python3 >/dev/null; then
     fail "contrib/spack/package.py is no Python"
 fi
 
-# What README tells to type is also in the document that contrib/package --install-test runs.
-grep -cE '^    \$ ' "$srcdir/contrib/doc/installing" >"$work/count"
-[ "$(cat "$work/count")" -ge 12 ] || fail "contrib/doc/installing has only $(cat "$work/count") commands"
-sed -nE 's/^    (cc .*|PINRAIL_MCA_mca_base_component_path=.*)$/\1/p' "$srcdir/README" >"$work/lines"
-[ "$(wc -l <"$work/lines")" -ge 4 ] || fail "README has only $(wc -l <"$work/lines") lines that compile something"
+# What the first page tells to type is also in the document that contrib/package --install-test runs.
+grep -cE '^[$] ' "$srcdir/contrib/doc/installing.md" >"$work/count"
+[ "$(cat "$work/count")" -ge 12 ] || fail "contrib/doc/installing.md has only $(cat "$work/count") commands"
+sed -nE 's/^[$] (cc .*|PINRAIL_MCA_mca_base_component_path=.*)$/\1/p' "$srcdir/contrib/doc/start.md" >"$work/lines"
+[ "$(wc -l <"$work/lines")" -ge 4 ] || fail "contrib/doc/start.md has only $(wc -l <"$work/lines") lines that compile something"
 while IFS= read -r line; do
-  grep -qxF "    \$ $line" "$srcdir/contrib/doc/installing" || fail "contrib/doc/installing lacks README's line: $line"
+  grep -qxF "\$ $line" "$srcdir/contrib/doc/installing.md" || fail "contrib/doc/installing.md lacks the line: $line"
 done <"$work/lines"
 
 # Each package has its list of files. dh_missing finds files that are in none.

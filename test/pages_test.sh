@@ -19,22 +19,25 @@ fail() {
 
 count=0
 for header in "$srcdir"/framework/include/pinrail/*.h; do
-  name=pinrail_$(basename "$header" .h)
-  [ "$name" != pinrail_pinrail ] || name=pinrail
+  name=pinrail_$(basename "$header")
+  [ "$name" != pinrail_pinrail.h ] || name=pinrail
   grep -q '^\.SH NAME' "$site/man3/$name.3" 2>/dev/null || fail "${header##*/} has no page man3/$name.3"
   count=$((count + 1))
 done
 awk '/^internal/ { exit } /^  / { print $1 }' "$srcdir/framework/symbols" >"$work/names"
 while read -r name; do
-  refers=$(sed -n 's/^\.so //p' "$site/man3/$name.3" 2>/dev/null)
-  if ! grep -q "^\.SS $name\$" "$site/${refers:-nothing}" 2>/dev/null; then fail "man3/$name.3 does not lead to $name"; fi
+  # A name, what it does in a sentence, its prototype and its description.
+  awk -v name="$name" '/^\.SH/ { section = $2 } section == "NAME" && index($0, name " \\- ") == 1 && NF > 3 { named = 1 }
+    section == "SYNOPSIS" && index($0, name "(") { declared = 1 } section == "DESCRIPTION" && !/^\./ { described = 1 }
+    END { exit !(named && declared && described) }' "$site/man3/$name.3" 2>/dev/null || fail "man3/$name.3 does not describe $name"
   count=$((count + 1))
 done <"$work/names"
+# "man pinrail_params" shows section 7, about parameters: no page of section 3 has its name.
+[ ! -e $site/man3/pinrail_params.3 ] || fail "pinrail_params(3) hides pinrail_params(7)"
 [ "$count" -ge 60 ] || fail "only $count pages were wanted: the check is blind"
 
 if command -v mandoc >/dev/null; then
   for page in "$site"/man3/pinrail*.3 "$srcdir"/contrib/man/*.[1-8]; do
-    ! grep -q '^\.so ' "$page" || continue
     # A page has no date: it would change with each build.
     mandoc -T lint -W warning "$page" 2>&1 | grep -v 'missing date' >"$work/lint"
     [ ! -s "$work/lint" ] || fail "mandoc: $(head -10 "$work/lint")"
@@ -43,13 +46,15 @@ else
   echo "the pages' form is not checked: no mandoc"
 fi
 
-for document in "$srcdir"/contrib/doc/* "$srcdir"/framework/RULES "$srcdir"/NEWS; do
-  page=page_$(basename "$document" | tr '[:upper:]-' '[:lower:]_').html
-  title=$(head -1 "$document" | tr -dc 'A-Za-z ' | cut -c1-12)
+for document in "$srcdir"/contrib/doc/*.md "$srcdir"/framework/RULES "$srcdir"/NEWS; do
+  page=page_$(basename "$document" .md | tr '[:upper:]-' '[:lower:]_').html
+  title=$(head -1 "$document" | tr -dc 'A-Za-z ' | sed 's/^ *//' | cut -c1-12)
   tr -dc 'A-Za-z <>\n' <"$site/html/$page" 2>/dev/null | grep -q "$title" || fail "${document##*/} is not in the site ($page)"
 done
 grep -q 'a registration cache for RDMA' $site/html/index.html || fail "the site does not begin with README"
 ! grep -l '<script' $site/html/*.html || fail "pages of the site have scripts"
+
+"$srcdir/contrib/doc/pictures/draw" --check || fail "a picture is not what contrib/doc/pictures/draw makes"
 
 # Whether the first check sees anything: a function and a field without a comment, and a @param of no such name.
 mkdir -p "$work/contrib/site"

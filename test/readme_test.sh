@@ -1,11 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# readme_test.sh - what the README shows works: its C program is built and run as it stands there, and so are the component
-# file that it names and each of its commands that starts with "$ pinrail_" (or with a parameter before that).
+# readme_test.sh - what README.md and the pages for beginners show works: the C program of contrib/doc/start.md is built and
+# run as it stands there, and so are the component file that it names and each command that starts with "$ pinrail_" (or
+# with a parameter before that).
 # Runs in the build tree. With PINRAIL_LIBDIR and PINRAIL_BINDIR set it runs against an installation, by pkg-config.
 set -u
 srcdir=${srcdir:-$(dirname "$0")/..}
-readme=$srcdir/README
+readme=$srcdir/contrib/doc/start.md
 top=$(pwd)
 grep -q "^#define HAVE_TOOLS" config.h 2>/dev/null || [ -n "${PINRAIL_BINDIR:-}" ] ||
   { echo "SKIP: built without CLI11 or nlohmann-json"; exit 77; }
@@ -37,13 +38,12 @@ says() {
   grep -q "$words" "$work/said"
 }
 
-# listing NAME: the indented lines between "/* NAME ..." and the first line that is indented less.
+# listing NAME: the block of code that begins with "/* NAME ...".
 listing() {
-  awk -v first="    /* $1" 'index($0, first) == 1 { inside = 1 } inside && NF && !/^    / { exit } inside { print substr($0, 5) }' \
-    "$readme"
+  awk -v first="/* $1" 'index($0, first) == 1 { inside = 1 } inside && /^```/ { exit } inside' "$readme"
 }
 
-# The shared library, where it was built, and the static one, which is linked by pkg-config --static, as the README says.
+# The shared library, where it was built, and the static one, which is linked by pkg-config --static, as the page says.
 if [ -n "${PINRAIL_LIBDIR:-}" ]; then
   libdir=$PINRAIL_LIBDIR
   PKG_CONFIG_PATH=$libdir/pkgconfig
@@ -61,7 +61,7 @@ export PKG_CONFIG_PATH
 # A library with a sanitizer in it wants a program with the same.
 flags="-std=c11 -Wall -Wextra -Werror ${PINRAIL_SANITIZE:-}"
 
-# try_program KIND LINKER_ARGUMENT...: the README's program, linked so.
+# try_program KIND LINKER_ARGUMENT...: the program, linked so.
 try_program() {
   kind=$1
   shift
@@ -102,11 +102,11 @@ if [ -e "$libdir/libpinrail.a" ]; then
 fi
 [ "$tried" = 1 ] || { echo "FAIL: there is no library in $libdir"; failures=$((failures + 1)); }
 
-# The component is the very file that the README names, once for its readers and once, as installed, in its command.
-component=$(grep -oE '(^| )contrib/examples/[a-z_]*\.c' "$readme" | tr -d ' ')
-installed=$(sed -nE 's|^    cc -shared .*examplesdir.*/([a-z_]*\.c) -o .*|\1|p' "$readme")
+# The component is the very file that the page names, once for its readers and once, as installed, in its command.
+component=$(grep -oE '`contrib/examples/[a-z_]*\.c' "$readme" | tr -d '`')
+installed=$(sed -nE 's|^[$] cc -shared .*examplesdir.*/([a-z_]*\.c) -o .*|\1|p' "$readme")
 if [ -z "$component" ] || [ "$(basename "$component")" != "$(basename "$installed")" ]; then
-  echo "FAIL: the README names not one component: '$component' '$installed'"
+  echo "FAIL: $readme names not one component: '$component' '$installed'"
   failures=$((failures + 1))
 fi
 if [ -n "${PINRAIL_LIBDIR:-}" ]; then
@@ -134,14 +134,16 @@ sample=${PINRAIL_EXAMPLESDIR:-$srcdir/contrib/examples}/pinrail-mca-params.conf
 check "the sample parameter file is read" says "size_limit.*8G.*pinrail-mca-params.conf" \
   env PATH="$tools:$PATH" PINRAIL_MCA_mca_base_param_files="$sample" pinrail_info --param mpool grdma
 
-# The commands of the document, with no file and no parameter of this user's.
+# The commands of the pages, with no file and no parameter of this user's.
 PATH=$tools:$PATH
 export PATH
-sed -n 's/^    \$ \(\(PINRAIL_MCA_[a-z_]*=[^ ]* \)*pinrail_.*\)$/\1/p' "$readme" >"$work/commands"
+for page in README.md contrib/doc/start.md contrib/doc/using.md contrib/doc/monitors.md; do
+  sed -n 's/^\$ \(\(PINRAIL_MCA_[a-z_]*=[^ $]* \)*pinrail_.*\)$/\1/p' "$srcdir/$page"
+done | sort -u >"$work/commands"
 while IFS= read -r command; do
   check "\$ $command" sh -c "$command" </dev/null
 done <"$work/commands"
-[ "$(wc -l <"$work/commands")" -ge 4 ] || { echo "FAIL: the README has hardly any command"; failures=$((failures + 1)); }
+[ "$(wc -l <"$work/commands")" -ge 4 ] || { echo "FAIL: the pages have hardly any command"; failures=$((failures + 1)); }
 
 echo "$checks checks, $failures failed"
 [ "$failures" -eq 0 ]

@@ -41,7 +41,7 @@ constexpr pinrail_param_t kParams[] = {
      "that does not, as those of sanitizers. Where it is not so: stale registrations.",
      PINRAIL_TYPE_BOOL, PINRAIL_SCOPE_READONLY, 8, nullptr, 0, 0, nullptr}};
 
-constexpr const char* kAddsNothing = "those at work see what it would see, and it has a price";
+constexpr const char* kAddsNothing = "the monitors at work see all that it would see, and it costs time";
 
 bool trusts_allocators = false;              // written at start-up
 const loader::Loader* components = nullptr;  // valid from start() to stop()

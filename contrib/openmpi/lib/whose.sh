@@ -65,7 +65,7 @@ readme_lines() {
     count=$((count + 1)) name=readme_line_$count
     wanted "$name" || continue
     readme_line "$name" "$line"
-  done < <(sed -nE 's/^    (\$ )?(mpirun \$\([^)]*mpirun-args.* \.\/program).*/\2/p' "$here/README" "$here/../../README")
+  done < <(sed -nE 's/^(    )?(\$ )?(mpirun \$\([^)]*mpirun-args.* \.\/program).*/\3/p' "$here/README" "$here/../doc/using.md")
   ((count >= 4)) || fail_case readme_lines "only $count lines were found" /dev/null
 }
 

@@ -156,10 +156,16 @@ PINRAIL_API const char *pinrail_mpool_name(const pinrail_mpool_t *pool);
 PINRAIL_API const char *pinrail_mpool_registrar_name(const pinrail_mpool_t *pool);
 
 /**
- * Returns a referenced registration that covers [addr, addr + length) with at least the requested access.
- * @param length  bytes, not 0
- * @param access  PINRAIL_ACCESS_* | PINRAIL_TRAIT_*
- * @param flags   PINRAIL_FLAG_*
+ * Returns a referenced registration that covers [addr, addr + length) with at least the requested access: one of the
+ * cache (a hit), or a new one, for which the device is called (a miss). Each handle needs one
+ * pinrail_mpool_deregister(). Deregister before the memory is freed.
+ * @param length      bytes, not 0
+ * @param access      PINRAIL_ACCESS_* | PINRAIL_TRAIT_*; 0: local read
+ * @param flags       PINRAIL_FLAG_*, or 0
+ * @param handle_out  written on success only; handle_out->reg has lkey and rkey
+ * BAD_PARAM: an argument is wrong. OUT_OF_RESOURCE: the request alone exceeds a limit, or the device has no room although
+ * nothing is idle. TEMP_OUT_OF_RESOURCE: references of other requests use up the limit or the device: drop some, then
+ * call again. NOT_SUPPORTED: the registrar cannot register such memory or such access. Other errors are the registrar's.
  */
 PINRAIL_API pinrail_status_t pinrail_mpool_register(pinrail_mpool_t *pool, void *addr, size_t length, uint32_t access,
                                                     uint32_t flags, pinrail_handle_t *handle_out);
@@ -202,10 +208,9 @@ PINRAIL_API pinrail_status_t pinrail_mpool_find(pinrail_mpool_t *pool, void *add
                                                 pinrail_handle_t *handle_out);
 
 /**
- * Drops one reference, on any thread. BAD_PARAM if the handle's registration no longer exists. If the handle's
- * references were already dropped but the registration is still cached: BAD_PARAM where the calling thread can detect
- * it (references are counted per thread). Where it cannot, the excess drop may release a registration that another
- * caller still holds.
+ * Drops one reference, on any thread. The registration stays in the cache. BAD_PARAM if the handle's registration no
+ * longer exists, or if none of its references is left. If a handle is dropped twice while other requests hold the same
+ * registration, one of their references is dropped, and the registration may end while they use it.
  */
 PINRAIL_API pinrail_status_t pinrail_mpool_deregister(pinrail_handle_t handle);
 
