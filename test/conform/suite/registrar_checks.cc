@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The checks of registrars. run_registrar_check() adds to each: counters and descriptors are back where they were.
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <exception>
 #include <set>
@@ -9,6 +11,7 @@
 
 #include "test/conform/suite/registrar.h"
 #include "test/support/child.h"
+#include "test/support/heap_bytes.h"
 #include "test/support/proc_status.h"
 
 namespace pinrail::test {
@@ -335,6 +338,97 @@ void four_threads_work_at_once_on_overlapping_ranges(const OpenSubject& open, Ve
   KEEPS("R6", wrong.load() == 0, number("calls at the same time fail, where alone they do not:", wrong.load()));
 }
 
+constexpr std::chrono::milliseconds kTrial{500};
+
+// Runs body(round) again and again, for a while.
+template <typename Body>
+size_t repeat(size_t most, Body&& body) {
+  const auto end = std::chrono::steady_clock::now() + kTrial;
+  size_t round = 0;
+  while (round < most && (round % 64 != 0 || std::chrono::steady_clock::now() < end) && body(round)) ++round;
+  return round;
+}
+
+// Threads that do each step together.
+class Team {
+ public:
+  explicit Team(size_t count) : count_(count) {}
+  template <typename Step>
+  void each(Step&& step) {
+    std::atomic<size_t> ready{0};
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < count_; ++i) {
+      threads.emplace_back([&, i] {
+        ++ready;
+        while (ready.load() != count_) {
+        }
+        step(i);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+ private:
+  const size_t count_;
+};
+
+void threads_at_once_get_keys_of_their_own(const OpenSubject& open, Verdict* verdict) {
+  NEEDS_HOST_MEMORY();
+  APPLIES_IF(open.table.thread_mode == PINRAIL_THREAD_CONCURRENT, "it wants one call at a time");
+  APPLIES_IF(open.facts.has_keys, "it has no keys");
+  constexpr size_t kThreads = 2;
+  const size_t each = open.facts.counter == Counter::nowhere ? 4096 : 64, page = page_size();
+  const Mapping mapping(kThreads * each * page);
+  Team team(kThreads);
+  std::atomic<size_t> wrong{0};
+  size_t doubles = 0;
+  const size_t rounds = repeat(1000, [&](size_t) {
+    std::vector<std::unique_ptr<Registration>> held(kThreads * each);
+    for (auto& registration : held) registration = std::make_unique<Registration>(open.table);
+    team.each([&](size_t thread) {
+      for (size_t i = thread * each; i < (thread + 1) * each; ++i) {
+        const Status status = held[i]->make(mapping.at(i * page), page);
+        if (!status.ok() && !status.is(PINRAIL_ERR_OUT_OF_RESOURCE)) ++wrong;
+        if (!status.ok()) held[i].reset();
+      }
+    });
+    std::set<uint32_t> keys;
+    for (const auto& registration : held) {
+      if (registration != nullptr && !keys.insert(registration->reg().lkey).second) ++doubles;
+    }
+    team.each([&](size_t thread) {
+      for (size_t i = thread * each; i < (thread + 1) * each; ++i) {
+        if (held[i] != nullptr && !held[i]->give_back().ok()) ++wrong;
+      }
+    });
+    return wrong.load() + doubles == 0;
+  });
+  verdict->at = number("round", rounds);
+  KEEPS("R6", wrong.load() == 0, "calls at the same time fail, where alone they do not");
+  KEEPS("R6", doubles == 0, "calls at the same time give two live registrations the same lkey");
+}
+
+void deregistering_gives_back_what_registering_took(const OpenSubject& open, Verdict* verdict) {
+  NEEDS_HOST_MEMORY();
+  constexpr size_t kMost = size_t{1} << 21, kWarm = 64, kTolerated = 4;  // bytes of each call
+  const Mapping mapping(page_size());
+  Registration registration(open.table);
+  Status made = success(), ended = success();
+  const auto once = [&](size_t) {
+    made = registration.make(mapping.base(), page_size());
+    if (made.ok()) ended = registration.give_back();
+    return made.ok() && ended.ok();
+  };
+  for (size_t i = 0; i < kWarm; ++i) once(i);
+  const size_t heap = heap_bytes();
+  const size_t rounds = repeat(kMost, once);
+  const size_t left = heap_bytes() - std::min(heap, heap_bytes());
+  verdict->at = number("after calls:", rounds + kWarm);
+  KEEPS("R7", made.ok(), "what is deregistered makes no room");
+  KEEPS("R12", ended.ok(), "deregister_mem returns an error");
+  KEEPS("R10", left < (rounds + kWarm) * kTolerated, number("deregister_mem leaves memory allocated, bytes:", left));
+}
+
 void every_reason_is_taken(const OpenSubject& open, Verdict* verdict) {
   NEEDS_HOST_MEMORY();
   const Mapping mapping(4 * page_size());
@@ -481,6 +575,8 @@ const std::vector<RegistrarCheck>& registrar_checks() {
       CHECK_OF("R2", memory_without_access_is_refused_and_nothing_stays, pages),
       CHECK_OF("R7", twenty_thousand_registrations_have_keys_of_their_own, all),
       CHECK_OF("R6", four_threads_work_at_once_on_overlapping_ranges, all),
+      CHECK_OF("R6", threads_at_once_get_keys_of_their_own, all),
+      CHECK_OF("R7", deregistering_gives_back_what_registering_took, all),
       CHECK_OF("R12", every_reason_is_taken, all),
       CHECK_OF("R12", an_invalidated_one_leaves_the_new_memory_alone, all),
       CHECK_OF("R12", memory_that_is_already_gone_can_be_given_back_for_any_reason, all),

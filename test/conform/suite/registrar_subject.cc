@@ -77,7 +77,8 @@ Status learn(Subject* subject, std::string* why_out) {
   subject->limited_by_user = subject->counter == Counter::vm_pin;
   if (!inner.make(mapping.base(), page_size()).ok()) return success();
   subject->overlaps_count_once = subject->pins && counted_bytes(*subject) < mapping.length() + page_size();
-  subject->has_keys = outer.reg().lkey != inner.reg().lkey;
+  // A registrar without keys leaves them 0, which is also a key.
+  subject->has_keys = outer.reg().lkey != 0 || inner.reg().lkey != 0;
   return success();
 }
 
