@@ -98,18 +98,6 @@ static pinrail_registration_t* find_with_lock(index_t* index, uintptr_t base, si
   return NULL;
 }
 
-static uint32_t rights_around(const index_t* index, const pinrail_announcement_t* announcement) {
-  uint32_t rights = 0;
-  const size_t first = first_to_reach(index, announcement->base);
-  if (index->is_exact) return 0;
-  for (size_t i = count_up_to(index, announcement->base); i > first; --i) {
-    const pinrail_registration_t* reg = index->regs[i - 1];
-    if (reg->traits != (announcement->access & PINRAIL_TRAITS_MASK) || is_dead(index, reg)) continue;
-    if (contains(reg, announcement->base, announcement->length)) rights |= reg->rights;
-  }
-  return rights;
-}
-
 static pinrail_status_t find(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length, uint32_t access,
                              pinrail_registration_t** reg_out) {
   index_t* index = module;
@@ -126,7 +114,7 @@ static int will_answer(const index_t* index, const pinrail_announcement_t* other
   if ((other->access & PINRAIL_TRAITS_MASK) != (own->access & PINRAIL_TRAITS_MASK)) return 0;
   if ((own->flags & ~other->flags) != 0) return 0;
   if (index->is_exact) return other->base == own->base && other->length == own->length && other->access == own->access;
-  return other->base <= own->base && own->base + own->length <= other->base + other->length &&
+  return other->base <= own->asked_base && own->asked_base + own->asked_length <= other->base + other->length &&
          (own->access & ~(other->access | other->more_rights)) == 0;
 }
 
@@ -146,7 +134,8 @@ static pinrail_status_t find_or_announce(void* module, pinrail_thread_t* thread,
   (void)thread;
   hook_lock_take(&index->lock);
   pinrail_registration_t* reg =
-      find_with_lock(index, announcement->base, announcement->length, announcement->access, announcement->flags);
+      find_with_lock(index, announcement->asked_base, announcement->asked_length, announcement->access,
+                     announcement->flags);
   const pinrail_announcement_t* answer = reg == NULL ? find_answer(index, announcement) : NULL;
   if (reg != NULL) {
     *reg_out = reg;
@@ -156,7 +145,6 @@ static pinrail_status_t find_or_announce(void* module, pinrail_thread_t* thread,
   } else {
     *mark_of(announcement) = (mark_t){index->announced, ++index->last_name, 0};
     index->announced = announcement;
-    announcement->more_rights = rights_around(index, announcement);
     status = index->count < index->room ? PINRAIL_ERR_NOT_FOUND : PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
   }
   hook_lock_release(&index->lock);

@@ -61,7 +61,8 @@ Call* Model::begin(const Call& call) {
   if (!begun.registers) return &begun;
   begun.had_room = has_room(begun);
   begun.stands_apart = bypasses(begun);
-  begun.widest = containing_rights(begun);  // the device may be told before the call returns that these are gone
+  const bool is_wide = all_rights_ && !pools_[call.pool].exact;
+  begun.widest = is_wide ? uint32_t{PINRAIL_RIGHTS_MASK} : rights_of(call.access);
   return &begun;
 }
 
@@ -151,18 +152,6 @@ bool Model::fits_when_empty_of_idle(const Call& call) const {
   return bytes <= most.bytes && count <= most.count;
 }
 
-// R4.
-uint32_t Model::containing_rights(const Call& call) const {
-  uint32_t rights = rights_of(call.access);
-  if (pools_[call.pool].exact) return rights;
-  for (const Entry& entry : entries_) {
-    const bool contains = entry.indexed && entry.pool == call.pool && entry.traits == traits_of(call.access) &&
-                          entry.range.contains(call.range);
-    if (contains) rights |= entry.rights;
-  }
-  return rights;
-}
-
 // R3: whether an insert of the entry would be refused.
 bool Model::is_dominated(const Entry& entry) const {
   const bool exempt = pools_[entry.pool].exact || is_persistent(entry.flags);
@@ -206,6 +195,7 @@ void Model::attempt_ends(size_t pool, pinrail_registration_t* reg, const pinrail
                          pinrail_status_t status) {
   Call& call = calls_.back();
   call.attempts.push_back({request.rights, status});
+  if (status != PINRAIL_SUCCESS && request.rights == PINRAIL_RIGHTS_MASK) has_refused_ = true;
   if (status != PINRAIL_SUCCESS) return;
   Entry entry;
   entry.reg = reg;
@@ -294,10 +284,11 @@ void Model::check_rights(const Call& call, const Entry& entry) {
   }
   const uint32_t widest = call.widest;
   const bool is_refused = entry.rights == asked && call.attempts.size() > 1;
-  if (call.attempts.front().rights != widest)
+  // What the device refused before is not asked for again.
+  if (call.attempts.front().rights != widest && (entry.rights != asked || !has_refused_))
     note("R4: the first request had rights " + std::to_string(call.attempts.front().rights) + ", not " +
          std::to_string(widest) + ": " + text_of(entry));
-  if (entry.rights != widest && !is_refused) note("R4: other rights: " + text_of(entry));
+  if (entry.rights != widest && !is_refused && !has_refused_) note("R4: other rights: " + text_of(entry));
 }
 
 // R3: what the new one dominates leaves the index.

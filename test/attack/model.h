@@ -115,6 +115,7 @@ class Model {
 
   void add_cache(const CacheShape& shape) { caches_.push_back(shape); }
   void set_pool(size_t index, const PoolShape& shape);
+  void set_all_rights(bool all_rights) { all_rights_ = all_rights; }  // mpool_grdma_rights
 
   const PoolShape& shape(size_t pool) const { return pools_[pool]; }
   const CacheShape& limits(size_t pool) const { return caches_[pools_[pool].cache]; }
@@ -165,7 +166,6 @@ class Model {
   bool reaches(size_t pool, size_t other) const;
   bool anything_idle(size_t pool) const;
   bool anything_held(size_t cache) const;
-  uint32_t containing_rights(const Call& call) const;
   bool is_dominated(const Entry& entry) const;
   void insert(const Call& call, Entry* entry);
   Entry* entry_of(const pinrail_registration_t* reg);
@@ -179,6 +179,8 @@ class Model {
   std::list<Call> calls_;
   std::string fault_;
   const std::vector<std::string> tolerated_;
+  bool all_rights_ = true;
+  bool has_refused_ = false;  // a device has refused a request for all rights
 };
 
 std::string text_of(const Range& range);

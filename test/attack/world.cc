@@ -83,11 +83,15 @@ void Device::tail_fini_entry(void* device, void* tail) {
 World::World(uint64_t seed, const std::vector<std::string>& tolerated)
     : random_(seed), model_(tolerated), workers_(kThreads) {
   const std::string gc_limit = one_in(3) ? std::to_string((1 + below(8)) * kPage) : "64M";
-  const pinrail_setting_t settings[] = {
-      {"monitor", "external"}, {"mpool_grdma_gc_thread", "never"}, {"mpool_grdma_gc_limit", gc_limit.c_str()}};
+  const bool all_rights = one_in(2);
+  model_.set_all_rights(all_rights);
+  const pinrail_setting_t settings[] = {{"monitor", "external"},
+                                        {"mpool_grdma_gc_thread", "never"},
+                                        {"mpool_grdma_gc_limit", gc_limit.c_str()},
+                                        {"mpool_grdma_rights", all_rights ? "all" : "asked"}};
   pinrail_init_options_t options = PINRAIL_INIT_OPTIONS_INIT;
   options.settings = settings;
-  options.setting_count = 3;
+  options.setting_count = std::size(settings);
   if (pinrail_init(&options) != PINRAIL_SUCCESS) {
     model_.note("pinrail_init() failed");
     return;

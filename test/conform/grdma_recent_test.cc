@@ -17,7 +17,7 @@ class Recent : public ::testing::Test {
   static void make_recent(const Pool& pool, uintptr_t base, size_t length) {
     for (int i = 0; i < 4; ++i) pool.use(base, length);
   }
-  const Library library_;
+  const Library library_{{{"mpool_grdma_rights", "asked"}}};
   fake::FakeRegistrar fake_;
 };
 

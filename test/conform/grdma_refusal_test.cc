@@ -97,15 +97,14 @@ TEST_F(GrdmaRefusal, what_never_fits_is_said_once_whatever_its_size_is) {
 }
 
 // R4: no request fails because of rights that were not requested.
-TEST(GrdmaUnion, that_the_device_has_no_room_for_evicts_nothing_and_what_was_asked_is_registered) {
+TEST(GrdmaAllRights, that_the_device_has_no_room_for_evicts_nothing_and_what_was_asked_is_registered) {
   const Library library;
   pinrail_registrar_t table{};
   table.size = sizeof(table);
   table.kinds = PINRAIL_KIND_HOST;
   table.granularity = kPage;
-  constexpr uint32_t kBoth = PINRAIL_ACCESS_LOCAL_WRITE | PINRAIL_ACCESS_REMOTE_READ;
   table.register_mem = [](void*, const pinrail_register_request_t* request, pinrail_registration_t*) {
-    return request->rights == kBoth ? PINRAIL_ERR_OUT_OF_RESOURCE : PINRAIL_SUCCESS;
+    return request->rights == PINRAIL_RIGHTS_MASK ? PINRAIL_ERR_OUT_OF_RESOURCE : PINRAIL_SUCCESS;
   };
   table.deregister_mem = [](void*, pinrail_registration_t*, pinrail_reason_t) { return PINRAIL_SUCCESS; };
   Pool pool(table);

@@ -127,7 +127,7 @@ TEST_F(Grdma, a_victim_whose_place_is_not_used_after_all_leaves_the_index_too) {
   pool.use(kBase, kPage);
   fake_.fail_register(1, PINRAIL_ERR_ERROR);
   pinrail_handle_t handle{};
-  EXPECT_EQ(pool.reg(2 * kBase, kPage, &handle), PINRAIL_ERR_ERROR);
+  EXPECT_EQ(pool.reg(2 * kBase, kPage, &handle, PINRAIL_RIGHTS_MASK), PINRAIL_ERR_ERROR);
   EXPECT_EQ(pool.stats().indexed, 0u);
   EXPECT_EQ(pool.stats().registered_count, 0u);
   EXPECT_EQ(fake_.live_count(), 0u);
@@ -192,7 +192,7 @@ TEST_F(Grdma, another_error_of_the_device_is_returned_at_once_and_evicts_nothing
   pool.use(kBase, kPage);
   fake_.fail_register(1, PINRAIL_ERR_PERM);
   pinrail_handle_t handle{};
-  EXPECT_EQ(pool.reg(kBase * 2, kPage, &handle), PINRAIL_ERR_PERM);
+  EXPECT_EQ(pool.reg(kBase * 2, kPage, &handle, PINRAIL_RIGHTS_MASK), PINRAIL_ERR_PERM);
   EXPECT_TRUE(pool.has(kBase, kPage));
   EXPECT_EQ(pool.stats().registered_count, 1u);
 }
@@ -209,27 +209,61 @@ TEST_F(Grdma, a_device_that_never_agrees_gets_everything_idle_back_first) {
   EXPECT_EQ(fake_.live_count(), 0u);
 }
 
-TEST_F(Grdma, more_rights_make_a_wider_registration_that_displaces_the_narrow_one) {
+// R4: a miss registers with all rights, so that one registration answers requests for any.
+TEST_F(Grdma, one_registration_serves_all_rights) {
+  Pool pool(fake_);
+  for (uint32_t rights = 0; rights <= PINRAIL_RIGHTS_MASK; ++rights) pool.use(kBase, kPage, rights);
+  EXPECT_EQ(fake_.register_calls(), 1u);
+  EXPECT_EQ(fake_.live()[0].rights, uint32_t{PINRAIL_RIGHTS_MASK});
+}
+
+TEST_F(Grdma, an_exact_pool_registers_with_the_rights_of_the_request) {
+  Pool pool(fake_, {1, PINRAIL_UNSET, PINRAIL_UNSET, PINRAIL_POOL_EXACT});
+  EXPECT_EQ(pool.must(kBase, kPage, 2).reg->rights, 2u);
+}
+
+TEST_F(Grdma, what_is_not_cached_has_the_rights_of_the_request) {
+  Pool pool(fake_);
+  EXPECT_EQ(pool.must(kBase, kPage, 2, PINRAIL_FLAG_CACHE_BYPASS).reg->rights, 2u);
+}
+
+class GrdmaAsked : public ::testing::Test {
+ protected:
+  void TearDown() override { EXPECT_EQ(fake_.violations(), std::vector<std::string>{}); }
+  Library library_{{{"mpool_grdma_rights", "asked"}}};
+  fake::FakeRegistrar fake_;
+};
+
+TEST_F(GrdmaAsked, other_rights_are_registered_beside_and_neither_displaces_the_other) {
+  Pool pool(fake_);
+  for (int i = 0; i < 3; ++i) {
+    pool.use(kBase, kPage, 1);
+    pool.use(kBase, kPage, 2);
+  }
+  EXPECT_EQ(fake_.register_calls(), 2u);
+}
+
+TEST_F(GrdmaAsked, more_rights_make_a_registration_that_displaces_the_narrow_one) {
   Pool pool(fake_);
   pool.use(kBase, 2 * kPage, 1);
-  const pinrail_handle_t wide = pool.must(kBase, 2 * kPage, 2);
+  const pinrail_handle_t wide = pool.must(kBase, 2 * kPage, 3);
   EXPECT_EQ(wide.reg->rights, 3u);
   EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
   EXPECT_EQ(fake_.live_count(), 1u) << "the dominated one was idle, so it is gone";
   EXPECT_EQ(pool.must(kBase, 1, 3).reg, wide.reg);
 }
 
-TEST_F(Grdma, a_narrow_one_that_is_held_lives_until_it_is_released) {
+TEST_F(GrdmaAsked, a_narrow_one_that_is_held_lives_until_it_is_released) {
   Pool pool(fake_);
   const pinrail_handle_t narrow = pool.must(kBase, 2 * kPage, 1);
-  const pinrail_handle_t wide = pool.must(kBase, 2 * kPage, 2);
+  const pinrail_handle_t wide = pool.must(kBase, 2 * kPage, 3);
   EXPECT_TRUE(fake_.is_live(narrow.reg));
   EXPECT_EQ(pool.must(kBase, 1, 1).reg, wide.reg);
   EXPECT_EQ(pinrail_mpool_deregister(narrow), PINRAIL_SUCCESS);
   EXPECT_EQ(fake_.live_count(), 1u);
 }
 
-TEST_F(Grdma, an_old_one_that_reaches_further_is_kept_beside_the_wider_one) {
+TEST_F(GrdmaAsked, an_old_one_that_reaches_further_is_kept_beside_the_wider_one) {
   Pool pool(fake_);
   pool.use(kBase, 4 * kPage, 1);
   pool.use(kBase, 2 * kPage, 2);
@@ -238,18 +272,31 @@ TEST_F(Grdma, an_old_one_that_reaches_further_is_kept_beside_the_wider_one) {
   EXPECT_FALSE(pool.has(kBase + 3 * kPage, kPage, 2));
 }
 
-TEST(GrdmaRefusing, a_device_that_refuses_the_union_gets_what_was_asked) {
-  fake::FakeOptions options;
-  options.refused_rights = 0;
-  Library library;
-  fake::FakeRegistrar fake(options);
-  Pool pool(fake);
-  pool.use(kBase, kPage, 1);
-  fake.fail_register(1, PINRAIL_ERR_PERM);
+// R4: as of memory that may only be read. The refusal is remembered for the neighbourhood until an event ends what is
+// registered there, because other memory may follow.
+TEST_F(Grdma, a_device_that_refuses_all_rights_gets_what_was_asked_and_is_not_asked_again_there) {
+  Pool pool(fake_);
+  pool.use(3 * kBase, kPage);
+  fake_.fail_register(1, PINRAIL_ERR_PERM);
   const pinrail_handle_t handle = pool.must(kBase, kPage, 2);
   EXPECT_EQ(handle.reg->rights, 2u);
-  EXPECT_EQ(fake.register_calls(), 3u);
-  EXPECT_EQ(fake.violations(), std::vector<std::string>{});
+  EXPECT_EQ(fake_.register_calls(), 3u);
+  pool.use(kBase + kPage, kPage, 2);
+  EXPECT_EQ(fake_.register_calls(), 4u);
+  EXPECT_EQ(pool.must(2 * kBase, kPage, 2).reg->rights, uint32_t{PINRAIL_RIGHTS_MASK}) << "elsewhere";
+  report(kBase, kPage);
+  EXPECT_EQ(pool.must(kBase, kPage, 2).reg->rights, uint32_t{PINRAIL_RIGHTS_MASK}) << "other memory";
+}
+
+TEST(GrdmaRefusing, a_device_without_atomics_refuses_one_call) {
+  fake::FakeOptions options;
+  options.refused_rights = PINRAIL_ACCESS_REMOTE_ATOMIC;
+  const Library library;
+  fake::FakeRegistrar fake(options);
+  Pool pool(fake);
+  for (uintptr_t i = 1; i <= 4; ++i) pool.use(i * kBase, kPage, 2);
+  EXPECT_EQ(fake.register_calls(), 5u);
+  EXPECT_EQ(fake.live()[3].rights, 7u);
 }
 
 TEST_F(Grdma, traits_never_mix) {

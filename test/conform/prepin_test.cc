@@ -372,7 +372,7 @@ TEST_F(Prepin, query_leaves_the_order_of_eviction_alone) {
   EXPECT_EQ(pinrail_mpool_evict(pool_->get()), PINRAIL_SUCCESS);
   EXPECT_FALSE(pool_->has(kBase, kPage));
   EXPECT_TRUE(pool_->has(kBase + 2 * kPage, kPage));
-  EXPECT_EQ(query(kBase + 2 * kPage, kPage, 0xf).pinned, PINRAIL_PINNED_NONE) << "it lacks rights";
+  EXPECT_EQ(query(kBase + 2 * kPage, kPage, PINRAIL_TRAIT_RELAXED_ORDERING).pinned, PINRAIL_PINNED_NONE);
 }
 
 }  // namespace

@@ -27,6 +27,7 @@
 #include "base/core/guarded.h"
 #include "base/hit/hit_counts.h"
 #include "components/mpool/grdma/grdma_cache.h"
+#include "components/mpool/grdma/grdma_extent.h"
 #include "components/mpool/grdma/grdma_gc_list.h"
 #include "components/mpool/grdma/grdma_outside.h"
 #include "components/mpool/grdma/grdma_settings.h"
@@ -118,7 +119,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what events w
   // is_announced is set.
   struct Miss {
     pinrail_announcement_t announcement;
-    uint32_t rights;  // to be registered: those of the request, and those that R4 adds
+    uint32_t rights;  // to be registered (R4)
     bool is_announced = false;
     Cache::Tries tries;
   };
@@ -163,6 +164,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what events w
   size_t tail_of_registrar() const { return (limits_of_registrar_.tail_size + 7) & ~size_t{7}; }
   Status make(const Request& request, uint32_t rights, pinrail_registration_t** reg_out);
   Status register_on_device(pinrail_thread_t* thread, const Request& request, Miss* miss, pinrail_registration_t* reg);
+  Status register_with_rights(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg);
   Status admit(pinrail_thread_t* thread, Miss* miss, pinrail_registration_t* reg);
   void discard(pinrail_registration_t* reg);
   Status register_range(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg, Room room);
@@ -257,6 +259,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what events w
 
   HitCounts hits_;  // those that the C face left to the pool
   Outside outside_;
+  Extents extents_;
   GcList gc_list_;
   std::atomic<uint64_t> misses_{0}, evictions_{0};  // counted under the cache lock
   std::atomic<uint64_t> invalidations_{0};          // counted under the index lock

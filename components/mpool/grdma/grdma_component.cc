@@ -13,6 +13,8 @@ constexpr char kHelp[] =
 
 constexpr pinrail_enum_value_t kGcThread[] = {{-1, "auto"}, {0, "never"}, {1, "always"}, {0, nullptr}};
 
+constexpr pinrail_enum_value_t kRights[] = {{0, "asked"}, {1, "all"}, {0, nullptr}};
+
 constexpr pinrail_param_t kParams[] = {
     mpool::leave_pinned_param(
         "auto",
@@ -37,6 +39,12 @@ constexpr pinrail_param_t kParams[] = {
     mpool::max_reg_size_param(
         "Largest piece in bytes that the chunk iterator cuts a buffer into, so that transfers pipeline and little is "
         "pinned needlessly. Registrations themselves are not cut."),
+    mpool::param(
+        "rights", "all",
+        "Rights that a miss registers with. all: every right, or those of the request where the memory or the "
+        "device refuses more; so one registration answers all later requests of its range, and a peer that has "
+        "its key may read and write it. asked: those of the request. EXACT pools always do as with asked.",
+        PINRAIL_TYPE_ENUM, 5, nullptr, 0, 0, kRights),
     mpool::kRcacheName,
     mpool::param(
         "gpu_registrar", "",

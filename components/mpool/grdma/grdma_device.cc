@@ -50,8 +50,7 @@ void Pool::discard(pinrail_registration_t* reg) {
   host_->registrations->free(host_, reg);
 }
 
-// R4: with the wider rights of the miss, for which nothing is evicted, or, if the device refuses those, with the rights
-// that were asked for. After an error the registration is gone.
+// With a place in the budget. After an error the registration is gone.
 Status Pool::register_on_device(pinrail_thread_t* thread, const Request& request, Miss* miss,
                                 pinrail_registration_t* reg) {
   Status status = admit(thread, miss, reg);
@@ -59,16 +58,27 @@ Status Pool::register_on_device(pinrail_thread_t* thread, const Request& request
     discard(reg);
     return status;
   }
-  const bool is_wider = reg->rights != request.rights();
-  status = register_range(thread, request, reg, is_wider ? Room::as_it_is : Room::made);
-  if (!status.ok() && is_wider) {
-    reg->rights = request.rights();
-    status = register_range(thread, request, reg, Room::made);
-  }
+  status = register_with_rights(thread, request, reg);
   if (status.ok()) return status;
   cache_->begin_release(1);
   cache_->dismiss(&reg, 1);
   discard(reg);
+  return status;
+}
+
+// R4: with the registration's rights, or, if the registrar refuses those, with the rights that were asked for. No room
+// is made for rights that it has never granted.
+Status Pool::register_with_rights(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg) {
+  if (reg->rights == request.rights()) return register_range(thread, request, reg, Room::made);
+  const Room room = extents_.has_granted_all() ? Room::made : Room::as_it_is;
+  Status status = register_range(thread, request, reg, room);
+  if (status.ok()) {
+    extents_.granted_all();
+    return status;
+  }
+  reg->rights = request.rights();
+  status = register_range(thread, request, reg, Room::made);
+  if (status.ok()) extents_.refused_rights(request.span);
   return status;
 }
 

@@ -28,6 +28,7 @@ void Pool::kill_batch_hook(pinrail_registration_t* const* regs, size_t count) {
     const Killed killed = kill(regs[i]);
     if (killed == Killed::no) continue;
     count_one_hook(&invalidations_);
+    extents_.died_hook(span_of(regs[i]));
     if (killed == Killed::held) continue;
     if (first == nullptr) last = regs[i];
     area_of(regs[i]).gc_next = first;

@@ -33,16 +33,17 @@ Status Pool::miss(pinrail_thread_t* thread, const Request& request, pinrail_regi
 pinrail_status_t Pool::announce(pinrail_thread_t* thread, const Request& request, Miss* miss,
                                 pinrail_registration_t** reg_out) {
   pinrail_announcement_t& announcement = miss->announcement;
-  announcement.base = request.span.base;
-  announcement.length = request.span.length();
+  miss->rights = extents_.rights_for(request.span, request.rights());
+  announcement.base = announcement.asked_base = request.span.base;
+  announcement.length = announcement.asked_length = request.span.length();
   announcement.access = request.access();
+  announcement.more_rights = miss->rights & ~request.rights();
   announcement.waits_for = 0;
   announcement.flags = request.flags() & PINRAIL_FLAG_PERSISTENT;
   announcement.marks = marks_of(request);
   pinrail_status_t status = rcache_.ops.find_or_announce(rcache_.module, thread, &announcement, reg_out);
   if (status == PINRAIL_ERR_WOULD_BLOCK) status = wait(thread, miss, reg_out);
   miss->is_announced = status == PINRAIL_ERR_NOT_FOUND || status == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
-  miss->rights = request.rights() | announcement.more_rights;  // R4
   return status;
 }
 

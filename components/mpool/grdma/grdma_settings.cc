@@ -40,6 +40,7 @@ Status read_settings(const pinrail_host_t* host, const pinrail_mpool_config_t& c
   settings.gc_thread_insisted = gc_thread == 1 && !is_caller_only;
   settings.gc_thread = settings.gc_thread_insisted || (gc_thread == -1 && settings.leave_pinned && !is_caller_only);
   settings.max_reg_size = reader.number("max_reg_size");
+  settings.all_rights = reader.choice("rights") == 1 && (config.flags & PINRAIL_POOL_EXACT) == 0;
   settings.empty_cache = reader.flag("empty_cache");
   settings.print_stats = reader.flag("print_stats");
   settings.rcache_name = reader.text("rcache_name");

@@ -23,6 +23,7 @@ struct Settings {
   bool gc_thread = false;
   bool gc_thread_insisted = false;  // a pool that gets no thread is not made
   size_t max_reg_size = 0;
+  bool all_rights = false;  // a miss asks for all, not only for those of the request
   mpool::WantedLimits limits;
   std::string rcache_name;
   std::string gpu_registrar;      // empty: all memory is taken for host memory

@@ -76,8 +76,8 @@ Status Pool::miss(pinrail_thread_t* thread, const Span& span, uint32_t access, u
                   pinrail_registration_t** reg_out) {
   const Span tiles = tiles_of(span);
   pinrail_announcement_t announcement{};
-  announcement.base = tiles.base;
-  announcement.length = tiles.length();
+  announcement.base = announcement.asked_base = tiles.base;
+  announcement.length = announcement.asked_length = tiles.length();
   announcement.access = access;
   announcement.flags = flags;
   announcement.marks = state::kQuick | (flags != 0 ? state::kTransient : 0);
@@ -99,14 +99,11 @@ Status Pool::miss(pinrail_thread_t* thread, const Span& span, uint32_t access, u
 // What the device refuses of tiles, it may accept of the range alone: then that is registered for the caller.
 Status Pool::register_announced(pinrail_thread_t* thread, const Span& span, pinrail_announcement_t* announcement,
                                 pinrail_registration_t** reg_out, bool* is_published_out) {
-  const uint32_t asked = announcement->access & PINRAIL_RIGHTS_MASK;
+  const uint32_t rights = announcement->access & PINRAIL_RIGHTS_MASK;
   const uint32_t traits = announcement->access & PINRAIL_TRAITS_MASK;
   const Span tiles = Span::of(announcement->base, announcement->length);
-  Wanted wanted = {tiles, asked | announcement->more_rights, traits, announcement->flags};  // R4
-  Status status = make(thread, wanted, reg_out);
-  wanted.rights = asked;
-  if (!status.ok() && announcement->more_rights != 0) status = make(thread, wanted, reg_out);
-  if (!status.ok() && tiles.length() != span.length()) return register_own(thread, {span, asked, traits, 0}, reg_out);
+  const Status status = make(thread, {tiles, rights, traits, announcement->flags}, reg_out);
+  if (!status.ok() && tiles.length() != span.length()) return register_own(thread, {span, rights, traits, 0}, reg_out);
   if (!status.ok()) return status;
   const pinrail_status_t published =
       rcache_.ops.publish(rcache_.module, thread, announcement, *reg_out, displaced_hook, this);

@@ -9,7 +9,7 @@
 //
 // vma/I1  Registrations of equal rights and traits form a class; each class is a Tree. There are at most 64 classes.
 // vma/I2  A registration is in the index from publish() until it is removed, displaced or invalidated, and at no other
-//     time. It may be dead before its owner removes it: then finds, domination and rights skip it.
+//     time. It may be dead before its owner removes it: then finds and domination skip it.
 // vma/I4  Unless the module is EXACT, no registration is contained in another one of the same traits and a superset of
 //     its rights, unless one of them is dead. Persistent registrations are exempt.
 #ifndef PINRAIL_COMPONENTS_RCACHE_VMA_H
@@ -76,8 +76,6 @@ class Index {
   bool remove_from_class_locked(pinrail_registration_t* reg) REQUIRES(mutex_);
   // Finds and takes a reference. NULL if no registration answers.
   pinrail_registration_t* find_and_take_locked(const Query& query, uint32_t flags = 0) REQUIRES(mutex_);
-  // Returns the rights of all registrations of equal traits that contain the range (R4).
-  __attribute__((noinline)) uint32_t containing_rights_locked(const Query& query) REQUIRES(mutex_);
   // Removes one registration from its tree. False if it is not in the index.
   bool remove_locked(Tree& tree, pinrail_registration_t* reg) REQUIRES(mutex_);
   // Returns the class's tree, which is made on first use; NULL if there are 64 others.

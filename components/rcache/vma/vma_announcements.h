@@ -67,6 +67,7 @@ class Announcements {
   static_assert(sizeof(Mark) <= sizeof(Announcement::own), "it fits");
   static Mark& mark_of(Announcement* each) { return *reinterpret_cast<Mark*>(each->own); }
   static Span span_of(const Announcement* each) { return Span::of(each->base, each->length); }
+  static Span asked_of(const Announcement* each) { return Span::of(each->asked_base, each->asked_length); }
 
   bool is_waited_for(Announcement* own, bool is_exact) {
     for (Announcement* other = first_.load(); other != nullptr; other = mark_of(other).next) {
@@ -77,12 +78,12 @@ class Announcements {
     }
     return false;
   }
-  // R4: it is registered with more_rights as well.
+  // R4: what it registers may be more than what it was asked for.
   static bool will_answer(const Announcement* other, const Announcement* own, bool is_exact) {
     if (((other->access ^ own->access) & PINRAIL_TRAITS_MASK) != 0) return false;
     if ((own->flags & ~other->flags) != 0) return false;
     if (is_exact) return other->base == own->base && other->length == own->length && other->access == own->access;
-    return span_of(other).contains(span_of(own)) && (own->access & ~(other->access | other->more_rights)) == 0;
+    return span_of(other).contains(asked_of(own)) && (own->access & ~(other->access | other->more_rights)) == 0;
   }
 
   std::atomic<Announcement*> first_{nullptr};  // vma_announcements/W2; seq_cst where no other order is named

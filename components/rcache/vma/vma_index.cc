@@ -19,14 +19,13 @@ Status Index::find(const Query& query, pinrail_registration_t** reg_out) {
 
 // In one hold of the lock, so that nothing is inserted between the search and the announcement.
 Status Index::find_or_announce(pinrail_announcement_t* announcement, pinrail_registration_t** reg_out) {
-  const Query query = Query::of(announcement->base, announcement->length, announcement->access);
+  const Query query = Query::of(announcement->asked_base, announcement->asked_length, announcement->access);
   Guard guard(mutex_);
   pinrail_registration_t* const reg = find_and_take_locked(query, announcement->flags);
   if (reg != nullptr) {
     *reg_out = reg;
     return success();
   }
-  announcement->more_rights = exact_ ? 0 : containing_rights_locked(query);
   if (!announcements_.enter(announcement, exact_)) return PINRAIL_ERR_WOULD_BLOCK;
   return pool_.is_low() ? PINRAIL_ERR_TEMP_OUT_OF_RESOURCE : PINRAIL_ERR_NOT_FOUND;
 }
@@ -95,18 +94,6 @@ pinrail_registration_t* Index::peek_locked(Tree& tree, const Span& span, bool ex
     reg = tree.peek(span, exact);
   }
   return reg;
-}
-
-// The index lock is held. Returns the rights of all registrations of equal traits that contain the range (R4).
-uint32_t Index::containing_rights_locked(const Query& query) {
-  uint32_t rights = 0;
-  const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
-  for (uint32_t i = 0; i < count; ++i) {
-    Tree& tree = trees_[i];
-    const bool adds = tree.traits == query.traits && (tree.rights & ~(rights | query.rights)) != 0;
-    if (adds && peek_locked(tree, query.span, exact_) != nullptr) rights |= tree.rights;
-  }
-  return rights;
 }
 
 // An event that comes before this has overtaken the announcement; one that comes later finds the registration.

@@ -27,20 +27,21 @@ enum {
 #define PINRAIL_WAITS_FOR_NONE UINT64_MAX
 
 /**
- * One register call that will insert a registration. The pool fills in base, length, access and flags and sets waits_for to 0;
- * the record stays at its address until the announcement has ended. While it lasts the index may keep what it likes in
- * `own` and may link the record into a list. The library does not initialise `own`.
+ * One register call that will insert a registration. The pool fills in all but `own` and sets waits_for to 0; the record
+ * stays at its address until the announcement has ended. While it lasts the index may keep what it likes in `own` and may
+ * link the record into a list. The library does not initialise `own`. What is registered contains what was asked for.
  */
 typedef struct pinrail_announcement {
   uintptr_t base;       /**< first byte of the range that will be registered */
   size_t length;        /**< bytes */
   uint32_t access;      /**< rights and traits that are asked for */
-  uint32_t more_rights; /**< set by find_or_announce(): rights of all registrations with these traits that contain the
-                             range, combined; those that add none to `access` may be left out; 0 if there is none */
+  uint32_t more_rights; /**< rights that will be registered in addition */
   uint32_t flags;       /**< PINRAIL_FLAG_PERSISTENT: only registrations with that flag answer; other flags: 0 */
   uint64_t marks;       /**< set by the pool: what publish() passes on to mark_indexed(), PINRAIL_KEEP_* */
   uint64_t waits_for;   /**< set by find_or_announce() if it returns WOULD_BLOCK: names another announcement.
                              PINRAIL_WAITS_FOR_NONE: it shall not */
+  uintptr_t asked_base; /**< first byte of the range that is asked for: what a registration must contain to answer */
+  size_t asked_length;  /**< bytes */
   uint64_t own[6];      /**< the index's */
 } pinrail_announcement_t;
 
