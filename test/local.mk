@@ -121,6 +121,10 @@ test_adopt_nixl_SOURCES = test/adopt/nixl.cc test/adopt/device.h
 test_adopt_nixl_LDADD = libpinrail.la
 test_adopt_mooncake_SOURCES = test/adopt/mooncake.cc test/adopt/device.h
 test_adopt_mooncake_LDADD = libpinrail.la
+check_PROGRAMS += test/adopt/ucs_rcache
+TESTS += test/adopt/ucs_rcache
+test_adopt_ucs_rcache_SOURCES = test/adopt/ucs_rcache_test.cc test/adopt/ucs_rcache.cc test/adopt/ucs_rcache.h
+test_adopt_ucs_rcache_LDADD = libpinrail.la $(GTEST_LIBS)
 test_conform_grdma_SOURCES = test/conform/grdma_test.cc test/conform/grdma_recent_test.cc \
 	test/conform/grdma_settings_test.cc test/conform/grdma_session_test.cc \
 	test/conform/grdma_ft_test.cc test/conform/grdma_cache_test.cc test/conform/grdma_refusal_test.cc \
