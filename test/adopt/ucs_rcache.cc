@@ -131,7 +131,12 @@ Status rcache_create(const Params& params, const char* name, Rcache** rcache_out
   auto rcache = std::make_unique<Rcache>();
   rcache->params = params;
   rcache->table = table_of(rcache.get());
-  pinrail_status_t status = pinrail_init(nullptr);
+  // A region has the rights that were asked for; Pinrail itself registers with all, which serves requests for any.
+  const pinrail_setting_t rights = {"mpool_grdma_rights", "asked"};
+  pinrail_init_options_t settings = PINRAIL_INIT_OPTIONS_INIT;
+  settings.defaults = &rights;
+  settings.default_count = 1;
+  pinrail_status_t status = pinrail_init(&settings);
   if (status != PINRAIL_SUCCESS) return from_pinrail(status);
   const pinrail_registrar_choice_t choice = {nullptr, &rcache->table, nullptr};
   pinrail_mpool_options_t options = PINRAIL_MPOOL_OPTIONS_INIT;
