@@ -118,6 +118,7 @@ void start_coverage() {
   Seen seen;
   for_each_seeing([&seen](const StartedMonitor& monitor) { seen.add(monitor, monitor.events.load()); });
   coverage.start(policy, seen.by_any_caller);
+  if (!coverage.looks_at_nothing()) open_mappings();
 }
 
 void publish_findings_locked(const Kept& kept, bool any_sees, const std::string& troubles, Idle idle) {
@@ -146,6 +147,7 @@ void forget_findings() {
   keeps_something.store(false);
   raw_callers.store(false);
   for (Findings* at = findings.exchange(nullptr); at != nullptr;) delete std::exchange(at, at->before);
+  close_mappings();
 }
 
 void fork_reinit_findings() NO_THREAD_SAFETY_ANALYSIS {
@@ -153,6 +155,7 @@ void fork_reinit_findings() NO_THREAD_SAFETY_ANALYSIS {
   replace_in_child(&findings, nullptr);
   raw_callers.store(false);
   keep_nothing();
+  fork_reinit_mappings();
   new (&coverage) Coverage(find_mapping, events_seen_in, say);
 }
 

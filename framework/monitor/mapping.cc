@@ -7,6 +7,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
@@ -14,6 +15,8 @@
 #include <memory>
 
 #include "base/core/ioctl.h"
+#include "base/sync/fork_reinit.h"
+#include "base/sync/own_file.h"
 
 namespace pinrail::monitor {
 namespace {
@@ -35,11 +38,14 @@ constexpr uint64_t kShared = 0x08;
 
 enum class ListingResult : uint8_t { yes, unmapped, unavailable };
 
+int open_list() { return ::open(kList, O_RDONLY | O_CLOEXEC); }
+
+// Open from start-up on, because to open the list takes six times as long as to ask for a mapping.
+std::atomic<const OwnFile*> list_file{nullptr};
+
 // Asks the kernel by ioctl (since 6.11) for the mapping at the address or the next one. unavailable: the kernel or a
 // filter refuses.
-ListingResult ask_kernel(uintptr_t at, pinrail_mapping_t* mapping_out) {
-  const int file = ::open(kList, O_RDONLY | O_CLOEXEC);
-  if (file < 0) return ListingResult::unavailable;
+ListingResult ask_kernel(int file, uintptr_t at, pinrail_mapping_t* mapping_out) {
   char name[1024] = "";  // the kernel refuses a longer path: ENAMETOOLONG
   Query query{};
   query.size = sizeof(query);
@@ -51,7 +57,6 @@ ListingResult ask_kernel(uintptr_t at, pinrail_mapping_t* mapping_out) {
   const ListingResult result = failed == 0       ? ListingResult::yes
                                : errno == ENOENT ? ListingResult::unmapped
                                                  : ListingResult::unavailable;
-  ::close(file);
   if (result != ListingResult::yes) return result;
   const std::string path(name, query.name_size == 0 ? 0 : strnlen(name, sizeof(name)));
   const uint64_t device = makedev(query.device_major, query.device_minor);
@@ -62,6 +67,16 @@ ListingResult ask_kernel(uintptr_t at, pinrail_mapping_t* mapping_out) {
                   device,
                   query.inode,
                   kind_of(path, (query.vma_flags & kShared) != 0, device, query.inode)};
+  return result;
+}
+
+// The same by a list that is open for this question only: before start-up, in a forked child, and where the program has
+// closed ours.
+ListingResult open_and_ask_kernel(uintptr_t at, pinrail_mapping_t* mapping_out) {
+  const int file = open_list();
+  if (file < 0) return ListingResult::unavailable;
+  const ListingResult result = ask_kernel(file, at, mapping_out);
+  ::close(file);
   return result;
 }
 
@@ -114,8 +129,20 @@ bool find_mapping_in_list(uintptr_t at, pinrail_mapping_t* mapping_out) {
   return false;
 }
 
+void open_mappings() {
+  if (list_file.load() != nullptr) return;
+  auto file = std::make_unique<OwnFile>();
+  if (file->open(FileKind::has_inode, open_list)) list_file.store(file.release());
+}
+
+void close_mappings() { delete list_file.exchange(nullptr); }
+
+void fork_reinit_mappings() { replace_in_child(&list_file, nullptr); }
+
 bool find_mapping(uintptr_t at, pinrail_mapping_t* mapping_out) {
-  const ListingResult result = ask_kernel(at, mapping_out);
+  const OwnFile* const open_one = list_file.load();
+  const int file = open_one != nullptr ? open_one->number() : -1;
+  const ListingResult result = file >= 0 ? ask_kernel(file, at, mapping_out) : open_and_ask_kernel(at, mapping_out);
   return result == ListingResult::yes ||
          (result == ListingResult::unavailable && find_mapping_in_list(at, mapping_out));
 }

@@ -325,6 +325,43 @@ TEST(Mapping, the_kernels_answer_is_what_the_list_says) {
   EXPECT_GT(equal, 10u);
 }
 
+// The number of the process's open list of mappings; -1: none is open.
+int number_of_list() {
+  for (int number = 3; number < 64; ++number) {
+    char name[64] = "";
+    const ssize_t length = readlink(("/proc/self/fd/" + std::to_string(number)).c_str(), name, sizeof(name) - 1);
+    if (length > 5 && std::string(name, static_cast<size_t>(length)).substr(static_cast<size_t>(length) - 5) == "/maps")
+      return number;
+  }
+  return -1;
+}
+
+TEST(Mapping, an_open_list_shows_what_is_mapped_now) {
+  open_mappings();
+  EXPECT_GE(number_of_list(), 0);
+  void* const base = mmap(nullptr, kPage, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  expect_mapping(base, kPage, PINRAIL_MAPPING_ANONYMOUS, "mapped after the list was opened");
+  ASSERT_EQ(mmap(base, kPage, PROT_READ, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0), base);
+  expect_mapping(base, kPage, PINRAIL_MAPPING_SHARED_ANONYMOUS, "mapped in its place");
+  munmap(base, kPage);
+  close_mappings();
+  EXPECT_EQ(number_of_list(), -1);
+}
+
+TEST(Mapping, a_file_of_the_program_that_has_the_number_of_the_list_is_not_asked_and_not_closed) {
+  open_mappings();
+  const int number = number_of_list();
+  ASSERT_GE(number, 0);
+  const int file = open("/proc/1/maps", O_RDONLY | O_CLOEXEC);  // it would answer, for another process
+  ASSERT_EQ(dup2(file >= 0 ? file : STDIN_FILENO, number), number);
+  if (file >= 0) close(file);
+  void* const base = mmap(nullptr, kPage, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  expect_mapping(base, kPage, PINRAIL_MAPPING_ANONYMOUS, "with another file at the number");
+  munmap(base, kPage);
+  close_mappings();
+  EXPECT_EQ(close(number), 0);
+}
+
 // Objects have more functions than buckets in their tables, so most chains have several.
 TEST(LoadedObject, finds_each_function_of_a_chain) {
   int found = 0;
