@@ -73,7 +73,7 @@ class Cache : public cache_list::CacheList {
     return nullptr;
   }
 
-  // R7: a request that could not be met even if everything idle were evicted evicts nothing.
+  // R7: nothing is evicted for a request for which evicting all that is idle would not make room enough.
   bool idle_make_room_locked(uint64_t bytes) const REQUIRES(mutex_) {
     const uint64_t missing_bytes = budget_.missing_bytes(bytes), missing_count = budget_.missing_count();
     uint64_t idle_bytes = 0, idle_count = 0;
