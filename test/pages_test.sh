@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # pages_test.sh - manual pages of section 3 and the site: Doxygen has nothing to warn of (a public function, type, field or
 # constant without a comment, a @param of no such name), each header and each public function has a page, mandoc finds no
-# fault in the pages, and each document is in the site. Runs in the build tree. Exit status 77: no pages are made here.
+# fault in the pages, each document is in the site, and its links lead somewhere. Runs in the build tree. Exit status 77:
+# no pages are made here.
 set -u
 srcdir=$(cd "${srcdir:-$(dirname "$0")/..}" && pwd) || exit 99
 site=contrib/site
@@ -53,6 +54,21 @@ for document in "$srcdir"/contrib/doc/*.md "$srcdir"/framework/RULES "$srcdir"/N
 done
 grep -q 'a registration cache for RDMA' $site/html/index.html || fail "the site does not begin with README"
 ! grep -l '<script' $site/html/*.html || fail "pages of the site have scripts"
+# Each link and picture leads to a file of the site, and to a place in it.
+python3 - $site/html >"$work/links" <<'END' || fail "links of the site: $(head -5 "$work/links")"
+import os, re, sys
+text = {name: open(os.path.join(sys.argv[1], name), encoding="utf-8").read()
+        for name in os.listdir(sys.argv[1]) if name.endswith(".html")}
+places = {name: set(re.findall(r'(?:id|name)="([^"]+)"', page)) for name, page in text.items()}
+links = [(name, link) for name, page in text.items() for link in re.findall(r'(?:href|src)="([^":]+)"', page)]
+for name, link in links:
+    file, _, place = link.partition("#")
+    file = file or name
+    if place not in places.get(file, ()) if place else not os.path.exists(os.path.join(sys.argv[1], file)):
+        print(name, "leads to", link)
+        links = []
+sys.exit(len(links) < 100)
+END
 
 "$srcdir/contrib/doc/pictures/draw" --check || fail "a picture is not what contrib/doc/pictures/draw makes"
 
