@@ -532,7 +532,7 @@ endif
 
 # References under every interleaving: test/model/README. Built without sanitizers, for it takes the place of one.
 if HAVE_GTEST
-model_wraps = -Wl,--wrap=pthread_mutex_lock,--wrap=pthread_mutex_trylock,--wrap=pthread_mutex_unlock,--wrap=free,--wrap=memcpy,--wrap=memmove,--wrap=memset,--wrap=syscall
+model_wraps = -Wl,--wrap=pthread_mutex_lock,--wrap=pthread_mutex_trylock,--wrap=pthread_mutex_unlock,--wrap=free,--wrap=memcpy,--wrap=memmove,--wrap=memset
 model_cppflags = -I$(top_srcdir)/framework/include -I$(top_srcdir) -I$(top_builddir)
 model_cxxflags = $(PINRAIL_WARNINGS) -std=c++17 -O1 -fvisibility=hidden -fno-builtin -fsanitize=thread
 # Linked without ThreadSanitizer's library, whose calls the explorer takes: loading it makes exploring three times slower.

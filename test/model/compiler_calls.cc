@@ -3,10 +3,8 @@
 // code under test uses to meet other threads (--wrap of the linker): all goes to the explorer.
 #include <malloc.h>
 #include <pthread.h>
-#include <sys/syscall.h>
 
 #include <cerrno>
-#include <cstdarg>
 #include <cstdint>
 #include <cstring>
 
@@ -144,7 +142,6 @@ void __real_free(void* memory);
 void* __real_memcpy(void* to, const void* from, size_t bytes);
 void* __real_memmove(void* to, const void* from, size_t bytes);
 void* __real_memset(void* memory, int byte, size_t bytes);
-long __real_syscall(long number, ...);
 
 int __wrap_pthread_mutex_lock(pthread_mutex_t* mutex) {
   if (!pinrail::model::running()) return __real_pthread_mutex_lock(mutex);
@@ -184,16 +181,6 @@ void* __wrap_memmove(void* to, const void* from, size_t bytes) {
 void* __wrap_memset(void* memory, int byte, size_t bytes) {
   write_plainly(memory, bytes);
   return __real_memset(memory, byte, bytes);
-}
-
-long __wrap_syscall(long number, ...) {
-  std::va_list list;
-  va_start(list, number);
-  const long a = va_arg(list, long), b = va_arg(list, long), c = va_arg(list, long);
-  va_end(list);
-  if (!pinrail::model::running() || number != SYS_membarrier) return __real_syscall(number, a, b, c);
-  pinrail::model::membarrier();
-  return 0;
 }
 
 }  // extern "C"

@@ -66,8 +66,7 @@ bool Explorer::can_go_on(unsigned number) const {
   const Thread& thread = threads_[number];
   switch (thread.op) {
     case Op::start:
-    case Op::load:
-    case Op::store: return true;
+    case Op::load: return true;
     case Op::ordered_load: {
       for (const Store& store : thread.buffer) {
         if ((store.order & kSequential) != 0) return false;
@@ -77,7 +76,6 @@ bool Explorer::can_go_on(unsigned number) const {
     case Op::modify: return is_weak() ? can_modify(number) : thread.buffer.empty();
     case Op::drain: return thread.buffer.empty();
     case Op::lock: return (is_weak() || thread.buffer.empty()) && words_.find(thread.address)->second.owner == kNobody;
-    case Op::barrier: return thread.barrier_waits_for == 0;
     case Op::done: break;
   }
   return false;
@@ -145,7 +143,7 @@ uint64_t Explorer::state() {
   for (unsigned i = 0; i < count_; ++i) {
     const Thread& thread = threads_[i];
     hash = mix(hash, local_state(i));
-    hash = mix(hash, static_cast<uint64_t>(thread.op) | uint64_t{thread.barrier_waits_for} << 8);
+    hash = mix(hash, static_cast<uint64_t>(thread.op));
     for (const Store& store : thread.buffer)
       hash =
           mix(mix(hash, store.address ^ (uint64_t{store.order} | uint64_t{store.is_modify} << 2) << 56), store.value);
@@ -327,7 +325,6 @@ Outcome Explorer::explore(const Scenario& scenario, const Bounds& bounds) {
   path_.clear();
   known_.clear();
   violation_.clear();
-  barrier_callers_ = new_barrier_callers_ = 0;
   drawn_ = 1;
   start_all();
   for (unsigned i = 0; i < kRehearsals; ++i) {

@@ -8,7 +8,7 @@
 //
 // explorer/X1  A store goes into its thread's store buffer, first in, first out; that the oldest one becomes visible is
 //     a turn of its own. Loads see the own buffer first. A read-modify-write, a seq_cst store or fence, a lock and an
-//     unlock need the own buffer empty. A membarrier ends when each thread's buffer has been empty once since it began.
+//     unlock need the own buffer empty.
 // explorer/X2  What is visited: every turn in every state, depth first. A state is the memory, the buffers, the locks,
 //     and of each thread its stack and registers; 64-bit hashes stand for states. Executions that come to a known one
 //     stop, and the next one begins at the last turn that can be taken otherwise: the words that changed since are
@@ -87,7 +87,6 @@ void store(void* address, unsigned size, uint64_t value, unsigned order);
 using Change = std::function<bool(uint64_t old, uint64_t* value_out)>;
 uint64_t modify(void* address, unsigned size, unsigned order, const Change& change);  // the old value
 void fence();
-void membarrier();
 void lock(void* mutex);
 bool try_lock(void* mutex);
 void unlock(void* mutex);

@@ -50,7 +50,6 @@ void Explorer::begin_round() {
     word.readers |= word.new_readers;
     word.writers |= word.new_writers;
   }
-  barrier_callers_ |= new_barrier_callers_;
   path_.clear();
   known_.clear();
   samples_.clear();
@@ -69,10 +68,6 @@ void Explorer::put(uintptr_t address, unsigned size, uint64_t value) {
   keep(word);
   std::memcpy(reinterpret_cast<void*>(address), &value, size);
   refresh(word);
-}
-
-void Explorer::became_empty(unsigned number) {
-  for (unsigned i = 0; i < count_; ++i) threads_[i].barrier_waits_for &= ~(1u << number);
 }
 
 // The owner of a word is part of the state by the store in its buffer.
@@ -105,7 +100,6 @@ void Explorer::flush_unseen(unsigned number) {
       break;
     }
   }
-  if (buffer.empty()) became_empty(number);
 }
 
 uint64_t Explorer::load(uintptr_t address, unsigned size, unsigned order) {
@@ -126,10 +120,6 @@ uint64_t Explorer::load(uintptr_t address, unsigned size, unsigned order) {
 void Explorer::store(uintptr_t address, unsigned size, uint64_t value, unsigned order) {
   Word& word = word_at(address);
   note(word, true);
-  // A turn, for a membarrier waits for the stores that were made before it, and for no later ones.
-  const uint32_t callers = barrier_callers_ | (is_rehearsal_ ? new_barrier_callers_ : 0);
-  const bool matters = (callers & ~bit(current_)) != 0 && !is_last();
-  if (matters && others_touch(word, static_cast<unsigned>(current_))) wait_for_turn(Op::store, address);
   record(current_, "store", address, value);
   me().buffer.push_back({address, size, value, order, false});
   flush_unseen(static_cast<unsigned>(current_));
@@ -167,22 +157,6 @@ uint64_t Explorer::modify(uintptr_t address, unsigned size, unsigned order, cons
   if (changes) put(address, size, value);
   record(current_, changes ? "modify" : "compare, unequal", address, changes ? value : old);
   return old;
-}
-
-// Its own buffer first: a membarrier is a full barrier for its caller.
-void Explorer::membarrier() {
-  if (!is_last() && (barrier_callers_ & bit(current_)) == 0) {
-    new_barrier_callers_ |= bit(current_);
-    find_shared();
-  }
-  drain();
-  pause();
-  for (unsigned i = 0; i < count_; ++i) {
-    if (!threads_[i].buffer.empty()) me().barrier_waits_for |= 1u << i;
-  }
-  record(current_, "membarrier begins", 0, me().barrier_waits_for);
-  if (me().barrier_waits_for != 0) wait_for_turn(Op::barrier, 0);
-  record(current_, "membarrier ends", 0, 0);
 }
 
 // A turn, if other threads touch the mutex.
@@ -334,10 +308,6 @@ void fence() {
   if (!running()) return;
   const Inside inside;
   explorer().drain();
-}
-void membarrier() {
-  const Inside inside;
-  explorer().membarrier();
 }
 void lock(void* mutex) {
   const Inside inside;

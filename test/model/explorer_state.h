@@ -79,9 +79,8 @@ struct Store {
   uintptr_t word() const { return address & ~uintptr_t{7}; }
 };
 
-enum class Op : uint8_t { start, load, ordered_load, store, modify, drain, lock, barrier, done };
-constexpr const char* kOpNames[] = {"start", "load", "ordered load", "store", "modify",
-                                    "drain", "lock", "barrier",      "done"};
+enum class Op : uint8_t { start, load, ordered_load, modify, drain, lock, done };
+constexpr const char* kOpNames[] = {"start", "load", "ordered load", "modify", "drain", "lock", "done"};
 
 // How far a thread has come.
 struct Progress {
@@ -90,7 +89,6 @@ struct Progress {
   uint64_t local = 0;     // hash of all that it knows; 0: not made yet
   char* top = nullptr;    // of its stack, while it waits
   std::vector<Store> buffer;
-  uint32_t barrier_waits_for = 0;  // threads whose buffers were not seen empty yet
   jmp_buf at;
 
   bool is_under_way() const { return op != Op::start && op != Op::done; }
@@ -153,7 +151,6 @@ class Explorer {
   void drain() {
     if (!me().buffer.empty()) wait_for_turn(Op::drain, 0);
   }
-  void membarrier();
   void pause() { wait_for_turn(Op::load, 0); }
   void lock(uintptr_t mutex);
   bool try_lock(uintptr_t mutex);
@@ -195,7 +192,6 @@ class Explorer {
   bool is_weak() const { return bounds_.machine == Machine::weak; }
   uint64_t state();
   uint64_t local_state(unsigned number);
-  void became_empty(unsigned number);
 
   // Memory.
   Word& word_at(uintptr_t address);
@@ -245,8 +241,6 @@ class Explorer {
   const Sample* repeated_ = nullptr;  // the one that is compared, explorer/X6
   size_t depth_ = 0;
   std::unordered_set<uint64_t> known_;
-  uint32_t barrier_callers_ = 0;  // threads that call membarrier
-  uint32_t new_barrier_callers_ = 0;
   // explorer/X3
   bool is_rehearsal_ = false;
   bool is_last_round_ = true;

@@ -2,9 +2,6 @@
 // The explorer by itself: of small programs whose outcomes are known, on x86 and on the weak machine, it finds all and
 // no others.
 #include <gtest/gtest.h>
-#include <linux/membarrier.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <atomic>
 
@@ -21,7 +18,6 @@ class Litmus : public ::testing::Test {
   using Atomic = std::atomic<uint64_t>;
   static void put(Atomic& atomic) { atomic.store(1, std::memory_order_release); }
   static uint64_t get(const Atomic& atomic) { return atomic.load(std::memory_order_acquire); }
-  static void membarrier() { syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0); }
 
   // Which of the four values of (r_[0], r_[1]) there are: bit 2 * r_[0] + r_[1].
   unsigned outcomes(const std::vector<Body>& threads) {
@@ -80,33 +76,6 @@ TEST_F(Litmus, a_full_fence_on_one_side_is_not_enough) {
                       },
                       [&] {
                         y_.store(1);
-                        r_[1] = get(x_);
-                      }}),
-            k00 | k01 | k10 | k11);
-}
-
-TEST_F(Litmus, a_membarrier_on_one_side_is_enough) {
-  EXPECT_EQ(outcomes({[&] {
-                        put(x_);
-                        r_[0] = get(y_);
-                      },
-                      [&] {
-                        put(y_);
-                        membarrier();
-                        r_[1] = get(x_);
-                      }}),
-            k01 | k10 | k11);
-}
-
-// The store of x may be made after the membarrier, and be late.
-TEST_F(Litmus, a_membarrier_is_no_promise_of_later_stores) {
-  EXPECT_EQ(outcomes({[&] {
-                        r_[0] = get(y_);
-                        put(x_);
-                      },
-                      [&] {
-                        put(y_);
-                        membarrier();
                         r_[1] = get(x_);
                       }}),
             k00 | k01 | k10 | k11);
@@ -308,19 +277,6 @@ TEST_F(WeakLitmus, a_comparison_that_fails_is_no_fence) {
                         r_[1] = x_.load();
                       }}),
             k00 | k01 | k10 | k11);
-}
-
-TEST_F(WeakLitmus, a_membarrier_on_one_side_is_enough) {
-  EXPECT_EQ(outcomes({[&] {
-                        put_relaxed(x_);
-                        r_[0] = get(y_);
-                      },
-                      [&] {
-                        put_relaxed(y_);
-                        membarrier();
-                        r_[1] = get(x_);
-                      }}),
-            k01 | k10 | k11);
 }
 
 TEST_F(WeakLitmus, an_add_is_one_step) {
