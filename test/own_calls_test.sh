@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 # No stale registration in programs whose allocators give memory back by system calls of their own: AddressSanitizer,
-# ThreadSanitizer, valgrind, allocators that are preloaded, some of which unmap later, one that is loaded late. ROUNDS (500) of each: ROUNDS=10000 by hand.
+# ThreadSanitizer, valgrind, Go, allocators that are preloaded, some of which unmap later, one that is loaded late. ROUNDS
+# (500) of each: ROUNDS=10000 by hand.
 set -u -o pipefail
 rounds=${ROUNDS:-500}
 [ -z "${PINRAIL_SANITIZE:-}" ] || { echo "SKIP: a build with sanitizers has one of these allocators everywhere"; exit 77; }
@@ -27,7 +28,7 @@ trial() {
   shift 3
   [ "$program" != valgrind ] || { program=$(command -v valgrind); set -- "$@" "$rounds"; }
   if [ ! -x "$program" ]; then
-    tell skipped "$name" "not built: the compiler here has no such sanitizer"
+    tell skipped "$name" "not built: there is no such sanitizer or compiler here"
     return
   fi
   if [ $# -gt 1 ]; then
@@ -36,6 +37,10 @@ trial() {
     timeout 600 "$program" "$rounds" "$@" >"$output" 2>&1
   fi
   status=$?
+  if [ $status -eq 77 ]; then
+    tell skipped "$name" "there is no io_uring here"
+    return
+  fi
   [ -z "${rounds_may_be_stale:-}" ] || [ $status -ne 1 ] || status=0
   if [ $status -ne 0 ] || ! grep -q -- "$said" "$output"; then
     tell failed "$name" "status $status"
@@ -51,7 +56,26 @@ sanitized() {
     -o "$work/rounds_$1" -L.libs -lpinrail -ldl >"$work/log" 2>&1 || cat "$work/log" >&2
 }
 
-srcdir=${srcdir:-$(dirname "$0")/..}
+# in_go: the program as a part of one in Go, where there is a Go compiler with cgo.
+in_go() {
+  command -v go >/dev/null || return
+  mkdir "$work/go"
+  cp "$srcdir/test/own_calls/rounds.go" "$srcdir/test/own_calls/rounds.cc" "$work/go"
+  (cd "$work/go" && GO111MODULE=off CGO_CXXFLAGS="-std=c++17 -O1 -DROUNDS_IN_GO -I$include" \
+    CGO_LDFLAGS="-L$libraries -lpinrail -ldl" go build -o ../rounds_go .) >"$work/log" 2>&1 || cat "$work/log" >&2
+}
+
+# preloaded NAME: a library of the system.
+preloaded() {
+  local library
+  library=$(ldconfig -p 2>/dev/null | sed -n "s/.*lib$1\.so.*x86-64.* => //p" | head -n 1)
+  [ -n "$library" ] || { tell skipped "$1" "not installed"; return; }
+  LD_PRELOAD=$library trial "$1" ' 0 stale' "$plain"
+}
+
+srcdir=$(cd "${srcdir:-$(dirname "$0")/..}" && pwd)
+include=$srcdir/framework/include libraries=$PWD/.libs
+in_go
 sanitized address
 sanitized thread
 if [ ! -e $folder/rounds ] || [ ! -e "$allocator" ]; then
@@ -78,6 +102,12 @@ LD_PRELOAD=$quarantine trial "unmaps later" "$with_uffd" "$plain"
 if command -v valgrind >/dev/null; then
   rounds=20 trial "valgrind" ' 0 kept hits, 0 stale' valgrind -q --smc-check=all "$plain"
 fi
+# The runtime of Go gives memory back at any time, and is known by the program's note: nothing is kept without uffd.
+trial "Go" "$with_uffd" "$work/rounds_go"
+# Allocators whose system calls are libc's, with settings by which they give memory back at once.
+MALLOC_CONF=dirty_decay_ms:0,muzzy_decay_ms:0 preloaded jemalloc
+MIMALLOC_RESET_DELAY=0 MIMALLOC_PURGE_DELAY=0 preloaded mimalloc
+TCMALLOC_AGGRESSIVE_DECOMMIT=1 preloaded tcmalloc_minimal
 export PINRAIL_MCA_monitor=^uffd
 ASAN_OPTIONS=$asan trial "AddressSanitizer, no uffd" "$no_uffd" "$work/rounds_address"
 ASAN_OPTIONS=$asan trial "AddressSanitizer, it is said" "AddressSanitizer gives memory back past" "$work/rounds_address"
