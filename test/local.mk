@@ -176,7 +176,7 @@ EXTRA_DIST += test/includes_test.sh test/headers_test.sh test/rules_test.sh test
 # Registrars: one suite, one program for each that joins it.
 test_support_sources = \
 	test/support/child.h test/support/child.cc test/support/proc_status.h test/support/proc_status.cc \
-	test/support/few_descriptors.h \
+	test/support/few_descriptors.h test/support/closed_descriptors.h test/support/heap_bytes.h test/support/host_table.h \
 	test/support/mapping.h test/support/component_descriptor.h test/support/component_descriptor.cc \
 	test/fake/fake_host.h test/fake/fake_host.cc
 registrar_subject_sources = test/conform/suite/check.h test/conform/suite/registrar.h \
@@ -493,7 +493,7 @@ test_conform_own_calls_SOURCES = test/conform/own_calls_test.cc test/conform/uff
 test_conform_own_calls_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
 EXTRA_test_conform_own_calls_DEPENDENCIES = test/own_calls/raw_malloc.la
 endif
-EXTRA_DIST += test/own_calls_test.sh
+EXTRA_DIST += test/own_calls_test.sh test/own_calls/rounds.go
 
 # Hooks under allocators that others brought along, and beside other runtimes: test/interpose/run.
 if HAVE_URING

@@ -4,6 +4,7 @@
 #include <pinrail/pinrail.h>
 
 #include "test/bench/rows.h"
+#include "test/support/host_table.h"
 
 namespace pinrail::bench {
 
@@ -13,17 +14,10 @@ pinrail_status_t register_mem(void*, const pinrail_register_request_t*, pinrail_
   register_calls().count_one();
   return PINRAIL_SUCCESS;
 }
-pinrail_status_t deregister_mem(void*, pinrail_registration_t*, pinrail_reason_t) { return PINRAIL_SUCCESS; }
 
 pinrail_registrar_t zero_cost_registrar() {
-  pinrail_registrar_t registrar{};
-  registrar.size = sizeof(registrar);
-  registrar.name = "zero-cost";
-  registrar.thread_mode = PINRAIL_THREAD_CONCURRENT;
-  registrar.kinds = PINRAIL_KIND_HOST;
-  registrar.granularity = kPage;
+  pinrail_registrar_t registrar = test::host_table("zero-cost");
   registrar.register_mem = register_mem;
-  registrar.deregister_mem = deregister_mem;
   return registrar;
 }
 

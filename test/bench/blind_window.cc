@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/patch/system_call.h"
+#include "test/support/host_table.h"
 
 #if PINRAIL_CAN_PATCH
 
@@ -37,19 +38,8 @@ double microseconds_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
 }
 
-pinrail_status_t register_nothing(void*, const pinrail_register_request_t*, pinrail_registration_t*) {
-  return PINRAIL_SUCCESS;
-}
-pinrail_status_t deregister_nothing(void*, pinrail_registration_t*, pinrail_reason_t) { return PINRAIL_SUCCESS; }
-
 pinrail_mpool_t* make_pool() {
-  static pinrail_registrar_t registrar{};
-  registrar.size = sizeof(registrar);
-  registrar.name = "zero-cost";
-  registrar.kinds = PINRAIL_KIND_HOST;
-  registrar.granularity = kPage;
-  registrar.register_mem = register_nothing;
-  registrar.deregister_mem = deregister_nothing;
+  const pinrail_registrar_t registrar = test::host_table("zero-cost");
   const pinrail_setting_t settings[] = {{"monitor", "patcher"}};
   pinrail_init_options_t init = PINRAIL_INIT_OPTIONS_INIT;
   init.settings = settings;

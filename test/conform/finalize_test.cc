@@ -5,6 +5,7 @@
 #include <pinrail/pin.h>
 #include <unistd.h>
 
+#include "test/support/host_table.h"
 #include "test/support/library.h"
 
 namespace pinrail::test {
@@ -14,13 +15,8 @@ constexpr uintptr_t kBase = 0x10000000;
 constexpr unsigned kLimitSeconds = 60;
 
 pinrail_registrar_t table_with(decltype(pinrail_registrar_t::register_mem) register_mem) {
-  pinrail_registrar_t table{};
-  table.size = sizeof(table);
-  table.name = "test";
-  table.kinds = PINRAIL_KIND_HOST;
-  table.granularity = kPage;
+  pinrail_registrar_t table = host_table("test");
   table.register_mem = register_mem;
-  table.deregister_mem = [](void*, pinrail_registration_t*, pinrail_reason_t) { return PINRAIL_SUCCESS; };
   return table;
 }
 

@@ -14,6 +14,7 @@
 #include <functional>
 #include <thread>
 
+#include "test/support/host_table.h"
 #include "test/support/lent_pool.h"
 #include "test/support/library.h"
 #include "test/support/tasks.h"
@@ -31,11 +32,7 @@ constexpr size_t kPages = 16;
 class CountingRegistrar {
  public:
   CountingRegistrar() {
-    table_.size = sizeof(table_);
-    table_.name = "counting";
-    table_.context = this;
-    table_.kinds = PINRAIL_KIND_HOST;
-    table_.granularity = kPage;
+    table_ = host_table("counting", this);
     table_.register_mem = [](void* self, const pinrail_register_request_t*, pinrail_registration_t*) {
       return of(self)->call();
     };

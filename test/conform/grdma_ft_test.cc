@@ -6,6 +6,7 @@
 #include <set>
 #include <thread>
 
+#include "test/support/host_table.h"
 #include "test/support/lent_pool.h"
 #include "test/support/library.h"
 
@@ -21,11 +22,7 @@ uintptr_t place(uintptr_t i) { return kBase + i * kStride; }
 class Reopened {
  public:
   Reopened() {
-    table_.size = sizeof(table_);
-    table_.name = "reopened";
-    table_.context = this;
-    table_.kinds = PINRAIL_KIND_HOST;
-    table_.granularity = kPage;
+    table_ = host_table("reopened", this);
     table_.tail_size = 64;
     table_.register_mem = [](void* self, const pinrail_register_request_t* request, pinrail_registration_t* reg) {
       const pinrail_registrar_t* lent = of(self).device->table();

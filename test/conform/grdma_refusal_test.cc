@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "test/support/host_table.h"
 #include "test/support/library.h"
 
 namespace pinrail::test {
@@ -99,14 +100,10 @@ TEST_F(GrdmaRefusal, what_never_fits_is_said_once_whatever_its_size_is) {
 // R4: no request fails because of rights that were not requested.
 TEST(GrdmaAllRights, that_the_device_has_no_room_for_evicts_nothing_and_what_was_asked_is_registered) {
   const Library library;
-  pinrail_registrar_t table{};
-  table.size = sizeof(table);
-  table.kinds = PINRAIL_KIND_HOST;
-  table.granularity = kPage;
+  pinrail_registrar_t table = host_table(nullptr);
   table.register_mem = [](void*, const pinrail_register_request_t* request, pinrail_registration_t*) {
     return request->rights == PINRAIL_RIGHTS_MASK ? PINRAIL_ERR_OUT_OF_RESOURCE : PINRAIL_SUCCESS;
   };
-  table.deregister_mem = [](void*, pinrail_registration_t*, pinrail_reason_t) { return PINRAIL_SUCCESS; };
   Pool pool(table);
   use(pool, kBase, kPage, PINRAIL_ACCESS_LOCAL_WRITE);
   use(pool, 2 * kBase, kPage, PINRAIL_ACCESS_LOCAL_WRITE);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "test/pinrun/mistake.h"
+#include "test/support/host_table.h"
 
 namespace {
 
@@ -22,7 +23,6 @@ pinrail_status_t register_mem(void*, const pinrail_register_request_t*, pinrail_
   reg->lkey = reg->rkey = next_key.fetch_add(1);
   return PINRAIL_SUCCESS;
 }
-pinrail_status_t deregister_mem(void*, pinrail_registration_t*, pinrail_reason_t) { return PINRAIL_SUCCESS; }
 
 void* map(void* where) {
   const int fixed = where != nullptr ? MAP_FIXED : 0;
@@ -68,14 +68,8 @@ bool use(pinrail_mpool_t* pool) {
 }  // namespace
 
 int main(int argc, char**) {
-  pinrail_registrar_t registrar{};
-  registrar.size = sizeof(registrar);
-  registrar.name = "counting";
-  registrar.thread_mode = PINRAIL_THREAD_CONCURRENT;
-  registrar.kinds = PINRAIL_KIND_HOST;
-  registrar.granularity = 4096;
+  pinrail_registrar_t registrar = pinrail::test::host_table("counting");
   registrar.register_mem = register_mem;
-  registrar.deregister_mem = deregister_mem;
   pinrail_registrar_choice_t choice{};
   choice.table = &registrar;
   pinrail_mpool_t* pool = nullptr;

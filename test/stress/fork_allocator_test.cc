@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "test/support/host_table.h"
 #include "test/support/lent_pool.h"
 #include "test/support/library.h"
 #include "test/support/pinned_heap.h"
@@ -23,10 +24,7 @@ constexpr size_t kBlocks = 24;  // more blocks of one size than a thread keeps f
 class AllocatingRegistrar {
  public:
   AllocatingRegistrar() {
-    table_.size = sizeof(table_);
-    table_.name = "allocating";
-    table_.kinds = PINRAIL_KIND_HOST;
-    table_.granularity = kPage;
+    table_ = host_table("allocating");
     table_.tail_size = sizeof(Tail);
     table_.register_mem = register_mem;
     table_.deregister_mem = deregister_mem;

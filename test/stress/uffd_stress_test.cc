@@ -14,6 +14,7 @@
 
 #include "test/conform/uffd_library.h"
 #include "test/support/child.h"
+#include "test/support/host_table.h"
 
 namespace pinrail::test {
 namespace {
@@ -101,14 +102,8 @@ TEST(UffdStress, what_another_thread_maps_before_the_event_is_read_is_a_miss) {
   NEED_UFFD();
   const Library library{
       {{"monitor", "uffd"}, {"monitor_never", "guard_install,shmat_over"}, {"mpool_grdma_gc_thread", "auto"}}};
-  pinrail_registrar_t table{};
-  table.size = sizeof(table);
-  table.name = "stamps";
-  table.thread_mode = PINRAIL_THREAD_CONCURRENT;
-  table.kinds = PINRAIL_KIND_HOST;
-  table.granularity = kPage;
+  pinrail_registrar_t table = host_table("stamps");
   table.register_mem = note_stamp;
-  table.deregister_mem = [](void*, pinrail_registration_t*, pinrail_reason_t) { return PINRAIL_SUCCESS; };
   const pinrail_registrar_choice_t choice = lend(table);
   pinrail_mpool_t* pool = nullptr;
   ASSERT_EQ(pinrail_mpool_create("grdma", &choice, nullptr, nullptr, &pool), PINRAIL_SUCCESS);

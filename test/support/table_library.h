@@ -8,9 +8,9 @@
 
 #include <vector>
 
-namespace pinrail::test {
+#include "test/support/host_table.h"
 
-inline pinrail_status_t deregister_nothing(void*, pinrail_registration_t*, pinrail_reason_t) { return PINRAIL_SUCCESS; }
+namespace pinrail::test {
 
 // NULL if something of it cannot be had. leave_pinned is 1 in the pool's options unless the caller says otherwise.
 inline pinrail_mpool_t* open_library_with_table(std::vector<pinrail_setting_t> settings,
@@ -22,12 +22,8 @@ inline pinrail_mpool_t* open_library_with_table(std::vector<pinrail_setting_t> s
   options.settings = settings.data();
   options.setting_count = settings.size();
   if (pinrail_init(&options) != PINRAIL_SUCCESS) return nullptr;
-  static pinrail_registrar_t table{};
-  table.size = sizeof(table);
-  table.kinds = PINRAIL_KIND_HOST;
-  table.granularity = 4096;
+  pinrail_registrar_t table = host_table(nullptr);
   table.register_mem = register_mem;
-  table.deregister_mem = deregister_nothing;
   pinrail_registrar_choice_t choice{};
   choice.table = &table;
   if (wanted.leave_pinned == PINRAIL_UNSET) wanted.leave_pinned = 1;

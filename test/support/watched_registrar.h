@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "test/support/host_table.h"
 #include "test/support/lent_pool.h"
 
 namespace pinrail::test {
@@ -28,11 +29,7 @@ class WatchedRegistrar {
     void* const shared = mmap(nullptr, sizeof(Counts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED) std::abort();
     counts_ = new (shared) Counts;
-    table_.size = sizeof(table_);
-    table_.name = "watched";
-    table_.context = this;
-    table_.kinds = PINRAIL_KIND_HOST;
-    table_.granularity = 4096;
+    table_ = host_table("watched", this);
     table_.register_mem = register_mem;
     table_.deregister_mem = deregister_mem;
     table_.device_read = device_read;

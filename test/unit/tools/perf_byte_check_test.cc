@@ -8,6 +8,7 @@
 #include "contrib/tools/perf/byte_check.h"
 #include "contrib/tools/perf/memory.h"
 #include "contrib/tools/perf/process.h"
+#include "test/support/host_table.h"
 
 namespace pinrail::perf {
 namespace {
@@ -38,11 +39,7 @@ class PerfByteCheck : public testing::Test {
     options.settings = &kMonitor;
     options.setting_count = 1;
     ASSERT_EQ(pinrail_init(&options), PINRAIL_SUCCESS);
-    table_.size = sizeof(table_);
-    table_.name = "test";
-    table_.context = &device_;
-    table_.kinds = PINRAIL_KIND_HOST;
-    table_.granularity = page_size();
+    table_ = test::host_table("test", &device_);
     table_.register_mem = accept;
     table_.deregister_mem = give_back;
     table_.device_read = see;
