@@ -26,11 +26,10 @@ bool is_main_program(const Dl_info& object) {
   return dladdr(reinterpret_cast<const void*>(headers), &program) != 0 && program.dli_fbase == object.dli_fbase;
 }
 
-// The user of this process, and the owner of the file that contains Pinrail.
-Owners owners_of_this_process() {
+// The owner of the file that contains Pinrail; this user if it cannot be found out.
+uid_t owner_of_own_file(uid_t self) {
   struct stat about {};
-  const uid_t self = geteuid();
-  return {self, stat(own_file().c_str(), &about) == 0 ? about.st_uid : self};
+  return stat(own_file().c_str(), &about) == 0 ? about.st_uid : self;
 }
 
 // Returns whether trust/X2 applies to this process.
@@ -53,8 +52,12 @@ std::string why_untrusted(const struct stat& about, const Owners& owners) {
   return "";
 }
 
+// What belongs to root or to this user is trusted whatever file contains Pinrail, which is then not looked for.
 std::string why_untrusted(const struct stat& about) {
-  return must_check_owners() ? why_untrusted(about, owners_of_this_process()) : "";
+  if (!must_check_owners()) return "";
+  const uid_t self = geteuid();
+  const bool is_own = about.st_uid == 0 || about.st_uid == self;
+  return why_untrusted(about, {self, is_own ? self : owner_of_own_file(self)});
 }
 
 // A file that does not exist is trusted: the caller reports that it is missing.

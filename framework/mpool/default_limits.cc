@@ -93,7 +93,7 @@ unsigned local_processes() {
 
 Bounds read_bounds() {
   Bounds bounds;
-  const uint64_t memory = read_machine().memory_bytes;
+  const uint64_t memory = read_machine_of_system().memory_bytes;  // without hwloc, whose start takes longer than ours
   if (memory != 0) bounds.memory = memory;
   bounds.cgroup = cgroup_limit("/proc/self/cgroup", "/sys/fs/cgroup");
   bounds.memlock = memlock_limit();
