@@ -113,7 +113,7 @@ if "$conform" --help >/dev/full 2>"$work/out"; then fail "--help >/dev/full: all
 
 # The code of contrib/doc/components.md: each block is in the sources as it stands there, and the last one is compiled.
 awk -v work="$work" '
-  /^```c/ { file = work "/block" ++blocks; next }
+  /^```(c|cpp)$/ { file = work "/block" ++blocks; next }
   /^```/ { file = ""; next }
   file { print > file }
   END { print blocks + 0 }
