@@ -15,11 +15,12 @@ command_line_sources = \
 	contrib/tools/common/text_width.h contrib/tools/common/text_width.cc
 
 if HAVE_TOOLS
-bin_PROGRAMS += contrib/tools/pinrail_perf contrib/tools/pinrail_info
-dist_man_MANS += contrib/man/pinrail_perf.1 contrib/man/pinrail_info.1
+bin_PROGRAMS += contrib/tools/pinrail_perf contrib/tools/pinrail_advise contrib/tools/pinrail_info
+dist_man_MANS += contrib/man/pinrail_perf.1 contrib/man/pinrail_advise.1 contrib/man/pinrail_info.1
 # Completion: bash searches a file with the command's name.
 bashcompletiondir = $(datadir)/bash-completion/completions
 nodist_bashcompletion_DATA = contrib/completion/pinrail_info contrib/completion/pinrail_perf \
+	contrib/completion/pinrail_advise \
 	contrib/completion/pinrail_conform contrib/completion/pinrun
 $(nodist_bashcompletion_DATA): contrib/completion/pinrail.bash
 	$(AM_V_GEN)$(MKDIR_P) contrib/completion && cp $(srcdir)/contrib/completion/pinrail.bash $@
@@ -27,7 +28,7 @@ CLEANFILES += $(nodist_bashcompletion_DATA)
 zshcompletiondir = $(datadir)/zsh/site-functions
 zshcompletion_DATA = contrib/completion/_pinrail
 endif
-EXTRA_DIST += contrib/completion/pinrail.bash contrib/completion/_pinrail contrib/man/pinrail_perf.1 contrib/man/pinrail_info.1
+EXTRA_DIST += contrib/completion/pinrail.bash contrib/completion/_pinrail contrib/man/pinrail_perf.1 contrib/man/pinrail_advise.1 contrib/man/pinrail_info.1
 if EMBEDDED
 EXTRA_DIST += contrib/man/pinrail_params.7
 else
@@ -57,6 +58,14 @@ pinrail_perf_sources = $(replayed_memory_sources) \
 	contrib/tools/perf/table.h contrib/tools/perf/table.cc contrib/tools/perf/table_verify.cc
 contrib_tools_pinrail_perf_SOURCES = contrib/tools/perf/pinrail_perf.cc $(pinrail_perf_sources)
 contrib_tools_pinrail_perf_LDADD = libpinrail.la $(LZMA_LIBS)
+
+advise_sources = \
+	contrib/tools/advise/page.h contrib/tools/advise/page.cc contrib/tools/advise/study.h \
+	contrib/tools/advise/study.cc contrib/tools/advise/svg.h contrib/tools/advise/svg.cc \
+	contrib/tools/advise/trials.h contrib/tools/advise/trials.cc contrib/tools/advise/words.h \
+	contrib/tools/advise/words.cc
+contrib_tools_pinrail_advise_SOURCES = contrib/tools/advise/pinrail_advise.cc $(advise_sources) $(pinrail_perf_sources)
+contrib_tools_pinrail_advise_LDADD = libpinrail.la $(LZMA_LIBS)
 
 pinrail_info_sources = \
 	$(command_line_sources) contrib/tools/common/json.h \

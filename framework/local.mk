@@ -45,6 +45,8 @@ libpinrail_internal_la_SOURCES += framework/front/front_pin.cc framework/front/p
 public_headers += framework/include/pinrail/listing.h
 libpinrail_internal_la_SOURCES += framework/front/front_params.cc framework/front/front_listing.cc
 libpinrail_internal_la_SOURCES += framework/front/front_machine.cc
+libpinrail_internal_la_SOURCES += framework/front/record.h framework/front/record.cc framework/front/record_hook.cc \
+	framework/front/record_write.cc
 
 # GPU memory across processes.
 public_headers += framework/include/pinrail/gpu.h

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# completion_test.sh - what bash and zsh offer behind pinrail_info, pinrail_perf, pinrail_conform and pinrun. Runs in the
+# completion_test.sh - what bash and zsh offer behind pinrail_info, pinrail_perf, pinrail_advise, pinrail_conform and pinrun. Runs in the
 # build tree.
 set -u
 srcdir=${srcdir:-$(dirname "$0")/..}
@@ -22,7 +22,7 @@ offers() {
 
 # shellcheck source=contrib/completion/pinrail.bash
 . "$srcdir/contrib/completion/pinrail.bash"
-complete -p pinrail_info pinrail_perf pinrail_conform pinrun >/dev/null || failures=1
+complete -p pinrail_info pinrail_perf pinrail_advise pinrail_conform pinrun >/dev/null || failures=1
 info=./contrib/tools/pinrail_info perf=./contrib/tools/pinrail_perf
 for option in --all --param --level --monitors --parsable --json --mca --help --version; do offers $option $info --; done
 for option in --pool --registrar --size --regions --threads --iterations --trace --cost --exact --compare --limit --touch --scenario --json --mca; do offers $option $perf --; done

@@ -27,9 +27,13 @@ test_unit_tools_perf_test_SOURCES = $(pinrail_perf_sources) \
 	test/unit/tools/perf_trace_test.cc
 test_unit_tools_perf_test_LDADD = libpinrail.la $(LZMA_LIBS) -lgtest_main $(GTEST_LIBS)
 TESTS += test/unit/tools/perf_test
+check_PROGRAMS += test/unit/tools/advise_test
+test_unit_tools_advise_test_SOURCES = $(advise_sources) $(pinrail_perf_sources) test/unit/tools/advise_study_test.cc
+test_unit_tools_advise_test_LDADD = libpinrail.la $(LZMA_LIBS) -lgtest_main $(GTEST_LIBS)
+TESTS += test/unit/tools/advise_test
 endif
 endif
-TESTS += test/tools_perf_test.sh test/traces_test.sh
+TESTS += test/tools_perf_test.sh test/tools_advise_test.sh test/traces_test.sh
 # Components that are built against an installation.
 TESTS += test/stranger_test.sh
 EXTRA_DIST += test/stranger_test.sh test/stranger/stranger.c
@@ -52,7 +56,7 @@ EXTRA_DIST += test/package_test.sh test/pages_test.sh
 TESTS += test/conform_test.sh
 EXTRA_DIST += test/conform_test.sh test/conform/broken/list test/conform/broken/monitor_got.c
 
-EXTRA_DIST += test/support/tool_run.sh test/tools_perf_test.sh test/traces_test.sh test/traces/README.md \
+EXTRA_DIST += test/support/tool_run.sh test/tools_perf_test.sh test/tools_advise_test.sh test/traces_test.sh test/traces/README.md \
 	test/traces/lammps.r0.trace.xz test/traces/nwchem.r0.trace.xz test/traces/ptscotch.r0.trace.xz \
 	test/traces/ptscotch.r1.trace.xz test/traces/ptscotch.r2.trace.xz test/traces/ptscotch.r3.trace.xz
 
@@ -77,8 +81,11 @@ test_stress_vma_stress_SOURCES = test/stress/vma_stress_test.cc $(vma_sources)
 test_stress_vma_stress_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_stress_references_stress_SOURCES = test/stress/references_stress_test.cc
 test_stress_references_stress_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/conform/alloc
-TESTS += test/conform/alloc
+check_PROGRAMS += test/conform/alloc test/conform/record
+TESTS += test/conform/alloc test/conform/record
+test_conform_record_SOURCES = test/conform/record_test.cc test/support/library.h test/support/temp_folder.h \
+	$(fake_registrar_sources) $(replayed_memory_sources)
+test_conform_record_LDADD = libpinrail.la $(LZMA_LIBS) -lgtest_main $(GTEST_LIBS)
 test_conform_alloc_SOURCES = test/conform/alloc_test.cc test/support/library.h $(fake_registrar_sources)
 test_conform_alloc_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/conform/odp

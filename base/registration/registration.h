@@ -80,6 +80,10 @@ inline void publish(pinrail_registration_t* reg, uint64_t flags) {
   __atomic_store_n(&reg->state, generation | flags | kOne, __ATOMIC_RELEASE);
 }
 
+// From now on its pool answers each request for it, and drops each reference. The caller holds one.
+// relaxed: it takes a flag away, and publishes nothing.
+inline void unquicken(pinrail_registration_t* reg) { __atomic_fetch_and(&reg->state, ~kQuick, __ATOMIC_RELAXED); }
+
 // Starts the next generation without flags, which makes all handles stale. The calling thread owns the registration.
 inline void renew(pinrail_registration_t* reg) {
   // release: what was done to the old generation comes before the new one is seen; pairs with load().

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
-# pinrail.bash - completion of pinrail_info, pinrail_perf, pinrail_conform and pinrun in bash. The tools themselves list
+# pinrail.bash - completion of pinrail_info, pinrail_perf, pinrail_advise, pinrail_conform and pinrun in bash. The tools themselves list
 # options, components and parameters.
 
 # _pinrail_listed FRAMEWORK: prints the names of its components; "all": of every framework.
@@ -61,11 +61,11 @@ _pinrail() {
   ((COMP_CWORD < 2)) || before=${COMP_WORDS[COMP_CWORD - 2]}
   COMPREPLY=()
   if [[ ${COMP_WORDS[0]} == *pinrun ]] && _pinrun "$word" "$previous" "$before"; then return; fi
-  if [[ $previous == --trace || $previous == --record ]]; then
+  if [[ $previous == --trace || $previous == --record || $previous == --html ]]; then
     mapfile -t COMPREPLY < <(compgen -f -- "$word")
     return
   fi
   mapfile -t COMPREPLY < <(compgen -W "$(_pinrail_words "${COMP_WORDS[0]}" "$previous" "$before")" -- "$word")
 }
 
-complete -o default -F _pinrail pinrail_info pinrail_perf pinrail_conform pinrun
+complete -o default -F _pinrail pinrail_info pinrail_perf pinrail_advise pinrail_conform pinrun

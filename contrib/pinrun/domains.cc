@@ -8,8 +8,6 @@
 #include <mutex>
 #include <new>
 
-#include "contrib/pinrun/recorder.h"
-
 namespace pinrail::pinrun {
 namespace {
 
@@ -63,7 +61,6 @@ bool start_locked(Table* own) {
   pinrail_init_options_t init = PINRAIL_INIT_OPTIONS_INIT;
   init.settings_from = "pinrun";
   own->usable = pinrail_init(&init) == PINRAIL_SUCCESS;
-  if (own->usable) Recorder::start();
   return own->usable;
 }
 

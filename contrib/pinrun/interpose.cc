@@ -5,7 +5,6 @@
 
 #include "contrib/pinrun/domains.h"
 #include "contrib/pinrun/real_verbs.h"
-#include "contrib/pinrun/recorder.h"
 #include "contrib/pinrun/reregister.h"
 
 namespace pinrail::pinrun {
@@ -83,7 +82,6 @@ bool register_cached(const Request& request, Region* region) {
   if (!is_range(request) || !cacheable(request.access, &access)) return false;
   if (register_in_some_pool(request, access, &region->handle) != PINRAIL_SUCCESS) return false;
   counts().registrations.fetch_add(1, std::memory_order_relaxed);
-  region->trace_id = Recorder::registered(request.addr, request.length, access & PINRAIL_RIGHTS_MASK);
   show(request, region);
   return true;
 }
@@ -106,7 +104,6 @@ ibv_mr* cached_or_real(ibv_pd* domain, void* addr, size_t length, uint64_t iova,
 // Gives back what the region stands for. Returns 0 or an errno.
 int release(const Region& region) {
   if (region.real != nullptr) return real_verbs().dereg_mr(region.real);
-  Recorder::deregistered(region.trace_id, region.mr.addr, region.mr.length);
   end_use(region.handle.reg);
   return pinrail_mpool_deregister(region.handle) == PINRAIL_SUCCESS ? 0 : EINVAL;
 }

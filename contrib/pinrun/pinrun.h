@@ -7,7 +7,7 @@
 //
 // Threads  as libibverbs: all functions may run together; ibv_dealloc_pd() excludes other calls with the same domain.
 // Fork     a child forgets the domains of its parent and creates pools of its own.
-// Context  API, except Recorder::event_hook().
+// Context  API.
 //
 // pinrun/N1  Whatever Pinrail cannot cache is passed to the real function, so that no call fails that would succeed
 //     without pinrun. What pools keep unused makes room for it. What libibverbs refuses, it refuses itself, and in
@@ -40,7 +40,6 @@ struct Options {
   long command;        // its value, the pid of the process that prints even if there are none
   bool share;          // PINRUN_SHARE: a request may hit a larger registration
   bool release;        // PINRUN_RELEASE: the last deregister ends the key
-  const char* record;  // PINRUN_RECORD: write a trace to this file, followed by the pid; or NULL
 };
 const Options& options();
 

@@ -18,7 +18,6 @@ struct Region {
   unsigned access;          // IBV_ACCESS_*
   ibv_mr* real;             // not NULL: the device's region is this region's alone, because ibv_rereg_mr() changed it
   pinrail_handle_t handle;  // otherwise: the registration
-  int64_t trace_id;         // of recorder.h
 };
 
 // Returns a zeroed region; NULL if there is no memory.

@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <initializer_list>
 
-#include "contrib/pinrun/recorder.h"
+#include "contrib/pinrun/pinrun.h"
 
 namespace pinrail::pinrun {
 namespace {
@@ -30,7 +30,6 @@ void read_options() {
   chosen.command = stats != nullptr ? std::strtol(stats, nullptr, 10) : 0;
   chosen.share = value_of("PINRUN_SHARE") != nullptr;
   chosen.release = value_of("PINRUN_RELEASE") != nullptr;
-  chosen.record = value_of("PINRUN_RECORD");
 }
 
 // A parent prints its own figures.
@@ -46,7 +45,6 @@ double microseconds(uint64_t ns, uint64_t calls) {
 }
 
 __attribute__((destructor)) void at_exit() {
-  Recorder::write();
   if (options().stats) print_stats();
 }
 

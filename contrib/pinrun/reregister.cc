@@ -5,7 +5,6 @@
 #include <cerrno>
 
 #include "contrib/pinrun/real_verbs.h"
-#include "contrib/pinrun/recorder.h"
 
 namespace pinrail::pinrun {
 namespace {
@@ -30,7 +29,6 @@ ibv_mr* make_another(const Region& region) {
 }
 
 void give_up_registration(Region* region) {
-  Recorder::deregistered(region->trace_id, region->mr.addr, region->mr.length);
   end_use(region->handle.reg);
   static_cast<void>(pinrail_mpool_deregister(region->handle));
   region->handle.reg = nullptr;

@@ -20,6 +20,7 @@
 #include "base/sync/gate.h"
 #include "framework/front/front.h"
 #include "framework/front/front_fork.h"
+#include "framework/front/record.h"
 #include "framework/front/refuse.h"
 #include "framework/mpool/allocator.h"
 
@@ -79,7 +80,9 @@ __attribute__((noinline)) pinrail_status_t call_pool(pinrail_mpool_t* pool, void
     return pool->ops->register_mem(pool->module, thread, reinterpret_cast<uintptr_t>(addr), length, access_and_flags,
                                    handle_out);
   });
-  if (status == PINRAIL_SUCCESS && flags == 0)
+  if (unlikely(record::is_on()))
+    record::took('R', addr, length, access_and_flags, status == PINRAIL_SUCCESS ? handle_out : nullptr);
+  else if (status == PINRAIL_SUCCESS && flags == 0)
     remember(thread, pool, reinterpret_cast<uintptr_t>(addr), access, *handle_out);
   return report_if_bad(status, kCall, kNoWholePages);
 }
@@ -113,6 +116,7 @@ __attribute__((noinline)) pinrail_status_t deregister_by_pool(pinrail_handle_t h
   const deferred::Call call;
   if (!call) return PINRAIL_ERR_BUSY;
   handle_fork();
+  if (unlikely(record::is_on())) record::dropping(handle);
   if ((word & state::kOrphan) != 0) {
     // Its pool was destroyed by force (R10): the last drop frees its memory and does nothing else.
     const Drop dropped = drop(handle);
@@ -168,6 +172,8 @@ pinrail_status_t pinrail_mpool_find(pinrail_mpool_t* pool, void* addr, size_t le
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   const pinrail_status_t status =
       pool->ops->find(pool->module, thread, reinterpret_cast<uintptr_t>(addr), length, access, handle_out);
+  if (unlikely(record::is_on()))
+    record::took('F', addr, length, access, status == PINRAIL_SUCCESS ? handle_out : nullptr);
   return front::report_if_bad(status, kCall, front::kNoWholePages);
 }
 

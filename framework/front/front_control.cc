@@ -9,6 +9,7 @@
 #include "base/sync/gate.h"
 #include "framework/front/front.h"
 #include "framework/front/front_fork.h"
+#include "framework/front/record.h"
 #include "framework/front/refuse.h"
 #include "framework/monitor/monitor.h"
 #include "framework/mpool/gc_thread.h"
@@ -52,7 +53,9 @@ pinrail_status_t pinrail_mpool_evict(pinrail_mpool_t* pool) {
   front::handle_fork();
   pinrail_thread_t* thread = thread::current();
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  return pool->ops->evict(pool->module, thread);
+  const pinrail_status_t status = pool->ops->evict(pool->module, thread);
+  if (record::is_on()) record::evicted(status);
+  return status;
 }
 
 pinrail_status_t pinrail_mpool_progress(pinrail_mpool_t* pool) {

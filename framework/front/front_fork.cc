@@ -15,6 +15,7 @@
 #include "base/sync/lock.h"
 #include "base/sync/own_threads.h"
 #include "framework/front/front.h"
+#include "framework/front/record.h"
 #include "framework/monitor/loader_call.h"
 #include "framework/monitor/monitor.h"
 #include "framework/mpool/gc_thread.h"
@@ -192,6 +193,7 @@ void fork_reinit() {
   gc::fork_reinit();
   fork_marks::fork_reinit();
   registrar::fork_reinit();
+  record::fork_reinit();
   fork_reinit_library();
   gate::open();
 }

@@ -16,6 +16,7 @@
 #include "base/sync/gate.h"
 #include "framework/front/front.h"
 #include "framework/front/front_fork.h"
+#include "framework/front/record.h"
 #include "framework/front/refuse.h"
 #include "framework/monitor/monitor.h"
 #include "framework/mpool/gc_thread.h"
@@ -99,6 +100,8 @@ Status load_library(Library* library, const pinrail_init_options_t& options) {
   library->loader = std::make_unique<loader::Loader>(library->params, make_services());
   status = library->loader->discover(frameworks());
   if (!status.ok()) return status;
+  status = record::declare(&library->params);
+  if (!status.ok()) return status;
   status = monitor::declare(&library->params);
   if (!status.ok()) return status;
   status = fork_marks::declare(&library->params);
@@ -110,12 +113,15 @@ Status load_library(Library* library, const pinrail_init_options_t& options) {
     status = library->loader->open(framework.name);
     if (!status.ok()) return status;
   }
-  return monitor::start(*library->loader, library->params);
+  status = monitor::start(*library->loader, library->params);
+  if (status.ok()) record::start(library->params);
+  return status;
 }
 
 // Stops the gc thread and the monitors, closes the components, then deletes the library: components read parameters
 // until they are closed.
 void unload_library(Library* library) {
+  record::stop();
   gc::stop();
   if (library->loader != nullptr) {
     // This also runs after a failed init, where memory may have been exhausted.

@@ -11,6 +11,7 @@
 #include "base/sync/gate.h"
 #include "framework/front/front.h"
 #include "framework/front/front_fork.h"
+#include "framework/front/record.h"
 #include "framework/front/refuse.h"
 #include "framework/registrar/request.h"
 
@@ -32,10 +33,13 @@ pinrail_status_t register_with(pinrail_mpool_t* pool, void* addr, size_t length,
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   if ((flags & PINRAIL_FLAG_PERSISTENT) == 0) flags |= PINRAIL_FLAG_CACHE_BYPASS;
   const uint64_t access_and_flags = access | uint64_t{flags} << PINRAIL_ACCESS_FLAGS_SHIFT;
-  return ask_with_room(pool, thread, [&] {
+  const pinrail_status_t status = ask_with_room(pool, thread, [&] {
     return pool->ops->register_with(pool->module, thread, reinterpret_cast<uintptr_t>(addr), length, access_and_flags,
                                     &options, handle_out);
   });
+  if (record::is_on())
+    record::took('R', addr, length, access_and_flags, status == PINRAIL_SUCCESS ? handle_out : nullptr);
+  return status;
 }
 
 // Where the registration's details are; NULL: it has none. The registration is referenced.

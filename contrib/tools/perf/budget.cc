@@ -120,8 +120,8 @@ Refusal explain_refusal(const Session& session, pinrail_status_t status, size_t 
   (void)pinrail_mpool_progress(session.pool());
   const pinrail_mpool_stats_t stats = session.stats();
   const uint64_t bytes = round_up(length, page_size());
-  // What never fits evicts nothing.
-  if (stats.registered_bytes > held && bytes <= stats.size_limit)
+  // What would not fit if everything idle were evicted evicts nothing (R7).
+  if (stats.registered_bytes > held && held + bytes <= stats.size_limit)
     return {false,
             text("%s was refused (%s) although %s of idle registrations could be evicted", size_text(bytes).c_str(),
                  pinrail_status_name(status), size_text(stats.registered_bytes - held).c_str())};

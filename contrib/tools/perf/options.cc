@@ -44,17 +44,6 @@ std::string take_sizes(const std::string& typed, Options* options) {
   return parsed.ok() ? "" : parsed.why();
 }
 
-// "8000,69.5": nanoseconds of a call, and of each page beside.
-std::string take_cost(const std::string& typed, CostModel* cost) {
-  CostModel read;
-  char rest = 0;
-  const bool is_pair = sscanf(typed.c_str(), "%lf,%lf%c", &read.call_ns, &read.page_ns, &rest) == 2;
-  if (!is_pair || !(read.call_ns >= 0 && read.call_ns < 1e12 && read.page_ns >= 0 && read.page_ns < 1e12))
-    return "\"" + typed + "\" is not two numbers of nanoseconds such as 8000,69.5";
-  *cost = read;
-  return "";
-}
-
 std::string take_limit(const std::string& typed, Options* options) {
   const Result parsed = parse_size(typed, &options->limit);
   return parsed.ok() ? "" : parsed.why();
@@ -96,6 +85,16 @@ std::string take_scenario(const std::string& typed, Options* options) {
 }
 
 }  // namespace
+
+std::string take_cost(const std::string& typed, CostModel* cost) {
+  CostModel read;
+  char rest = 0;
+  const bool is_pair = sscanf(typed.c_str(), "%lf,%lf%c", &read.call_ns, &read.page_ns, &rest) == 2;
+  if (!is_pair || !(read.call_ns >= 0 && read.call_ns < 1e12 && read.page_ns >= 0 && read.page_ns < 1e12))
+    return "\"" + typed + "\" is not two numbers of nanoseconds such as 8000,69.5";
+  *cost = read;
+  return "";
+}
 
 std::optional<int> read_options(int argc, const char* const* argv, Options* options_out, std::ostream& out,
                                 std::ostream& err) {

@@ -37,6 +37,9 @@ struct Options {
   bool json = false;
 };
 
+// "8000,69.5": nanoseconds of a call, and of each page beside. Returns "", or a clause that names the fault.
+std::string take_cost(const std::string& typed, CostModel* cost);
+
 // Reads the command line; returns as CommandLine::read() does.
 std::optional<int> read_options(int argc, const char* const* argv, Options* options_out, std::ostream& out,
                                 std::ostream& err);

@@ -12,7 +12,7 @@ namespace pinrail::perf {
 
 namespace {
 
-constexpr size_t kLookEvery = 256;  // records
+constexpr size_t kLooks = 400;  // at the pool's figures in a replay
 
 TraceSpan span_of(const TraceRecord& record) { return {record.addr, record.addr + record.size}; }
 
@@ -33,13 +33,14 @@ Replay::Replay(const Session& session, Touch touch, Errors* errors)
 Result Replay::run(const Trace& trace) {
   Result mapped = memory_.map(trace);
   if (!mapped.ok()) return mapped;
+  const size_t stride = 1 + trace.records.size() / kLooks;
   for (size_t i = 0; i < trace.records.size(); i++) {
     step(trace.records[i]);
-    if (i % kLookEvery != 0) continue;
-    check_limit(trace.records[i]);
-    progress_.show("pinrail_perf: replaying", i, trace.records.size());
+    if (i % stride != 0) continue;
+    check_limit(trace.records[i], i);
+    progress_.show("pinrail: replaying", i, trace.records.size());
   }
-  check_limit(trace.records.back());
+  check_limit(trace.records.back(), trace.records.size() - 1);
   figures_.stats = session_.stats();
   figures_.device = session_.device_calls();
   figures_.bytes_checked = bytes_.said();
@@ -133,8 +134,9 @@ void Replay::refuse(const TraceRecord& record, pinrail_status_t status) {
     fail(record, refusal.why);
 }
 
-void Replay::check_limit(const TraceRecord& record) {
+void Replay::check_limit(const TraceRecord& record, size_t index) {
   const pinrail_mpool_stats_t stats = session_.stats();
+  figures_.samples.push_back({index, stats.registered_bytes, stats.evictions, stats.invalidations});
   if (stats.registered_bytes > stats.size_limit)
     fail(record, text("%s are registered, the limit is %s", size_text(stats.registered_bytes).c_str(),
                       size_text(stats.size_limit).c_str()));

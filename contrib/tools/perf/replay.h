@@ -24,6 +24,12 @@
 
 namespace pinrail::perf {
 
+// What the pool had after some records of a trace.
+struct Sample {
+  size_t record;  // index
+  uint64_t registered_bytes, evictions, invalidations;
+};
+
 struct Replayed {
   uint64_t calls = 0;    // register calls
   uint64_t reports = 0;  // I lines
@@ -34,6 +40,7 @@ struct Replayed {
   uint64_t errors = 0;
   std::string bytes_checked;  // see ByteCheck::said()
   uint64_t compared_bytes = 0, unchecked_bytes = 0;
+  std::vector<Sample> samples;  // at most some 400, evenly spread
 };
 
 class Replay {
@@ -54,7 +61,7 @@ class Replay {
   void invalidate(const TraceRecord& record);
   void evict(const TraceRecord& record);
   void refuse(const TraceRecord& record, pinrail_status_t status);
-  void check_limit(const TraceRecord& record);
+  void check_limit(const TraceRecord& record, size_t index);
   void release_rest();
   uint64_t held_bytes() const;
   void fail(const TraceRecord& record, const std::string& what);

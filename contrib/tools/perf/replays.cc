@@ -23,35 +23,18 @@ double mean(const std::vector<ReplayedTrace>& replayed, Figure figure) {
   return std::exp(sum / static_cast<double>(replayed.size()));  // 0 if a figure is 0
 }
 
-// Adds the last check: a pool whose registrations are released can be destroyed.
-Result replay(const Options& options, const Trace& trace, PoolFacts* pool_out, Replayed* figures_out) {
-  Session session;
-  const Result opened = session.open(options);
-  if (!opened.ok()) return opened;
-  *pool_out = session.facts();
-  Errors errors;
-  Replay replay(session, options.touch, &errors);
-  const Result ran = replay.run(trace);
-  if (!ran.ok()) return ran;
-  const Result closed = session.close();
-  if (!closed.ok()) errors.add(closed.why());
-  *figures_out = replay.figures();
-  figures_out->errors = errors.count();
-  return Result::good();
-}
-
 Result replay_file(const Options& options, const std::string& file, ReplayedTrace* replayed) {
   Trace trace;
   Result read = read_trace(file, &trace);
   if (!read.ok()) return read;
   replayed->trace = file;
   replayed->program = trace.program;
-  Result ran = replay(options, trace, &replayed->pool, &replayed->figures);
+  Result ran = replay_trace(options, trace, &replayed->pool, &replayed->figures);
   if (ran.ok() && options.compare) {
     Options exactly = options;
     exactly.exact = true;
     PoolFacts pool;
-    ran = replay(exactly, trace, &pool, &replayed->exact.emplace());
+    ran = replay_trace(exactly, trace, &pool, &replayed->exact.emplace());
   }
   return ran.ok() ? Result::good() : Result::bad("trace " + file + ": " + ran.why());
 }
@@ -69,6 +52,23 @@ Means means_of(const CostModel& cost, const std::vector<ReplayedTrace>& replayed
           mean(replayed, [&](const ReplayedTrace& each) { return time_of(each.figures); }),
           mean(replayed, [&](const ReplayedTrace& each) { return each.cost_ratio(cost); }),
           mean(replayed, [&](const ReplayedTrace& each) { return each.time_ratio(); })};
+}
+
+// Adds the last check: a pool whose registrations are released can be destroyed.
+Result replay_trace(const Options& options, const Trace& trace, PoolFacts* pool_out, Replayed* figures_out) {
+  Session session;
+  const Result opened = session.open(options);
+  if (!opened.ok()) return opened;
+  *pool_out = session.facts();
+  Errors errors;
+  Replay replay(session, options.touch, &errors);
+  const Result ran = replay.run(trace);
+  if (!ran.ok()) return ran;
+  const Result closed = session.close();
+  if (!closed.ok()) errors.add(closed.why());
+  *figures_out = replay.figures();
+  figures_out->errors = errors.count();
+  return Result::good();
 }
 
 Result replay_all(const Options& options, std::vector<ReplayedTrace>* replayed_out) {

@@ -6,6 +6,7 @@
 // trace/T1  Accepted records are in the file's order; addr + size does not overflow, and R and F name a range.
 // trace/T2  Each D names the id of an earlier R or F that no other D has released.
 // trace/T3  A malformed, truncated or empty file is an error that names the line; nothing is guessed.
+// trace/T4  Records take no more than a quarter of the memory that is free, and what is no record 64 MiB of text.
 #ifndef PINRAIL_TOOLS_PERF_TRACE_H
 #define PINRAIL_TOOLS_PERF_TRACE_H
 
@@ -29,6 +30,7 @@ struct TraceRecord {
   uint32_t flags;
   uint32_t line;  // line number, from 1
   TraceOp op;
+  uint64_t ns = 0;  // since the recording began
 };
 
 struct Trace {
@@ -49,12 +51,14 @@ class TraceParser {
   Result header(std::string_view text);
   Result record(std::string_view text);
   Result check(const TraceRecord& record);
+  bool has_memory() const;
   Result malformed(const std::string& why) const;
 
   Trace trace_;
   std::string rest_;  // an incomplete line
   uint64_t line_ = 0;
   uint64_t last_ns_ = 0;
+  uint64_t other_bytes_ = 0;         // of lines that are no record
   uint64_t announced_ = UINT64_MAX;  // number of records by the header
   std::unordered_set<int64_t> seen_, held_;
 };

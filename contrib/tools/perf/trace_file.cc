@@ -70,6 +70,8 @@ class XzDecoder : public Decoder {
 
  private:
   static constexpr uint64_t kMaxMemory = 256 << 20;
+  // Recorded traces are compressed to a tenth or so.
+  static constexpr uint64_t kMostExpansion = 500, kFreeExpansion = 16 << 20;
 
   Result step(lzma_action action) {
     if (!started_) return Result::bad("no memory for the .xz decoder");
@@ -82,6 +84,10 @@ class XzDecoder : public Decoder {
     if (code != LZMA_OK && !ended_ && !waiting)
       return Result::bad(text("%s, after line %" PRIu64, reason(code), parser_->lines()));
     const size_t length = out_.size() - stream_.avail_out;
+    if (stream_.total_out > kFreeExpansion && stream_.total_out / kMostExpansion > stream_.total_in)
+      return Result::bad(text("the .xz file expands more than %" PRIu64
+                              " times, which no trace does, after line %" PRIu64,
+                              kMostExpansion, parser_->lines()));
     return parser_->feed({reinterpret_cast<const char*>(out_.data()), length});
   }
 

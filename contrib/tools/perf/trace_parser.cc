@@ -2,6 +2,7 @@
 // trace_parser.cc - converts lines to records.
 #include <charconv>
 
+#include "contrib/tools/perf/process.h"
 #include "contrib/tools/perf/text.h"
 #include "contrib/tools/perf/trace.h"
 
@@ -9,7 +10,9 @@ namespace pinrail::perf {
 
 namespace {
 
-constexpr size_t kLongestLine = 64 << 10;                  // a header may contain a whole command line
+constexpr size_t kLongestLine = 64 << 10;  // a header may contain a whole command line
+constexpr uint64_t kMostOtherBytes = 64 << 20;
+constexpr size_t kCheckMemoryEvery = 1 << 20;
 constexpr uint64_t kEndOfMemory = uint64_t{1} << 63;       // above the user addresses of every processor
 constexpr uint64_t kMaxRecords = uint64_t{1} << 31;        // line numbers have 32 bits
 constexpr uint32_t kKnownAccess = 0xf, kKnownFlags = 0x3;  // other flags are reserved and ignored
@@ -28,6 +31,14 @@ bool take(std::string_view* text, int base, Number* number_out) {
   const std::string_view field = next_field(text);
   const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), *number_out, base);
   return !field.empty() && error == std::errc() && end == field.data() + field.size();
+}
+
+// Without what would control a terminal.
+std::string printable(std::string_view text) {
+  std::string out(text.substr(0, 200));
+  for (char& letter : out)
+    if (letter < ' ' || letter > '~') letter = '?';
+  return out;
 }
 
 bool is_op(std::string_view field) { return field.size() == 1 && std::string_view("RDFIEX").find(field) < 6; }
@@ -71,8 +82,10 @@ Result TraceParser::finish(Trace* trace_out) {
 
 Result TraceParser::line(std::string_view text) {
   if (!text.empty() && text.back() == '\r') text.remove_suffix(1);
-  if (text.empty()) return Result::good();
-  return text.front() == '#' ? header(text) : record(text);
+  if (!text.empty() && text.front() != '#') return record(text);
+  other_bytes_ += text.size() + 1;
+  if (other_bytes_ > kMostOtherBytes) return malformed("is more of a header than a trace has");
+  return text.empty() ? Result::good() : header(text);
 }
 
 Result TraceParser::header(std::string_view text) {
@@ -81,7 +94,7 @@ Result TraceParser::header(std::string_view text) {
   if (key == "records:" && !take(&text, 10, &announced_)) return malformed("'# records:' names no number");
   if (key == "records:" && announced_ > kMaxRecords) return malformed("'# records:' names more than a trace may have");
   const size_t start = text.find_first_not_of(' ');
-  if (key == "program:" && start != std::string_view::npos) trace_.program = text.substr(start);
+  if (key == "program:" && start != std::string_view::npos) trace_.program = printable(text.substr(start));
   return Result::good();
 }
 
@@ -99,7 +112,9 @@ Result TraceParser::record(std::string_view text) {
   if (!next_field(&text).empty()) return malformed("has more fields than eight");
   if (t_ns < last_ns_) return malformed("is earlier than the line before it");
   if (trace_.records.size() >= kMaxRecords) return malformed("is one record too many");
-  last_ns_ = t_ns;
+  if (trace_.records.size() % kCheckMemoryEvery == kCheckMemoryEvery - 1 && !has_memory())
+    return malformed("is one record more than this machine has memory for");
+  last_ns_ = record.ns = t_ns;
   record.line = static_cast<uint32_t>(line_);
   record.flags &= kKnownFlags;
   Result checked = check(record);
@@ -108,6 +123,8 @@ Result TraceParser::record(std::string_view text) {
   trace_.records.push_back(record);
   return Result::good();
 }
+
+bool TraceParser::has_memory() const { return trace_.records.size() * sizeof(TraceRecord) < available_memory() / 4; }
 
 Result TraceParser::check(const TraceRecord& record) {
   if (record.addr > kEndOfMemory || record.size > kEndOfMemory - record.addr)

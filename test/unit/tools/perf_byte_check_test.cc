@@ -34,10 +34,10 @@ pinrail_status_t see(void* context, const pinrail_registration_t* reg, size_t of
 class PerfByteCheck : public testing::Test {
  protected:
   void SetUp() override {
-    static const pinrail_setting_t kMonitor = {"monitor", "external"};
+    static const pinrail_setting_t kSettings[] = {{"monitor", "external"}, {"mpool_grdma_rights", "asked"}};
     pinrail_init_options_t options = PINRAIL_INIT_OPTIONS_INIT;
-    options.settings = &kMonitor;
-    options.setting_count = 1;
+    options.settings = kSettings;
+    options.setting_count = 2;
     ASSERT_EQ(pinrail_init(&options), PINRAIL_SUCCESS);
     table_ = test::host_table("test", &device_);
     table_.register_mem = accept;

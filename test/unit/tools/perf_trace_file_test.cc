@@ -68,6 +68,10 @@ TEST(PerfTraceFile, what_cannot_be_read_is_named_with_the_reason) {
             std::string::npos);
 }
 
+TEST(PerfTraceFile, a_header_without_end_is_refused) {
+  EXPECT_NE(refusal(std::string(65 << 20, '\n')).find("more of a header"), std::string::npos);
+}
+
 #if defined(HAVE_LZMA)
 
 std::string compressed(const std::string& text) {
@@ -109,6 +113,13 @@ TEST(PerfTraceFile, a_damaged_xz_file_is_refused) {
     damaged[at] = static_cast<char>(damaged[at] ^ (1 << random() % 8));
     refusal(damaged);
   }
+}
+
+TEST(PerfTraceFile, a_file_that_expands_without_end_is_refused) {
+  EXPECT_NE(refusal(compressed(std::string(100 << 20, '\n'))).find("expands more than"), std::string::npos);
+  std::string lines = "1 0 E 0 0 0 0 0\n";
+  while (lines.size() < size_t{64} << 20) lines += lines;
+  EXPECT_NE(refusal(compressed(lines)).find("expands more than"), std::string::npos);
 }
 
 TEST(PerfTraceFile, compressed_nothing_is_empty) {

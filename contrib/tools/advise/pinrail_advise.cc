@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// pinrail_advise.cc - reads recorded traces and says what to set, and what that saves.
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <iostream>
+
+#include "contrib/tools/advise/page.h"
+#include "contrib/tools/advise/words.h"
+#include "contrib/tools/common/command_line.h"
+
+namespace pinrail::advise {
+
+namespace {
+
+constexpr char kPurpose[] =
+    "Reads recorded traces (mpool_base_record, pinrun --record) and says in words why requests miss the cache, what to "
+    "set, and what that saves. Each figure of a setting comes from a replay through a real pool, whose registrar only "
+    "counts: pinrail_perf --trace FILE --registrar none prints the same.";
+
+constexpr char kNotes[] =
+    "Exit status: 0 all is well; 1 a trace cannot be read or replayed, or the page cannot be written: a line says why; "
+    "2 the command line is wrong.\n";
+
+struct Options {
+  perf::Options replay;
+  std::string page;
+};
+
+std::optional<int> read_options(int argc, const char* const* argv, Options* o) {
+  tools::CommandLine line("pinrail_advise", kPurpose, kNotes, &o->replay.mca);
+  line.texts("FILE", "", "Recorded traces, plain or .xz.", &o->replay.traces);
+  line.text("--html", "FILE", "Write a page with pictures, which loads nothing else.", &o->page);
+  line.value("--cost", "CALL,PAGE",
+             "What a device takes, in nanoseconds: for a register call, and for each of its pages. Default: 8000,69.5.",
+             [o](const std::string& typed) { return perf::take_cost(typed, &o->replay.cost); });
+  return line.read(argc, argv, std::cout, std::cerr);
+}
+
+int complain(const std::string& why) {
+  fprintf(stderr, "pinrail_advise: %s\n", why.c_str());
+  return 1;
+}
+
+void print(const std::vector<Advised>& all, const perf::CostModel& cost) {
+  for (const Advised& each : all) {
+    printf("%s%s%s%s\n", short_name(each.file).c_str(), each.program.empty() ? "" : " (", each.program.c_str(),
+           each.program.empty() ? "" : ")");
+    for (const std::string& sentence : sentences_of(each, cost)) printf("  - %s\n", sentence.c_str());
+    printf("\n");
+  }
+  printf("For $HOME/.pinrail/mca-params.conf:\n\n%s", parameters_of(all, cost).c_str());
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  options.replay.registrar = perf::Device::kNone;
+  if (const auto status = read_options(argc, argv, &options)) return *status;
+  if (options.replay.traces.empty()) return complain("no trace is named (pinrail_advise --help)") + 1;
+  // A limit below one request is reported by the pool that is tried with it; that is a figure here.
+  pinrail_set_message_function([](void*, int, const char*, const char*) {}, nullptr);
+  std::vector<Advised> all(options.replay.traces.size());
+  for (size_t i = 0; i < all.size(); i++) {
+    const perf::Result tried = try_all(options.replay, options.replay.traces[i], &all[i]);
+    if (!tried.ok()) return complain(tried.why());
+  }
+  print(all, options.replay.cost);
+  if (options.page.empty()) return 0;
+  std::ofstream page(options.page);
+  page << page_of(all, options.replay.cost);
+  page.close();
+  return page ? 0 : complain(options.page + " cannot be written");
+}
+
+}  // namespace
+
+}  // namespace pinrail::advise
+
+int main(int argc, char** argv) {
+  try {
+    return pinrail::tools::close_output("pinrail_advise", pinrail::advise::run(argc, argv));
+  } catch (const std::exception& failure) {  // out of memory
+    fprintf(stderr, "pinrail_advise: %s\n", failure.what());
+    return 1;
+  }
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// trials.cc - a trace replayed with one setting after the other.
+#include "contrib/tools/advise/trials.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "contrib/tools/perf/process.h"
+#include "contrib/tools/perf/text.h"
+
+namespace pinrail::advise {
+
+namespace {
+
+// Settings to try beside what is set, as far as this library has the parameters.
+struct Candidate {
+  const char* name;
+  tools::Pairs wanted;
+};
+std::vector<Candidate> candidates() {
+  return {{"exact", {{"mpool_grdma_extent", "0"}, {"mpool_grdma_rights", "asked"}}},
+          {"rights asked", {{"mpool_grdma_rights", "asked"}}},
+          {"extent 0", {{"mpool_grdma_extent", "0"}}},
+          {"extent 64K", {{"mpool_grdma_extent", "64K"}}},
+          {"extent 2M", {{"mpool_grdma_extent", "2M"}}}};
+}
+
+bool has_parameter(const char* name) {
+  if (pinrail_init(nullptr) != PINRAIL_SUCCESS) return false;
+  pinrail_param_info_t info = {};
+  info.size = sizeof(info);
+  const bool has = pinrail_param_find(name, &info) == PINRAIL_SUCCESS;
+  (void)pinrail_finalize();
+  return has;
+}
+
+class Trials {
+ public:
+  Trials(const perf::Options& options, Advised* advised) : options_(options), advised_(advised) {}
+
+  perf::Result run() {
+    perf::Result ran = add({"as it is set", {}, 0, {}}, &advised_->settings);
+    for (const Candidate& each : candidates()) {
+      tools::Pairs wanted = each.wanted;
+      wanted.erase(std::remove_if(wanted.begin(), wanted.end(),
+                                  [](const auto& pair) { return !has_parameter(pair.first.c_str()); }),
+                   wanted.end());
+      const bool is_new = advised_->settings.size() < 2 || !wanted.empty();
+      if (ran.ok() && is_new) ran = add({each.name, wanted, 0, {}}, &advised_->settings);
+    }
+    return ran.ok() ? run_limits() : ran;
+  }
+
+ private:
+  // Fractions of what was registered at most. A trial without evictions says nothing that the first one has not said.
+  perf::Result run_limits() {
+    const uint64_t peak = advised_->settings[0].figures.stats.peak_registered_bytes;
+    perf::Result ran = perf::Result::good();
+    for (const uint64_t share : {16, 8, 4, 2, 1}) {
+      const uint64_t limit = std::max<uint64_t>(perf::round_up(peak / share, perf::page_size()), perf::page_size());
+      if (!advised_->limits.empty() && advised_->limits.back().limit == limit) continue;
+      if (ran.ok()) ran = add({perf::size_text(limit), {}, limit, {}}, &advised_->limits);
+    }
+    return ran;
+  }
+
+  perf::Result add(Trial trial, std::vector<Trial>* to) {
+    perf::Options options = options_;
+    options.mca.insert(options.mca.end(), trial.wanted.begin(), trial.wanted.end());
+    if (trial.limit != 0) options.limit = trial.limit;
+    perf::PoolFacts pool;
+    perf::Result ran = perf::replay_trace(options, advised_->trace, &pool, &trial.figures);
+    if (!ran.ok()) return ran;
+    if (advised_->settings.empty()) advised_->pool = pool;
+    to->push_back(std::move(trial));
+    return perf::Result::good();
+  }
+
+  const perf::Options& options_;
+  Advised* const advised_;
+};
+
+}  // namespace
+
+perf::Result try_all(const perf::Options& options, const std::string& file, Advised* advised_out) {
+  advised_out->file = file;
+  perf::Result done = perf::read_trace(file, &advised_out->trace);
+  if (!done.ok()) return done;
+  advised_out->program = advised_out->trace.program;
+  // First, because it refuses a trace that names more memory than there is.
+  done = Trials(options, advised_out).run();
+  if (!done.ok()) return perf::Result::bad("trace " + file + ": " + done.why());
+  advised_out->study = study(advised_out->trace, perf::page_size());
+  return done;
+}
+
+}  // namespace pinrail::advise

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// words.cc - what follows from the figures, in sentences.
+#include "contrib/tools/advise/words.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <map>
+
+#include "contrib/tools/perf/text.h"
+
+namespace pinrail::advise {
+
+using perf::size_text;
+using perf::text;
+
+namespace {
+
+std::string percent(uint64_t part, uint64_t whole) {
+  return text("%.1f %%", whole == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole));
+}
+
+std::string time_text(uint64_t ns) {
+  const double ms = static_cast<double>(ns) / 1e6;
+  return ms < 1000 ? text("%.3g ms", ms) : text("%.3g s", ms / 1000);
+}
+
+std::string first_sentence(const Advised& advised, const perf::CostModel& cost) {
+  const Trial& now = advised.settings[0];
+  const Trial& exact = advised.settings[1];
+  return text("As it is set, %" PRIu64 " requests cause %" PRIu64 " register calls of %" PRIu64
+              " pages, which cost %.2f ms on a device that takes %g ns a call and %g ns a page; a pool that registers "
+              "exactly what is asked for: %" PRIu64 " calls, %" PRIu64 " pages, %.2f ms.",
+              now.figures.calls, now.figures.device.calls, now.figures.device.pages, now.cost_ms(cost), cost.call_ns,
+              cost.page_ns, exact.figures.device.calls, exact.figures.device.pages, exact.cost_ms(cost));
+}
+
+std::string about_best(const Advised& advised, const perf::CostModel& cost) {
+  const Trial& now = advised.settings[0];
+  const Trial& best = best_of(advised, cost);
+  if (&best == &now) return "None of the other settings that were tried costs less: leave them as they are.";
+  return text("Set %s: the cost falls from %.2f to %.2f ms (%.0f %%).",
+              best.wanted.empty() ? best.name.c_str() : (best.wanted[0].first + " = " + best.wanted[0].second).c_str(),
+              now.cost_ms(cost), best.cost_ms(cost), 100 * (1 - best.cost_ms(cost) / now.cost_ms(cost)));
+}
+
+// The least limit that costs no more than a fiftieth beside the largest one.
+std::string about_limits(const Advised& advised, const perf::CostModel& cost) {
+  const Trial& most = advised.limits.back();
+  const auto enough = std::find_if(advised.limits.begin(), advised.limits.end(), [&](const Trial& trial) {
+    return trial.cost_ms(cost) <= 1.02 * most.cost_ms(cost) && trial.figures.refused == 0;
+  });
+  const Trial& least = advised.limits.front();
+  return text(
+      "At most %s were registered at once. A size_limit of %s costs as little as none; with %s the calls are %" PRIu64
+      " instead of %" PRIu64 "%s.",
+      size_text(advised.settings[0].figures.stats.peak_registered_bytes).c_str(),
+      size_text(enough == advised.limits.end() ? most.limit : enough->limit).c_str(), size_text(least.limit).c_str(),
+      least.figures.device.calls, most.figures.device.calls,
+      least.figures.refused == 0 ? "" : text(", and %" PRIu64 " requests are refused", least.figures.refused).c_str());
+}
+
+const char* advice_for(Reason reason) {
+  switch (reason) {
+    case kCold:
+      return "they are the first of their memory, and only larger registrations (mpool_grdma_extent) save some";
+    case kSpan: return "longer or shifted ranges of memory that was registered in part; mpool_grdma_extent saves most";
+    case kRights: return "the memory was registered with fewer rights; mpool_grdma_rights = all saves all of them";
+    case kEvent:
+      return "the memory was unmapped and mapped again; let malloc keep it (MALLOC_MMAP_THRESHOLD_=1073741824 "
+             "MALLOC_TRIM_THRESHOLD_=1073741824 in the environment), or reuse buffers";
+    default: return "the program asks that they bypass the cache";
+  }
+}
+
+void add_reasons(const Study& study, std::vector<std::string>* out) {
+  std::vector<Reason> order;
+  for (int i = 0; i < kReasons; i++)
+    if (study.misses[i] > 0) order.push_back(static_cast<Reason>(i));
+  std::sort(order.begin(), order.end(), [&](Reason a, Reason b) { return study.pages[a] > study.pages[b]; });
+  for (const Reason reason : order)
+    out->push_back(text("%" PRIu64 " of %" PRIu64 " misses (%s, %" PRIu64 " pages) have the reason %s: %s.",
+                        study.misses[reason], study.all_misses(),
+                        percent(study.misses[reason], study.all_misses()).c_str(), study.pages[reason], name_of(reason),
+                        advice_for(reason)));
+}
+
+std::string about_lives(const Study& study) {
+  uint64_t once = 0, by_event = 0;
+  std::vector<uint64_t> ages;
+  for (const Life& life : study.lives) {
+    once += life.uses == 1 ? 1 : 0;
+    by_event += life.by_event ? 1 : 0;
+    ages.push_back(life.died_ns - life.born_ns);
+  }
+  if (ages.empty()) return "Nothing was registered by a cache.";
+  const auto middle = ages.begin() + static_cast<std::ptrdiff_t>(ages.size() / 2);
+  std::nth_element(ages.begin(), middle, ages.end());
+  return text(
+      "Of %zu registrations %s served one request only, and %s were ended by a memory event; half of them lived "
+      "less than %s.",
+      ages.size(), percent(once, ages.size()).c_str(), percent(by_event, ages.size()).c_str(),
+      time_text(*middle).c_str());
+}
+
+std::string about_places(const Study& study, const perf::CostModel& cost) {
+  const std::vector<Place> top = costliest(study, cost);
+  if (top.empty()) return "";
+  const Place& place = top.front();
+  return text("The costliest memory is %" PRIx64 " to %" PRIx64 " (%s): %" PRIu64 " requests, %" PRIu64
+              " misses of %" PRIu64 " pages, %.2f ms.",
+              place.begin, place.end, size_text(place.end - place.begin).c_str(), place.requests, place.misses,
+              place.pages, cost.ms(place.misses, place.pages));
+}
+
+}  // namespace
+
+std::string short_name(const std::string& file) {
+  const std::string name = file.substr(file.rfind('/') + 1);
+  return name.substr(0, name.find(".trace"));
+}
+
+const Trial& best_of(const Advised& advised, const perf::CostModel& cost) {
+  const auto least =
+      std::min_element(advised.settings.begin(), advised.settings.end(),
+                       [&](const Trial& a, const Trial& b) { return a.cost_ms(cost) < b.cost_ms(cost); });
+  const Trial& now = advised.settings[0];
+  return least->cost_ms(cost) < 0.98 * now.cost_ms(cost) ? *least : now;
+}
+
+std::vector<std::string> sentences_of(const Advised& advised, const perf::CostModel& cost) {
+  std::vector<std::string> out = {first_sentence(advised, cost), about_best(advised, cost),
+                                  about_limits(advised, cost)};
+  add_reasons(advised.study, &out);
+  out.push_back(about_lives(advised.study));
+  out.push_back(about_places(advised.study, cost));
+  if (out.back().empty()) out.pop_back();
+  return out;
+}
+
+std::vector<Place> costliest(const Study& study, const perf::CostModel& cost) {
+  std::vector<Place> top = study.places;
+  std::sort(top.begin(), top.end(),
+            [&](const Place& a, const Place& b) { return cost.ms(a.misses, a.pages) > cost.ms(b.misses, b.pages); });
+  if (top.size() > 10) top.resize(10);
+  return top;
+}
+
+// What is best for one trace is set only if it is best for all: a trial of the same name costs least in the sum.
+std::string parameters_of(const std::vector<Advised>& all, const perf::CostModel& cost) {
+  std::string out = "# pinrail_advise: for";
+  for (const Advised& each : all) out += " " + short_name(each.file);
+  out += text("\n# model: %g ns a call, %g ns a page\n", cost.call_ns, cost.page_ns);
+  std::map<size_t, double> sums;
+  for (const Advised& each : all)
+    for (size_t i = 0; i < each.settings.size(); i++) sums[i] += each.settings[i].cost_ms(cost);
+  const auto least =
+      std::min_element(sums.begin(), sums.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  const Trial& best = all[0].settings[least->first];
+  if (least->second >= 0.98 * sums[0] || best.wanted.empty())
+    return out + "# nothing to set: what is set costs least\n";
+  out += text("# cost %.2f ms instead of %.2f\n", least->second, sums[0]);
+  for (const auto& [name, value] : best.wanted) out += name + " = " + value + "\n";
+  return out;
+}
+
+}  // namespace pinrail::advise

@@ -1,0 +1,87 @@
+#!/bin/sh
+# SPDX-License-Identifier: BSD-3-Clause
+# tools_advise_test.sh - pinrail_advise as its users run it: what it predicts is what pinrail_perf measures; wrong files.
+# Runs in the build tree; PINRAIL_ADVISE and PINRAIL_PERF name other binaries, PINRAIL_TRACES another folder of traces.
+set -u
+tool=${PINRAIL_ADVISE:-./contrib/tools/pinrail_advise}
+perf=${PINRAIL_PERF:-./contrib/tools/pinrail_perf}
+traces=${PINRAIL_TRACES:-${srcdir:-.}/test/traces}
+. "${srcdir:-.}/test/support/tool_run.sh"
+
+said() { grep -q -e "$1" "$work/out" "$work/err" || fail "nothing like '$1' was said"; }
+
+# measured NAME: the first number of that name in pinrail_perf's JSON.
+measured() { sed -n "s/.*\"$1\": \([0-9.]*\).*/\1/p" "$work/perf" | head -n 1; }
+
+checked=0
+for trace in "$traces"/*.trace.xz; do
+  "$tool" --html "$work/page" "$trace" >"$work/out" 2>"$work/err"
+  status=$?
+  if grep -q 'no liblzma' "$work/err"; then
+    echo "SKIP: this build has no liblzma"
+    exit 77
+  fi
+  [ "$status" -eq 0 ] || fail "$trace: exit status $status"
+  checked=$((checked + 1))
+  "$perf" --json --registrar none --trace "$trace" >"$work/perf" 2>"$work/err"
+  said "As it is set, $(measured calls) requests cause $(measured registrar_calls) register calls of $(measured registrar_pages) pages"
+  "$perf" --json --registrar none --exact --trace "$trace" >"$work/perf" 2>"$work/err"
+  said "exactly what is asked for: $(measured registrar_calls) calls, $(measured registrar_pages) pages"
+  # The study by itself finds the same misses.
+  said " of $(measured registrar_calls) misses "
+  [ "$(head -n 1 "$work/page")" = '<!DOCTYPE html>' ] || fail "the page has no beginning"
+  [ "$(tail -n 1 "$work/page")" = '</html>' ] || fail "the page is cut off"
+  [ "$(grep -c '<svg' "$work/page")" -eq 4 ] || fail "the page has not four pictures"
+  grep -Eq '(href|src)=|url\(|@import' "$work/page" && fail "the page loads something"
+  grep -Eq '(nan|inf)[ ",<]' "$work/page" && fail "a picture has a number that is none"
+done
+[ "$checked" -gt 0 ] || fail "there was no trace"
+echo "$checked traces"
+
+echo "a limit that a trial names is measured alike"
+limit=$(sed -n 's/.*with \([0-9.]*\) KiB the calls are.*/\1/p' "$work/out")
+if [ -n "$limit" ]; then
+  calls=$(sed -n 's/.* KiB the calls are \([0-9]*\) instead.*/\1/p' "$work/out")
+  "$perf" --json --registrar none --limit "${limit}K" --trace "$trace" >"$work/perf" 2>/dev/null
+  [ "$(measured registrar_calls)" = "$calls" ] || fail "with $limit KiB: $(measured registrar_calls) calls, not $calls"
+fi
+
+echo "one page of several, with a program's name that is markup"
+cat >"$work/evil.trace" <<'END'
+# program: <script>alert(1)</script>
+1 0 R 7e0000001000 4096 5 0 0
+2 0 D 7e0000001000 4096 5 0 0
+END
+expect 0 --html "$work/page" "$work/evil.trace" "$work/evil.trace" --cost 1000000,0
+said 'mca-params.conf'
+said '1.00 ms'
+grep -q '<script>' "$work/page" && fail "a program's name is markup in the page"
+
+echo "wrong files and words"
+printf '1 0 R 7e0000001000 4096 5 0 0\n2 0 D' >"$work/cut.trace"
+: >"$work/empty.trace"
+echo '1 0 R 1000 9000000000000000000 5 0 0' >"$work/huge.trace"
+printf '\3757zXZ\0and no more' >"$work/bad.xz"
+head -c 2000 /dev/urandom >"$work/random.trace"
+for name in cut.trace empty.trace huge.trace bad.xz random.trace missing.trace; do
+  expect 1 "$work/$name"
+  said "$name"
+done
+if command -v xz >/dev/null 2>&1; then
+  for at in 40 400 3000; do # bytes that differ
+    cp "$trace" "$work/flip.trace.xz" && chmod u+w "$work/flip.trace.xz"
+    printf '\125\252\125' | dd of="$work/flip.trace.xz" bs=1 seek=$at conv=notrunc 2>/dev/null
+    expect 1 "$work/flip.trace.xz"
+    said flip.trace
+  done
+  head -c 200000000 /dev/zero | tr '\0' '\n' | xz -1 >"$work/bomb.xz"
+  expect 1 "$work/bomb.xz"
+  said 'expands more than'
+fi
+expect 1 --html /nonexistent/page "$work/evil.trace"
+said '/nonexistent/page cannot be written'
+expect 2
+expect 2 --nonsense
+expect 0 --help
+said '--html'
+[ "$failures" -eq 0 ] || { echo "$failures checks failed"; exit 1; }
