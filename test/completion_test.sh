@@ -25,6 +25,7 @@ offers() {
 complete -p pinrail_info pinrail_perf pinrail_advise pinrail_conform pinrun >/dev/null || failures=1
 info=./contrib/tools/pinrail_info perf=./contrib/tools/pinrail_perf
 for option in --all --param --level --monitors --parsable --json --mca --help --version; do offers $option $info --; done
+for option in --html --cost --mca; do offers $option ./contrib/tools/pinrail_advise --; done
 for option in --pool --registrar --size --regions --threads --iterations --trace --cost --exact --compare --limit --touch --scenario --json --mca; do offers $option $perf --; done
 offers --json $info --all --j
 offers mpool $info --param ""
@@ -36,7 +37,7 @@ offers --all $info --mca mpool_grdma_size_limit 4K --a
 offers mlock $perf --registrar m
 offers grdma $perf --pool ""
 offers 7 $info --level ""
-offers "$srcdir/README" $perf --trace "$srcdir/READ"
+offers "$srcdir/README.md" $perf --trace "$srcdir/READ"
 conform=test/conform/pinrail_conform
 if [[ -x $conform ]]; then
   offers --components $conform --c
@@ -46,7 +47,7 @@ pinrun=contrib/pinrun/pinrun
 if [[ -x $pinrun ]]; then
   offers --release $pinrun --r
   offers --record $pinrun --stats --rec
-  offers "$srcdir/README" $pinrun --record "$srcdir/READ"
+  offers "$srcdir/README.md" $pinrun --record "$srcdir/READ"
   offers bash $pinrun --stats --mca monitor external bas
 fi
 COMP_WORDS=("$info" --nonsense) COMP_CWORD=1
