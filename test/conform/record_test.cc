@@ -101,6 +101,21 @@ TEST(Record, a_forked_child_has_a_file_of_its_own_with_its_own_calls) {
   EXPECT_EQ(ops_of(trace_in(folder.path("t." + std::to_string(child) + ".xz"))), "RDRD");
 }
 
+TEST(Record, a_child_that_only_exits_writes_nothing) {
+  const TempFolder folder;
+  const std::string path = folder.path("t." + std::to_string(getpid()));
+  const Library library(Settings{{"mpool_base_record", folder.path("t")}});
+  const fake::FakeRegistrar device;
+  const Pool pool(device);
+  pool.use(kBase, kPage);
+  const pid_t child = fork();
+  if (child == 0) exit(0);
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(read_whole(path), "") << "the parent has not ended";
+}
+
 TEST(Record, many_threads_and_events_leave_a_trace_whose_references_are_paired) {
   constexpr int kThreads = 64, kRounds = 200;
   const TempFolder folder;
