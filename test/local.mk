@@ -139,6 +139,7 @@ test_adopt_ucs_rcache_LDADD = libpinrail.la $(GTEST_LIBS)
 test_conform_grdma_SOURCES = test/conform/grdma_test.cc test/conform/grdma_recent_test.cc \
 	test/conform/grdma_settings_test.cc test/conform/grdma_session_test.cc \
 	test/conform/grdma_ft_test.cc test/conform/grdma_cache_test.cc test/conform/grdma_refusal_test.cc \
+	test/conform/grdma_extent_test.cc \
 	test/support/library.h test/support/lent_pool.h $(fake_registrar_sources) $(hook_wall_sources)
 test_conform_grdma_LDFLAGS = $(hook_wall_ldflags)
 test_conform_grdma_LDADD = test/libtest_support.la libpinrail.la -lgtest_main $(GTEST_LIBS)

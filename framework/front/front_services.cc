@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The host table: the services that components get.
+
 #include <string_view>
 
 #include "base/core/file_report.h"
@@ -16,8 +17,10 @@
 #include "framework/front/front.h"
 #include "framework/monitor/coverage.h"
 #include "framework/monitor/monitor.h"
+#include "framework/monitor/own_pages.h"
 #include "framework/mpool/gc_thread.h"
 #include "framework/rcache/rcache.h"
+#include "framework/registrar/fork_marks.h"
 #include "framework/registrar/registrar.h"
 
 namespace pinrail::front {
@@ -46,6 +49,19 @@ int monitor_covers(const pinrail_host_t*, uintptr_t base, size_t length) {
     return success();
   });
   return covered ? 1 : 0;
+}
+// The pages first: where none counts, no mapping is looked at.
+void own_pages_around(const pinrail_host_t*, uintptr_t base, size_t length, uintptr_t* low_inout,
+                      uintptr_t* high_inout) {
+  const Span span = Span::of(base, length);
+  Span own = span;
+  (void)guarded([&] {
+    if (!fork_marks::needed()) own = monitor::own_pages_around(span, {*low_inout, *high_inout});
+    if (own.length() != span.length()) own = monitor::private_around(span, own);
+    return success();
+  });
+  *low_inout = own.base;
+  *high_inout = own.end;
 }
 void monitor_blind(const pinrail_host_t* host, const char* why) {
   (void)guarded([host, why] {
@@ -121,7 +137,8 @@ constexpr pinrail_pool_services_t kPools = {sizeof(pinrail_pool_services_t),
                                             gc_join,
                                             gc_leave,
                                             gc_wake_hook,
-                                            quick_hits};
+                                            quick_hits,
+                                            own_pages_around};
 
 pinrail_host_shortcut_t host_shortcut{};
 

@@ -15,6 +15,8 @@ constexpr pinrail_stat_info_t kStats[] = {
     STAT(races, "registrations", "registrations that a memory event overtook while they were made"),
     STAT(retries, "calls", "device calls repeated after it was out of resources"),
     STAT(uncovered, "registrations", "not kept, for no monitor sees all that can happen to their memory"),
+    STAT(extent_hits, "calls", "requests that memory answered which was registered beside what was asked for"),
+    STAT(extent_lost, "registrations", "registrations that a memory event killed before such memory had paid for itself"),
     STAT(indexed, "registrations", "registrations in the index now"),
     STAT(dead_bytes, "bytes", "killed and not yet given back"),
     STAT(registered_bytes, "bytes", "registered with the device now; of all pools of the cache"),

@@ -3,6 +3,7 @@
 // verdict may read files and call monitors.
 #include "framework/monitor/coverage.h"
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 
@@ -125,7 +126,7 @@ bool Coverage::is_covered(const pinrail_mapping_t& mapping) const {
 // The same; a mapping that an event can name by its file must also have a place in the table of those.
 bool Coverage::is_kept(const pinrail_mapping_t& mapping) {
   if (!is_covered(mapping)) return false;
-  if (!is_of_file(mapping.kind)) return true;
+  if (!is_of_file(mapping.kind) || covers_everything_.load()) return true;
   if (files_.add({mapping.base, mapping.end}, mapping.inode, mapping.offset)) return true;
   log_line_(describe(mapping, "too many mappings of files are kept"));
   return false;
@@ -153,12 +154,33 @@ Verdict Coverage::find_verdict(uintptr_t at) {
   pinrail_mapping_t mapping{};
   if (!find_mapping_(at, &mapping)) mapping.base = UINTPTR_MAX;
   if (mapping.base > at) {
-    const pinrail_mapping_t hole = {sizeof(hole), at, mapping.base, 0, 0, 0, PINRAIL_MAPPING_NONE};
+    const pinrail_mapping_t hole = {sizeof(hole), at, mapping.base, 0, 0, 0, PINRAIL_MAPPING_NONE, 0};
     return {{at, hole.end}, is_covered(hole)};
   }
-  const Verdict verdict{{mapping.base, mapping.end}, is_kept(mapping)};
+  const bool kept = is_kept(mapping);
+  const Verdict verdict{
+      {mapping.base, mapping.end}, kept, kept && mapping.is_writable != 0 && is_private_memory(mapping.kind)};
   lookup.keep(verdict);
   return verdict;
+}
+
+Verdict Coverage::verdict_on(uintptr_t at) {
+  Verdict verdict;
+  return known_.find(at, &verdict) ? verdict : find_verdict(at);
+}
+
+Span Coverage::private_around(const Span& span, const Span& most) {
+  uintptr_t first = span.base, end = span.base;
+  for (Verdict verdict; end < most.end; end = verdict.span.end) {
+    verdict = verdict_on(end);
+    if (!verdict.is_private) break;
+  }
+  if (end < span.end) return span;
+  for (Verdict verdict; first > most.base; first = verdict.span.base) {
+    verdict = verdict_on(first - 1);
+    if (!verdict.is_private) break;
+  }
+  return {std::max(first, most.base), std::min(end, most.end)};
 }
 
 // Whether registrations of the span may be kept: true only if every mapping of the span is covered.
@@ -166,8 +188,7 @@ bool Coverage::covers(const Span& span) {
   if (covers_everything_.load(std::memory_order_relaxed))
     return true;  // relaxed: when a monitor goes blind, everything cached dies
   for (uintptr_t at = span.base; at < span.end;) {
-    Verdict verdict;
-    if (!known_.find(at, &verdict)) verdict = find_verdict(at);
+    const Verdict verdict = verdict_on(at);
     if (!verdict.covered) return false;
     at = verdict.span.end;
   }

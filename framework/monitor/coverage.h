@@ -68,10 +68,15 @@ class Coverage {
   // Whether registrations of the span may be kept. May read /proc; no lock may be held.
   bool covers(const Span& span);
 
+  // The largest part of `most` around the span in which all is writable memory without a file, of this process alone,
+  // and covered; the span if it is other memory itself. May read /proc; no lock may be held.
+  Span private_around(const Span& span, const Span& most);
+
   const KnownMappings& known() const { return known_; }
   const KeptFiles& files_hook() const { return files_; }
 
  private:
+  Verdict verdict_on(uintptr_t at);
   Verdict find_verdict(uintptr_t at);
   bool is_covered(const pinrail_mapping_t& mapping) const;
   bool is_kept(const pinrail_mapping_t& mapping);

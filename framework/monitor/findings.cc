@@ -13,6 +13,7 @@
 #include "framework/monitor/mapping.h"
 #include "framework/monitor/monitor.h"
 #include "framework/monitor/own_calls.h"
+#include "framework/monitor/own_pages.h"
 
 namespace pinrail::monitor {
 
@@ -118,7 +119,8 @@ void start_coverage() {
   Seen seen;
   for_each_seeing([&seen](const StartedMonitor& monitor) { seen.add(monitor, monitor.events.load()); });
   coverage.start(policy, seen.by_any_caller);
-  if (!coverage.looks_at_nothing()) open_mappings();
+  open_mappings();
+  open_page_map();
 }
 
 void publish_findings_locked(const Kept& kept, bool any_sees, const std::string& troubles, Idle idle) {
@@ -148,6 +150,7 @@ void forget_findings() {
   raw_callers.store(false);
   for (Findings* at = findings.exchange(nullptr); at != nullptr;) delete std::exchange(at, at->before);
   close_mappings();
+  close_page_map();
 }
 
 void fork_reinit_findings() NO_THREAD_SAFETY_ANALYSIS {
@@ -156,6 +159,7 @@ void fork_reinit_findings() NO_THREAD_SAFETY_ANALYSIS {
   raw_callers.store(false);
   keep_nothing();
   fork_reinit_mappings();
+  fork_reinit_page_map();
   new (&coverage) Coverage(find_mapping, events_seen_in, say);
 }
 
@@ -200,6 +204,10 @@ bool kept_at(size_t index, const char** kind_out, const char** why_not_out) {
 
 bool covers(uintptr_t base, size_t length) {
   return keeps_something.load() && fits(base, length) && coverage.covers(Span::of(base, length));
+}
+
+Span private_around(const Span& span, const Span& most) {
+  return keeps_something.load() ? coverage.private_around(span, most) : span;
 }
 
 }  // namespace pinrail::monitor

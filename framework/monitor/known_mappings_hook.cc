@@ -8,7 +8,7 @@
 namespace pinrail::monitor {
 namespace {
 
-constexpr uintptr_t kCovered = 1;
+constexpr uintptr_t kCovered = 1, kPrivate = 2, kFlags = 3;
 
 // Entries, as readers without the lock access them. acquire: the second load of the version stays behind it. release:
 // the version is odd before it. The two pair with each other.
@@ -34,7 +34,7 @@ size_t KnownMappings::first_ending_above(uintptr_t at) const {
   size_t low = 0, high = std::min(count_.load(std::memory_order_acquire), kRoom);  // acquire: as load()
   while (low < high) {
     const size_t middle = low + (high - low) / 2;
-    if ((load(entries_[middle].end) & ~kCovered) > at) {
+    if ((load(entries_[middle].end) & ~kFlags) > at) {
       high = middle;
     } else {
       low = middle + 1;
@@ -50,7 +50,7 @@ bool KnownMappings::find_at(uintptr_t at, Verdict* verdict_out) const {
   const uintptr_t base = load(entries_[place].base);
   const uintptr_t end = load(entries_[place].end);
   if (base > at) return false;
-  *verdict_out = {{base, end & ~kCovered}, (end & kCovered) != 0};
+  *verdict_out = {{base, end & ~kFlags}, (end & kCovered) != 0, (end & kPrivate) != 0};
   return true;
 }
 
@@ -129,12 +129,12 @@ void KnownMappings::cut_locked(const Span& span) {
   if (first == count || load(entries_[first].base) >= span.end) return;
   const uintptr_t end = load(entries_[first].end);
   if (load(entries_[first].base) < span.base) {
-    write_entry_locked(first, load(entries_[first].base), span.base | (end & kCovered));
+    write_entry_locked(first, load(entries_[first].base), span.base | (end & kFlags));
     ++first;
-    if ((end & ~kCovered) > span.end) return count < kRoom ? insert_at_locked(first, span.end, end) : void();
+    if ((end & ~kFlags) > span.end) return count < kRoom ? insert_at_locked(first, span.end, end) : void();
   }
   size_t behind = first;
-  while (behind < count && (load(entries_[behind].end) & ~kCovered) <= span.end) ++behind;
+  while (behind < count && (load(entries_[behind].end) & ~kFlags) <= span.end) ++behind;
   if (behind < count && load(entries_[behind].base) < span.end) store(&entries_[behind].base, span.end);
   for (size_t from = behind; from < count; ++from) move_entry_locked(first + (from - behind), from);
   count_.store(count - (behind - first), std::memory_order_release);  // release: as store()
@@ -150,7 +150,7 @@ void KnownMappings::insert_at_locked(size_t place, uintptr_t base, uintptr_t end
 
 // No entry overlaps the verdict. The caller holds mutex_.
 void KnownMappings::insert_locked(const Verdict& verdict) {
-  const uintptr_t end = verdict.span.end | (verdict.covered ? kCovered : 0);
+  const uintptr_t end = verdict.span.end | (verdict.covered ? kCovered : 0) | (verdict.is_private ? kPrivate : 0);
   const size_t place = first_ending_above(verdict.span.base);
   if (count_.load(std::memory_order_relaxed) < kRoom) return insert_at_locked(place, verdict.span.base, end);
   write_entry_locked(std::min(place, kRoom - 1), verdict.span.base, end);

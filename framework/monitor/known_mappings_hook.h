@@ -26,6 +26,7 @@ namespace pinrail::monitor {
 struct Verdict {
   Span span;  // whole pages
   bool covered = false;
+  bool is_private = false;  // writable memory without a file, of this process alone
 };
 
 class KnownMappings {
@@ -54,7 +55,7 @@ class KnownMappings {
   size_t count() const { return count_.load(std::memory_order_relaxed); }  // relaxed: only shown
 
  private:
-  // What find() reads without the lock, guarded by the seqlock. The lowest bit of `end` means "covered".
+  // What find() reads without the lock, guarded by the seqlock. The lowest bits of `end` are flags.
   struct Entry {
     std::atomic<uintptr_t> base{0}, end{0};
   };

@@ -34,7 +34,7 @@ struct Query {
 static_assert(sizeof(Query) == 104, "as the kernel has it");
 constexpr unsigned long kAsk = _IOWR('f', 17, Query);
 constexpr uint64_t kThisOrNext = 0x10;
-constexpr uint64_t kShared = 0x08;
+constexpr uint64_t kWritable = 0x02, kShared = 0x08;
 
 enum class ListingResult : uint8_t { yes, unmapped, unavailable };
 
@@ -66,7 +66,8 @@ ListingResult ask_kernel(int file, uintptr_t at, pinrail_mapping_t* mapping_out)
                   query.offset,
                   device,
                   query.inode,
-                  kind_of(path, (query.vma_flags & kShared) != 0, device, query.inode)};
+                  kind_of(path, (query.vma_flags & kShared) != 0, device, query.inode),
+                  (query.vma_flags & kWritable) != 0 ? 1u : 0u};
   return result;
 }
 
@@ -101,7 +102,8 @@ bool parse_line(const char* line, pinrail_mapping_t* mapping_out) {
   if (!path.empty() && path.back() == '\n') path.pop_back();
   const uint64_t device = makedev(device_major, device_minor);
   *mapping_out = {
-      sizeof(pinrail_mapping_t), base, end, offset, device, inode, kind_of(path, rights[3] == 's', device, inode)};
+      sizeof(pinrail_mapping_t), base, end, offset, device, inode, kind_of(path, rights[3] == 's', device, inode),
+      rights[1] == 'w' ? 1u : 0u};
   return true;
 }
 

@@ -78,6 +78,9 @@ const char* names_of_started();
 
 // Whether registrations of the range may be kept (coverage.h); makes monitors watch the range. No lock may be held.
 bool covers(uintptr_t base, size_t length);
+// The largest part of `most` around the span that is kept, and is writable memory without a file, of this process
+// alone. The span if it is other memory itself. No lock may be held.
+Span private_around(const Span& span, const Span& most);
 
 // blind(): the monitor with this host table sees other events than before, or none. It is asked which it sees, and
 // everything cached of its kinds of memory dies; what is covered is cached again by later misses. why: the reason, for

@@ -131,11 +131,11 @@ Status rcache_create(const Params& params, const char* name, Rcache** rcache_out
   auto rcache = std::make_unique<Rcache>();
   rcache->params = params;
   rcache->table = table_of(rcache.get());
-  // A region has the rights that were asked for; Pinrail itself registers with all, which serves requests for any.
-  const pinrail_setting_t rights = {"mpool_grdma_rights", "asked"};
+  // A region has the rights and the range that were asked for; Pinrail itself would register more.
+  const pinrail_setting_t as_asked[] = {{"mpool_grdma_rights", "asked"}, {"mpool_grdma_extent", "0"}};
   pinrail_init_options_t settings = PINRAIL_INIT_OPTIONS_INIT;
-  settings.defaults = &rights;
-  settings.default_count = 1;
+  settings.defaults = as_asked;
+  settings.default_count = 2;
   pinrail_status_t status = pinrail_init(&settings);
   if (status != PINRAIL_SUCCESS) return from_pinrail(status);
   const pinrail_registrar_choice_t choice = {nullptr, &rcache->table, nullptr};

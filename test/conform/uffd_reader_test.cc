@@ -78,7 +78,7 @@ class Monitor {
   bool is_started() const { return started_; }
   bool watches(void* page) const {
     const auto base = reinterpret_cast<uintptr_t>(page);
-    const pinrail_mapping_t mapping{sizeof(mapping), base, base + kPage, 0, 0, 0, PINRAIL_MAPPING_ANONYMOUS};
+    const pinrail_mapping_t mapping{sizeof(mapping), base, base + kPage, 0, 0, 0, PINRAIL_MAPPING_ANONYMOUS, 1};
     return ops_.cover(context_, &mapping) != 0;
   }
 

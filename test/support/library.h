@@ -19,15 +19,17 @@ namespace pinrail::test {
 
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
-// pinrail_init() with these settings; "monitor=external" and no gc thread unless they say otherwise.
+// pinrail_init() with these settings; "monitor=external", no gc thread and no extents unless they say otherwise.
 class Library {
  public:
   explicit Library(const Settings& settings = {}) {
     std::vector<pinrail_setting_t> given;
     for (const auto& setting : settings) given.push_back({setting.first.c_str(), setting.second.c_str()});
-    // Tests look at what is dead; the thread would give it back while they do.
-    const pinrail_setting_t defaults[] = {
-        {"monitor", "external"}, {"mpool_grdma_gc_thread", "never"}, {"mpool_default_limits", "no"}};
+    // Tests look at what is dead, which the thread would give back while they do, and at the ranges that they ask for.
+    const pinrail_setting_t defaults[] = {{"monitor", "external"},
+                                          {"mpool_grdma_gc_thread", "never"},
+                                          {"mpool_grdma_extent", "0"},
+                                          {"mpool_default_limits", "no"}};
     pinrail_init_options_t options = PINRAIL_INIT_OPTIONS_INIT;
     options.defaults = defaults;
     options.default_count = std::size(defaults);

@@ -119,7 +119,9 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what events w
   // is_announced is set.
   struct Miss {
     pinrail_announcement_t announcement;
-    uint32_t rights;  // to be registered (R4)
+    Span span;        // to be registered; more than the request's if is_wider
+    uint32_t rights;  // the same (R4)
+    bool is_wider = false;
     bool is_announced = false;
     Cache::Tries tries;
   };
@@ -135,11 +137,16 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what events w
 
   // grdma_register.cc
   bool find_indexed(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
+  void count_hit(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg);
   Status register_gpu_range(pinrail_thread_t* thread, const Request& request, bool* is_hit_out,
                             pinrail_registration_t** reg_out);
   Status acquire(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
 
   // grdma_miss.cc
+  bool may_extend(const Request& request) const;
+  Span extent_of(const Request& request);
+  Status register_announced(pinrail_thread_t* thread, const Request& request, Miss* miss,
+                            pinrail_registration_t** reg_out);
   Status miss(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
   pinrail_status_t announce(pinrail_thread_t* thread, const Request& request, Miss* miss,
                             pinrail_registration_t** reg_out);
@@ -162,7 +169,9 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what events w
     return request.extra != nullptr || limits_of_registrar_.wants_details != 0;
   }
   size_t tail_of_registrar() const { return (limits_of_registrar_.tail_size + 7) & ~size_t{7}; }
-  Status make(const Request& request, uint32_t rights, pinrail_registration_t** reg_out);
+  Status make(const Request& request, const Miss& miss, pinrail_registration_t** reg_out);
+  Status register_wider(pinrail_thread_t* thread, const Request& request, Miss* miss, pinrail_registration_t* reg);
+  void undo(pinrail_registration_t* reg);
   Status register_on_device(pinrail_thread_t* thread, const Request& request, Miss* miss, pinrail_registration_t* reg);
   Status register_with_rights(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg);
   Status admit(pinrail_thread_t* thread, Miss* miss, pinrail_registration_t* reg);

@@ -119,6 +119,15 @@ Admission Cache::admit(Pool* asker, pinrail_registration_t* reg, Tries* tries, V
   return Admission::admitted;
 }
 
+bool Cache::admit_wider(Pool* asker, pinrail_registration_t* reg, Tries* tries) {
+  Guard guard(mutex);
+  if (!std::exchange(tries->is_counted, true)) Pool::count_one_hook(&asker->misses_);
+  const bool is_half_free = budget_.usage().bytes + reg->length <= limits_.bytes / 2;
+  if (!is_half_free || !budget_.has_room_for(reg->length) || !registrations_.reserve(reg)) return false;
+  add_locked(reg);
+  return true;
+}
+
 void Cache::dismiss(pinrail_registration_t* const* regs, size_t count) {
   Guard guard(mutex);
   for (size_t i = 0; i < count; ++i) {

@@ -52,6 +52,8 @@ class Cache {
   Cache(const Limits& limits, char* const* chunks) : budget_(limits), limits_(limits), registrations_(chunks) {}
 
   const Limits& limits() const { return limits_; }
+  // Whether a request may be refused because of what is registered already.
+  bool may_refuse_bytes() const { return limits_.bytes != UINT64_MAX && !limits_.bounds_idle_only; }
 
   // The pool's number here; OUT_OF_RESOURCE: no memory, or too many pools.
   Status add_pool(Pool* pool, uint16_t* number_out) EXCLUDES(mutex);
@@ -65,6 +67,9 @@ class Cache {
   };
   // Asks for the registration's place in the budget.
   Admission admit(Pool* asker, pinrail_registration_t* reg, Tries* tries, Victim* victim_out) EXCLUDES(mutex);
+  // The same for what is wider than its request: nothing is evicted, and half of the limit stays free for what is asked
+  // for.
+  bool admit_wider(Pool* asker, pinrail_registration_t* reg, Tries* tries) EXCLUDES(mutex);
   // The reverse, once the device has deregistered what was being given back.
   void dismiss(pinrail_registration_t* const* regs, size_t count) EXCLUDES(mutex);
 

@@ -16,7 +16,7 @@ Pool::Pool(Component* component, const pinrail_mpool_config_t& config, const Set
       limits_of_registrar_(*config.limits),
       knows_gpu_(knows_gpu),
       outside_(shortcut::of(host_)->chunks, HookLocks::of(host_)),
-      extents_(settings.all_rights),
+      extents_(settings.all_rights, knows_gpu != nullptr || cache->may_refuse_bytes() ? 0 : settings.extent),
       gc_list_(settings.gc_limit) {}
 
 Pool::~Pool() = default;

@@ -21,8 +21,8 @@ pinrail_registration_details_t* Pool::details_of(pinrail_registration_t* reg) co
   return reinterpret_cast<pinrail_registration_details_t*>(tail + details_offset(limits_of_registrar_.tail_size));
 }
 
-// A registration of the request's range, with these rights, that the device does not know yet.
-Status Pool::make(const Request& request, uint32_t rights, pinrail_registration_t** reg_out) {
+// A registration of the miss's range, with its rights, that the device does not know yet.
+Status Pool::make(const Request& request, const Miss& miss, pinrail_registration_t** reg_out) {
   const size_t own_tail = knows_gpu_ != nullptr ? sizeof(request.buffer_id) : 0;
   const size_t tail = has_details(request)
                           ? details_offset(limits_of_registrar_.tail_size) + sizeof(pinrail_registration_details_t)
@@ -34,8 +34,9 @@ Status Pool::make(const Request& request, uint32_t rights, pinrail_registration_
     host_->registrations->free(host_, reg);
     return PINRAIL_ERR_OUT_OF_RESOURCE;
   }
-  set_range(reg, request.span, config_.pool, request.traits());
-  reg->rights = rights;
+  set_range(reg, miss.span, config_.pool, request.traits());
+  reg->rights = miss.rights;
+  if (miss.is_wider) Extents::mark_wider(reg, request.span);
   reg->flags = request.flags();
   area_of(reg).owner = number_;
   area_of(reg).place = Registrations::kNowhere;
@@ -59,10 +60,31 @@ Status Pool::register_on_device(pinrail_thread_t* thread, const Request& request
     return status;
   }
   status = register_with_rights(thread, request, reg);
-  if (status.ok()) return status;
+  if (!status.ok()) undo(reg);
+  return status;
+}
+
+// The device has refused it.
+void Pool::undo(pinrail_registration_t* reg) {
   cache_->begin_release(1);
   cache_->dismiss(&reg, 1);
   discard(reg);
+}
+
+// What is wider than the request, if there is room for it as it is, by one call of the registrar.
+Status Pool::register_wider(pinrail_thread_t* thread, const Request& request, Miss* miss, pinrail_registration_t* reg) {
+  if (!cache_->admit_wider(this, reg, &miss->tries)) {
+    discard(reg);
+    return PINRAIL_ERR_OUT_OF_RESOURCE;
+  }
+  const Status status = register_range(thread, request, reg, Room::as_it_is);
+  if (status.ok()) {
+    if (reg->rights != request.rights()) extents_.granted_all();
+    return status;
+  }
+  undo(reg);
+  const bool lacks_room = status.is(PINRAIL_ERR_OUT_OF_RESOURCE) || status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  extents_.refused_wider(request.span, lacks_room);
   return status;
 }
 

@@ -12,18 +12,47 @@ constexpr int kRetriesAfterRace = 3;
 
 }  // namespace
 
-// Registers the range, unless the index answers by now.
+// Registers the range, and what may be registered around it, unless the index answers by now. Whatever keeps the wider
+// part out (limits, the device, an event, the monitors), the request goes on as if it had never been (R8).
 Status Pool::miss(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out) {
   Miss miss;
-  Status status = announce(thread, request, &miss, reg_out);
-  if (status.ok()) {
-    mark_used(*reg_out);
-    hits_.add(thread);
+  miss.span = request.span;
+  if (may_extend(request)) {
+    if (find_indexed(thread, request, reg_out)) return success();
+    miss.span = extent_of(request);
+    miss.is_wider = miss.span.length() != request.span.length();
   }
-  if (!miss.is_announced) return status;
-  if (status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE)) status = rcache_.ops.prepare(rcache_.module, &miss.announcement);
-  if (status.ok() || status.is(PINRAIL_ERR_NOT_FOUND)) status = register_indexed(thread, request, &miss, reg_out);
-  withdraw(&miss);
+  const Status status = register_announced(thread, request, &miss, reg_out);
+  if (status.ok() || !miss.is_wider) return status;
+  miss.span = request.span;
+  miss.is_wider = false;
+  return register_announced(thread, request, &miss, reg_out);
+}
+
+bool Pool::may_extend(const Request& request) const {
+  return extents_.is_on() && !request.has(PINRAIL_FLAG_PERSISTENT) && request.extra == nullptr &&
+         (request.traits() & PINRAIL_TRAIT_ON_DEMAND) == 0;
+}
+
+// The part of the window around the request that may be registered with it.
+Span Pool::extent_of(const Request& request) {
+  const Span& asked = request.span;
+  Span window = extents_.window_for(asked);
+  if (window.length() == asked.length()) return asked;
+  host_->pools->own_pages_around(host_, asked.base, asked.length(), &window.base, &window.end);
+  const Span extent{(window.base + page_mask_) & ~page_mask_, window.end & ~page_mask_};
+  const size_t most = limits_of_registrar_.max_length;
+  return most != 0 && extent.length() > most ? asked : extent;
+}
+
+Status Pool::register_announced(pinrail_thread_t* thread, const Request& request, Miss* miss,
+                                pinrail_registration_t** reg_out) {
+  Status status = announce(thread, request, miss, reg_out);
+  if (status.ok()) count_hit(thread, request, *reg_out);
+  if (!miss->is_announced) return status;
+  if (status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE)) status = rcache_.ops.prepare(rcache_.module, &miss->announcement);
+  if (status.ok() || status.is(PINRAIL_ERR_NOT_FOUND)) status = register_indexed(thread, request, miss, reg_out);
+  withdraw(miss);
   return status;
 }
 
@@ -34,8 +63,10 @@ pinrail_status_t Pool::announce(pinrail_thread_t* thread, const Request& request
                                 pinrail_registration_t** reg_out) {
   pinrail_announcement_t& announcement = miss->announcement;
   miss->rights = extents_.rights_for(request.span, request.rights());
-  announcement.base = announcement.asked_base = request.span.base;
-  announcement.length = announcement.asked_length = request.span.length();
+  announcement.base = miss->span.base;
+  announcement.length = miss->span.length();
+  announcement.asked_base = request.span.base;
+  announcement.asked_length = request.span.length();
   announcement.access = request.access();
   announcement.more_rights = miss->rights & ~request.rights();
   announcement.waits_for = 0;
@@ -91,11 +122,13 @@ uint64_t Pool::marks_of(const Request& request) const {
   return (is_kept ? 0 : state::kTransient) | (is_quick ? state::kQuick : 0);
 }
 
-// The call is announced. Its announcement has ended on success, and lasts after an error.
+// The call is announced. Its announcement has ended on success, and lasts after an error. What is wider than the
+// request is tried once, and an event that overtakes it does not count (R13).
 Status Pool::register_indexed(pinrail_thread_t* thread, const Request& request, Miss* miss,
                               pinrail_registration_t** reg_out) {
   for (int tries = 0;; ++tries) {
-    if (settings_.leave_pinned && !is_covered(request.span)) {
+    if (settings_.leave_pinned && !is_covered(miss->span)) {
+      if (miss->is_wider) return PINRAIL_ERR_NOT_SUPPORTED;
       // Memory that can become stale without an event is never in the index, not even while it is held.
       withdraw(miss);
       miss->rights = request.rights();
@@ -103,19 +136,25 @@ Status Pool::register_indexed(pinrail_thread_t* thread, const Request& request, 
       if (status.ok()) uncovered_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
       return status;
     }
-    Status status = make(request, miss->rights, reg_out);
-    if (status.ok()) status = register_on_device(thread, request, miss, *reg_out);
+    Status status = make(request, *miss, reg_out);
     if (!status.ok()) return status;
-    if (publish(thread, miss, *reg_out)) return success();
+    status = miss->is_wider ? register_wider(thread, request, miss, *reg_out)
+                            : register_on_device(thread, request, miss, *reg_out);
+    if (!status.ok()) return status;
+    if (publish(thread, miss, *reg_out)) {
+      extents_.registered(request.span);
+      return success();
+    }
     give_back_one(thread, *reg_out, PINRAIL_REASON_INVALIDATED);
     races_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
-    if (tries == kRetriesAfterRace) return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
+    if (miss->is_wider || tries == kRetriesAfterRace) return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
   }
 }
 
 // For the caller alone: it is not in the index, and no call waits for it.
 Status Pool::register_own(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out) {
   Miss miss;
+  miss.span = request.span;
   miss.rights = request.rights();
   return register_uncached(thread, request, &miss, reg_out);
 }
@@ -124,7 +163,7 @@ Status Pool::register_own(pinrail_thread_t* thread, const Request& request, pinr
 Status Pool::register_uncached(pinrail_thread_t* thread, const Request& request, Miss* miss,
                                pinrail_registration_t** reg_out) {
   pinrail_registration_t* reg;
-  Status status = make(request, miss->rights, &reg);
+  Status status = make(request, *miss, &reg);
   if (!status.ok()) return status;
   outside_.link(reg);
   status = register_on_device(thread, request, miss, reg);

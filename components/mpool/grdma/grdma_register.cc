@@ -12,9 +12,15 @@ bool Pool::find_indexed(pinrail_thread_t* thread, const Request& request, pinrai
   if (rcache_.ops.find(rcache_.module, thread, request.span.base, request.span.length(), request.access(), reg_out) !=
       PINRAIL_SUCCESS)
     return false;
-  mark_used(*reg_out);
-  hits_.add(thread);
+  count_hit(thread, request, *reg_out);
   return true;
+}
+
+// The calling thread holds it.
+void Pool::count_hit(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg) {
+  mark_used(reg);
+  hits_.add(thread);
+  extents_.answered(reg, request.span);
 }
 
 // A registration of host memory that answers, or a new one. The outcome is a reference.

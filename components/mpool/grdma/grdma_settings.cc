@@ -22,6 +22,12 @@ Status resolve_leave_pinned(const pinrail_host_t* host, int64_t asked, bool* kep
   return success();
 }
 
+// Rounded down to a power of two. 0 where registrations answer only what they were made for, or are not kept.
+size_t extent_of(uint64_t asked, const pinrail_mpool_config_t& config, bool is_kept) {
+  if (!is_kept || (config.flags & PINRAIL_POOL_EXACT) != 0 || asked <= config.limits->granularity) return 0;
+  return size_t{1} << (63 - __builtin_clzll(asked));
+}
+
 }  // namespace
 
 Status read_settings(const pinrail_host_t* host, const pinrail_mpool_config_t& config, Settings* settings_out) {
@@ -41,6 +47,7 @@ Status read_settings(const pinrail_host_t* host, const pinrail_mpool_config_t& c
   settings.gc_thread = settings.gc_thread_insisted || (gc_thread == -1 && settings.leave_pinned && !is_caller_only);
   settings.max_reg_size = reader.number("max_reg_size");
   settings.all_rights = reader.choice("rights") == 1 && (config.flags & PINRAIL_POOL_EXACT) == 0;
+  settings.extent = extent_of(reader.number("extent"), config, settings.leave_pinned);
   settings.empty_cache = reader.flag("empty_cache");
   settings.print_stats = reader.flag("print_stats");
   settings.rcache_name = reader.text("rcache_name");

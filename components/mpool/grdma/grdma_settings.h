@@ -23,6 +23,7 @@ struct Settings {
   bool gc_thread = false;
   bool gc_thread_insisted = false;  // a pool that gets no thread is not made
   size_t max_reg_size = 0;
+  size_t extent = 0;        // bytes of the window that a miss registers; 0: what is asked for
   bool all_rights = false;  // a miss asks for all, not only for those of the request
   mpool::WantedLimits limits;
   std::string rcache_name;

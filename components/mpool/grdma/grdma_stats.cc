@@ -16,6 +16,8 @@ pinrail_mpool_stats_t Pool::happened() const {
   totals.races = races_.load(std::memory_order_relaxed);
   totals.retries = retries_.load(std::memory_order_relaxed);
   totals.uncovered = uncovered_.load(std::memory_order_relaxed);
+  totals.extent_hits = extents_.hits();
+  totals.extent_lost = extents_.lost();
   if (gpu_ != nullptr) {
     const pinrail_mpool_stats_t more = gpu_->ranges()->happened();
     totals.hits += more.hits;

@@ -161,6 +161,15 @@ typedef struct pinrail_pool_services {
   void (*gc_wake_hook)(const pinrail_host_t *host, pinrail_gc_when_t when);
   /** Returns how many hits the library has answered by itself, of the pool's registrations. Any context. */
   uint64_t (*quick_hits)(const pinrail_mpool_t *pool);
+  /**
+   * Narrows [*low_inout, *high_inout), whole pages which contain the range, to those around the range that a
+   * registration of it may contain as well, although nobody asked for them: of the same mapping, which is memory without
+   * a file, and which the monitors cover; present, and mapped by this process alone, so that pinning them adds no page
+   * to the process. Just the range's pages if there are none, or if what is registered must be kept out of forked
+   * children.
+   */
+  void (*own_pages_around)(const pinrail_host_t *host, uintptr_t base, size_t length, uintptr_t *low_inout,
+                           uintptr_t *high_inout);
 } pinrail_pool_services_t;
 
 #ifdef __cplusplus

@@ -33,6 +33,10 @@ typedef struct pinrail_mpool_stats {
   uint64_t count_limit;           /**< * registrations; UINT64_MAX: no limit */
   uint32_t leave_pinned;          /**< 1 if idle registrations are kept */
   uint32_t evicts_idle_only;      /**< * 1: size_limit is a default, and what is in use may exceed it */
+  uint64_t extent_hits;           /**< requests that the part of a registration answered which nobody had asked for;
+                                       those that are repeated soon are not counted again */
+  uint64_t extent_lost;           /**< registrations that a memory event invalidated before that part had answered enough
+                                       requests to pay for its pages */
 } pinrail_mpool_stats_t;
 
 /** One statistic, for programs that list them. */

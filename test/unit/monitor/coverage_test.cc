@@ -61,7 +61,7 @@ class CoverageTest : public testing::Test {
     coverage.start({}, 0);
   }
   static void map(uintptr_t first, uintptr_t count, pinrail_mapping_kind_t kind) {
-    world.mappings.push_back({sizeof(pinrail_mapping_t), first * kPage, (first + count) * kPage, 0, 0, 0, kind});
+    world.mappings.push_back({sizeof(pinrail_mapping_t), first * kPage, (first + count) * kPage, 0, 0, 0, kind, 1});
   }
   bool covers(uintptr_t first, uintptr_t count = 1) {
     return coverage.covers({first * kPage, (first + count) * kPage});
@@ -82,6 +82,26 @@ TEST_F(CoverageTest, and_again_where_an_event_was_only) {
   EXPECT_EQ(world.looks, 2);
   EXPECT_TRUE(covers(48, 2));
   EXPECT_EQ(world.looks, 3);
+}
+
+TEST_F(CoverageTest, private_memory_around_a_range_ends_at_holes_files_and_what_is_not_writable) {
+  map(60, 10, PINRAIL_MAPPING_ANONYMOUS);
+  map(70, 10, PINRAIL_MAPPING_HEAP);
+  map(80, 10, PINRAIL_MAPPING_ANONYMOUS);
+  world.mappings.back().is_writable = 0;
+  const auto around = [&](uintptr_t first, uintptr_t end, uintptr_t most_first, uintptr_t most_end) {
+    const Span found = coverage.private_around({first * kPage, end * kPage}, {most_first * kPage, most_end * kPage});
+    return std::pair{found.base / kPage, found.end / kPage};
+  };
+  using Pages = std::pair<uintptr_t, uintptr_t>;
+  EXPECT_EQ(around(15, 16, 12, 18), (Pages{12, 18}));
+  EXPECT_EQ(around(15, 16, 0, 30), (Pages{10, 20})) << "a hole, and a file";
+  EXPECT_EQ(around(65, 75, 40, 90), (Pages{60, 80})) << "two mappings of one kind";
+  EXPECT_EQ(around(22, 23, 10, 30), (Pages{22, 23})) << "a file";
+  EXPECT_EQ(around(85, 86, 60, 90), (Pages{85, 86})) << "not writable";
+  EXPECT_EQ(around(55, 56, 40, 70), (Pages{55, 56})) << "a hole";
+  coverage.forget_hook({62 * kPage, 63 * kPage});
+  EXPECT_EQ(around(65, 66, 60, 70), (Pages{60, 70})) << "across an event";
 }
 
 TEST_F(CoverageTest, a_refusal_is_remembered_too) {

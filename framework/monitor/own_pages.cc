@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Reads /proc/self/pagemap, which every kernel since 4.2 shows without page numbers to unprivileged processes. API
+// context; takes no lock.
+#include "framework/monitor/own_pages.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+
+#include "base/core/no_cancel.h"
+#include "base/sync/fork_reinit.h"
+#include "base/sync/own_file.h"
+
+namespace pinrail::monitor {
+namespace {
+
+constexpr uint64_t kPresent = uint64_t{1} << 63, kOfFile = uint64_t{1} << 61, kExclusive = uint64_t{1} << 56;
+// Pages that are read at first on each side, where often none counts, and then at once.
+constexpr size_t kFirst = 16, kMost = 512;
+
+// Open from start-up on, because to open it takes longer than to read it.
+std::atomic<const OwnFile*> page_map{nullptr};
+
+size_t page_size() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
+
+// Reads the entries of so many pages from the address on; false: the kernel does not tell.
+bool read_entries(int file, uintptr_t at, size_t count, uint64_t* entries_out) {
+  const size_t bytes = count * sizeof(uint64_t);
+  const auto offset = static_cast<off_t>(at / page_size() * sizeof(uint64_t));
+  return ::pread(file, entries_out, bytes, offset) == static_cast<ssize_t>(bytes);
+}
+
+// The end of the pages that count from `at` on, at most `end`.
+uintptr_t end_of_own(int file, uintptr_t at, uintptr_t end) {
+  uint64_t entries[kMost];
+  for (size_t most = kFirst; at < end; most = kMost) {
+    const size_t count = std::min(most, (end - at) / page_size());
+    if (count == 0 || !read_entries(file, at, count, entries)) break;
+    const uint64_t* const other = std::find_if_not(entries, entries + count, is_own_page);
+    at += static_cast<size_t>(other - entries) * page_size();
+    if (other != entries + count) break;
+  }
+  return at;
+}
+
+// The same downwards: the start of the pages that count below `at`, at least `start`.
+uintptr_t start_of_own(int file, uintptr_t at, uintptr_t start) {
+  uint64_t entries[kMost];
+  for (size_t most = kFirst; at > start; most = kMost) {
+    const size_t count = std::min(most, (at - start) / page_size());
+    if (count == 0 || !read_entries(file, at - count * page_size(), count, entries)) break;
+    size_t own = 0;
+    while (own < count && is_own_page(entries[count - 1 - own])) ++own;
+    at -= own * page_size();
+    if (own != count) break;
+  }
+  return at;
+}
+
+}  // namespace
+
+bool is_own_page(uint64_t entry) { return (entry & (kPresent | kOfFile | kExclusive)) == (kPresent | kExclusive); }
+
+Span own_pages_around(const Span& span, const Span& most) {
+  const OwnFile* const map = page_map.load();
+  const bool is_whole = ((span.base | span.end) & (page_size() - 1)) == 0;
+  const int file = map != nullptr && is_whole ? map->number() : -1;
+  if (file < 0) return span;
+  const NoCancel no_cancel;  // reading is a cancellation point
+  return {start_of_own(file, span.base, most.base), end_of_own(file, span.end, most.end)};
+}
+
+void open_page_map() {
+  if (page_map.load() != nullptr) return;
+  auto file = std::make_unique<OwnFile>();
+  const auto open = [] { return ::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC); };
+  if (file->open(FileKind::has_inode, open)) page_map.store(file.release());
+}
+
+void close_page_map() { delete page_map.exchange(nullptr); }
+
+void fork_reinit_page_map() { replace_in_child(&page_map, nullptr); }
+
+}  // namespace pinrail::monitor

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// mpool_grdma_extent: what a miss registers beside what was asked for, what it leaves alone, and what it learns. Real
+// memory, a fake registrar.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "test/support/library.h"
+
+namespace pinrail::test {
+namespace {
+
+constexpr size_t kWindow = 2 << 20;
+
+// Windows of anonymous memory, at a multiple of a window, with nothing mapped on either side.
+class Memory {
+ public:
+  explicit Memory(size_t windows, int flags = MAP_PRIVATE | MAP_ANONYMOUS, int file = -1) : length_(windows * kWindow) {
+    around_ = mmap(nullptr, length_ + 3 * kWindow, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    EXPECT_NE(around_, MAP_FAILED);
+    base = (reinterpret_cast<uintptr_t>(around_) + 2 * kWindow - 1) & ~(kWindow - 1);
+    EXPECT_EQ(mmap(at(0), length_, PROT_READ | PROT_WRITE, flags | MAP_FIXED, file, 0), at(0));
+    madvise(at(0), length_, MADV_NOHUGEPAGE);
+  }
+  ~Memory() {
+    report(reinterpret_cast<uintptr_t>(around_), length_ + 3 * kWindow);
+    munmap(around_, length_ + 3 * kWindow);
+  }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  char* at(size_t offset) const { return reinterpret_cast<char*>(base + offset); }
+  void touch(size_t offset, size_t length) const { std::memset(at(offset), 1, length); }
+  void touch_all() const { touch(0, length_); }
+  size_t resident() const {
+    std::vector<unsigned char> pages(length_ / kPage);
+    EXPECT_EQ(mincore(at(0), length_, pages.data()), 0);
+    size_t count = 0;
+    for (const unsigned char page : pages) count += page & 1;
+    return count;
+  }
+
+  uintptr_t base;
+
+ private:
+  void* around_;
+  const size_t length_;
+};
+
+class GrdmaExtent : public ::testing::Test {
+ protected:
+  void TearDown() override { EXPECT_EQ(fake_.violations(), std::vector<std::string>{}); }
+  // What is registered for a request of one page there, which is dropped again.
+  Span registered(const Pool& pool, uintptr_t base, size_t length = kPage, uint32_t flags = 0) {
+    const pinrail_handle_t handle = pool.must(base, length, 1, flags);
+    const Span span = Span::of(handle.reg->base, handle.reg->length);
+    EXPECT_TRUE(span.contains(Span::of(base, length)));
+    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+    return span;
+  }
+  static void expect_exact(const Span& span, uintptr_t base, size_t length = kPage) {
+    EXPECT_EQ(span.base, base);
+    EXPECT_EQ(span.length(), length);
+  }
+
+  Library library_{{{"mpool_grdma_extent", "2M"}}};
+  fake::FakeRegistrar fake_;
+};
+
+TEST_F(GrdmaExtent, a_miss_registers_its_window_of_touched_pages_and_later_requests_hit_that) {
+  const Memory memory(3);
+  memory.touch_all();
+  Pool pool(fake_);
+  const Span whole = registered(pool, memory.base + kWindow + 5 * kPage);
+  expect_exact(whole, memory.base + kWindow, kWindow);
+  for (size_t page = 0; page < kWindow / kPage; ++page) pool.use(memory.base + kWindow + page * kPage, kPage);
+  EXPECT_EQ(fake_.register_calls(), 1u);
+  EXPECT_EQ(pool.stats().extent_hits + 1, kWindow / kPage - 1) << "the first page of the window is found by its start";
+  EXPECT_EQ(pool.stats().extent_lost, 0u);
+}
+
+TEST_F(GrdmaExtent, a_request_over_two_windows_is_registered_over_both) {
+  const Memory memory(3);
+  memory.touch_all();
+  Pool pool(fake_);
+  expect_exact(registered(pool, memory.base + kWindow - kPage, 2 * kPage), memory.base, 2 * kWindow);
+}
+
+TEST_F(GrdmaExtent, pages_that_were_not_touched_end_it_and_stay_untouched) {
+  const Memory memory(1);
+  memory.touch(10 * kPage, 5 * kPage);
+  memory.touch(100 * kPage, kPage);
+  Pool pool(fake_);
+  expect_exact(registered(pool, memory.base + 12 * kPage), memory.base + 10 * kPage, 5 * kPage);
+  expect_exact(registered(pool, memory.base + 100 * kPage), memory.base + 100 * kPage);
+  EXPECT_EQ(memory.resident(), 6u);
+}
+
+// A pin that may write would replace the zero page, and so the process would grow.
+TEST_F(GrdmaExtent, pages_that_were_only_read_are_left_out) {
+  const Memory memory(1);
+  memory.touch(20 * kPage, kPage);
+  volatile char sum = 0;
+  for (size_t page = 0; page < 40; ++page) sum = static_cast<char>(sum + *memory.at(page * kPage));
+  Pool pool(fake_);
+  expect_exact(registered(pool, memory.base + 20 * kPage), memory.base + 20 * kPage);
+}
+
+// A pin that may write would copy them.
+TEST_F(GrdmaExtent, pages_that_are_shared_with_a_forked_child_are_left_out) {
+  const Memory memory(1);
+  memory.touch_all();
+  Pool pool(fake_);
+  pool.use(memory.base, kPage);  // the kernel was asked before
+  report(memory.base, kWindow);
+  const pid_t child = fork();
+  if (child == 0) {
+    pause();
+    _exit(0);
+  }
+  expect_exact(registered(pool, memory.base + 20 * kPage), memory.base + 20 * kPage);
+  memory.touch(50 * kPage, 3 * kPage);  // the parent's own again
+  expect_exact(registered(pool, memory.base + 51 * kPage), memory.base + 50 * kPage, 3 * kPage);
+  kill(child, SIGKILL);
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
+}
+
+TEST_F(GrdmaExtent, it_ends_at_the_ends_of_the_mapping) {
+  const Memory memory(1);
+  memory.touch_all();
+  ASSERT_EQ(mprotect(memory.at(10 * kPage), kPage, PROT_NONE), 0);  // a guard page
+  ASSERT_EQ(mprotect(memory.at(30 * kPage), kPage, PROT_READ), 0);
+  Pool pool(fake_);
+  expect_exact(registered(pool, memory.base + 20 * kPage), memory.base + 11 * kPage, 19 * kPage);
+  EXPECT_EQ(munmap(memory.at(40 * kPage), kPage), 0);
+  report(memory.base, kWindow);
+  expect_exact(registered(pool, memory.base + 35 * kPage), memory.base + 31 * kPage, 9 * kPage);
+}
+
+TEST_F(GrdmaExtent, mappings_of_files_are_registered_as_asked_for) {
+  const int file = memfd_create("extent", 0);
+  ASSERT_GE(file, 0);
+  ASSERT_EQ(ftruncate(file, kWindow), 0);
+  for (const int flags : {MAP_PRIVATE, MAP_SHARED}) {
+    const Memory memory(1, flags, file);
+    memory.touch_all();
+    Pool pool(fake_);
+    expect_exact(registered(pool, memory.base + 20 * kPage), memory.base + 20 * kPage);
+  }
+  // Anonymous memory within whose window a mapping of a file begins.
+  const Memory memory(1);
+  ASSERT_NE(mmap(memory.at(30 * kPage), 10 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, file, 0),
+            MAP_FAILED);
+  memory.touch_all();
+  Pool pool(fake_);
+  expect_exact(registered(pool, memory.base + 20 * kPage), memory.base, 30 * kPage);
+  close(file);
+}
+
+TEST_F(GrdmaExtent, a_stack_is_registered_in_its_own_touched_pages) {
+  Pool pool(fake_);
+  std::thread([&] {
+    char buffer[4 * kPage];
+    std::memset(buffer, 1, sizeof(buffer));
+    const uintptr_t page = reinterpret_cast<uintptr_t>(buffer + kPage) & ~(kPage - 1);
+    const Span span = registered(pool, page);
+    EXPECT_LE(span.length(), kWindow);
+    unsigned char pages[kWindow / kPage];
+    EXPECT_EQ(mincore(reinterpret_cast<void*>(span.base), span.length(), pages), 0) << "no hole and no guard page";
+    for (size_t i = 0; i < span.length() / kPage; ++i) EXPECT_NE(pages[i] & 1, 0);
+    report(span.base, span.length());
+  }).join();
+}
+
+TEST_F(GrdmaExtent, exact_pools_and_own_pins_and_what_bypasses_are_registered_as_asked_for) {
+  const Memory memory(1);
+  memory.touch_all();
+  const uintptr_t base = memory.base + 20 * kPage;
+  {
+    Pool exact(fake_, {1, PINRAIL_UNSET, PINRAIL_UNSET, PINRAIL_POOL_EXACT});
+    expect_exact(registered(exact, base), base);
+  }
+  Pool pool(fake_);
+  expect_exact(registered(pool, base, kPage, PINRAIL_FLAG_PERSISTENT), base);
+  expect_exact(registered(pool, base, kPage, PINRAIL_FLAG_CACHE_BYPASS), base);
+  Pool released(fake_, {0});
+  expect_exact(registered(released, base), base);
+}
+
+// R8: what is added counts as registered; so under a limit that refuses, a request could fail for it.
+TEST_F(GrdmaExtent, under_a_limit_that_refuses_ranges_are_registered_as_asked_for) {
+  const Memory memory(4);
+  memory.touch_all();
+  Pool pool(fake_, {1, 4 * kPage});
+  for (size_t i = 0; i < 4; ++i) pool.must(memory.base + i * kWindow, kPage);
+  EXPECT_EQ(pool.stats().registered_bytes, 4 * kPage);
+}
+
+TEST_F(GrdmaExtent, an_event_in_the_unused_part_ends_it_and_the_window_becomes_smaller) {
+  const Memory memory(1);
+  memory.touch_all();
+  Pool pool(fake_);
+  const uintptr_t base = memory.base + 256 * kPage;
+  constexpr size_t kSizes[] = {kWindow, kWindow / 8, kWindow / 32, kWindow / 128, kPage, kPage};
+  for (const size_t size : kSizes) {
+    const Span span = registered(pool, base);
+    EXPECT_EQ(span.length(), size);
+    report(span.end - kPage, kPage);
+    EXPECT_FALSE(pool.has(base, kPage));
+  }
+  EXPECT_EQ(pool.stats().extent_lost, 4u);
+  EXPECT_EQ(pool.stats().invalidations, 6u);
+}
+
+TEST_F(GrdmaExtent, a_window_that_was_of_use_keeps_its_size) {
+  const Memory memory(1);
+  memory.touch_all();
+  Pool pool(fake_);
+  const uintptr_t base = memory.base + 256 * kPage;
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_EQ(registered(pool, base).length(), kWindow);
+    for (size_t page = 1; page <= 20; ++page) pool.use(base + page * kPage, kPage);
+    report(memory.base, kPage);
+  }
+  EXPECT_EQ(pool.stats().extent_lost, 0u);
+}
+
+TEST_F(GrdmaExtent, a_window_that_is_too_small_grows_when_requests_miss_beside_it_and_no_event_comes) {
+  const Memory memory(1);
+  memory.touch_all();
+  Pool pool(fake_);
+  constexpr size_t kSmaller = kWindow / 8;
+  pool.use(memory.base, kPage);
+  report(memory.base, kPage);
+  for (size_t i = 0; i < 7; ++i) EXPECT_EQ(registered(pool, memory.base + i * kSmaller).length(), kSmaller) << i;
+  EXPECT_EQ(registered(pool, memory.base + 7 * kSmaller).length(), kWindow);
+}
+
+// R13: an event in what was added makes the next try exact, and costs no other.
+TEST_F(GrdmaExtent, an_event_in_the_wider_part_while_the_registrar_runs_makes_the_next_try_exact) {
+  const Memory memory(1);
+  memory.touch_all();
+  Pool pool(fake_);
+  fake_.on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) { report(memory.base, kPage); });
+  const uintptr_t base = memory.base + 256 * kPage;
+  expect_exact(registered(pool, base), base);
+  EXPECT_EQ(fake_.register_calls(), 2u);
+  EXPECT_EQ(pool.stats().races, 1u);
+  EXPECT_TRUE(pool.has(base, kPage));
+}
+
+TEST_F(GrdmaExtent, what_the_device_refuses_of_it_is_registered_as_asked_for_and_not_tried_again_there) {
+  const Memory memory(2);
+  memory.touch_all();
+  Pool pool(fake_);
+  fake_.fail_register(1, PINRAIL_ERR_PERM);
+  const uintptr_t base = memory.base + 100 * kPage;
+  expect_exact(registered(pool, base), base);
+  EXPECT_EQ(fake_.register_calls(), 2u) << "one refused call";
+  report(base, kPage);
+  EXPECT_EQ(registered(pool, memory.base + kWindow).length(), kWindow) << "elsewhere";
+}
+
+TEST_F(GrdmaExtent, a_device_without_room_for_it_evicts_nothing_for_it) {
+  const Memory memory(3);
+  memory.touch_all();
+  Pool pool(fake_);
+  fake_.set_capacity(kWindow + 2 * kPage, SIZE_MAX);
+  EXPECT_EQ(registered(pool, memory.base).length(), kWindow);
+  expect_exact(registered(pool, memory.base + kWindow), memory.base + kWindow);
+  expect_exact(registered(pool, memory.base + 2 * kWindow), memory.base + 2 * kWindow);
+  EXPECT_EQ(pool.stats().evictions, 0u);
+  EXPECT_EQ(fake_.register_calls(), 4u) << "the device's answer holds for the pool";
+}
+
+// R5.
+TEST_F(GrdmaExtent, a_request_inside_of_what_is_being_registered_waits_for_it) {
+  const Memory memory(1);
+  memory.touch_all();
+  Pool pool(fake_);
+  std::thread other;
+  fake_.on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
+    other = std::thread([&] { pool.use(memory.base + 300 * kPage, kPage); });
+    usleep(50000);
+  });
+  pool.use(memory.base, kPage);
+  other.join();
+  EXPECT_EQ(fake_.register_calls(), 1u);
+}
+
+TEST_F(GrdmaExtent, without_the_parameter_ranges_are_registered_as_asked_for) {
+  ASSERT_EQ(pinrail_finalize(), PINRAIL_SUCCESS);
+  library_.status = PINRAIL_ERR_ERROR;
+  const Library library;
+  const Memory memory(1);
+  memory.touch_all();
+  Pool pool(fake_);
+  expect_exact(registered(pool, memory.base + kPage), memory.base + kPage);
+}
+
+// An allocator that unmaps pages at random, of buffers and beside them: what was registered for more than what was
+// asked for dies again and again. Calls and pages as a device takes them: 8 us, 69.5 ns.
+double hostile_cost(const char* extent) {
+  const Library library(Settings{{"mpool_grdma_extent", extent}});
+  fake::FakeRegistrar fake;
+  double cost = 0;
+  fake.on_register([&](const pinrail_register_request_t& request, pinrail_registration_t*) {
+    cost += 8000 + 69.5 * static_cast<double>(request.length / kPage);
+  });
+  constexpr size_t kWindows = 8, kPages = kWindows * kWindow / kPage;
+  const Memory memory(kWindows);
+  memory.touch_all();
+  Pool pool(fake);
+  std::mt19937 random(3);
+  const auto step = [&] {
+    pool.use(memory.base + random() % (kPages / 8) * 8 * kPage, kPage);
+    const size_t gone = random() % kPages;
+    report(memory.base + gone * kPage, kPage);
+    EXPECT_EQ(madvise(memory.at(gone * kPage), kPage, MADV_DONTNEED), 0);
+    memory.touch(gone * kPage, kPage);
+  };
+  while (pool.stats().misses < 1000) step();
+  cost = 0;
+  for (int i = 0; i < 4000; ++i) step();
+  return cost;
+}
+
+TEST(GrdmaExtentHostile, an_allocator_that_unmaps_at_random_costs_little_more_than_without_extents) {
+  const double without = hostile_cost("0"), with = hostile_cost("2M");
+  EXPECT_LE(with, 1.05 * without);
+}
+
+}  // namespace
+}  // namespace pinrail::test
