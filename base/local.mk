@@ -3,7 +3,7 @@
 libpinrail_internal_la_SOURCES += \
 	base/core/status.h base/core/status.cc base/core/span.h base/core/file_report.h base/core/gate_report.h base/core/guarded.h base/core/likely.h base/core/errno_text.h base/core/file_limit.h base/core/standard_descriptors.h base/core/ioctl.h \
 	base/core/struct_size.h base/core/kernel_numbers.h base/core/thread_record.h \
-	base/core/forever.h base/core/on_unwind.h base/core/no_cancel.h base/core/trust.h base/core/trust.cc \
+	base/core/forever.h base/core/no_cancel.h base/core/trust.h base/core/trust.cc \
 	base/core/sanitizer.h base/core/async_signals.h base/core/select.h base/core/stat_counter.h base/core/page_counts.h \
 	base/cuda/cuda_driver.h
 

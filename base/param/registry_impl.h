@@ -46,7 +46,7 @@ struct Registry::Impl {
   // Sets the parameter's effective value: its own one, or that of the parameter that it follows.
   void update_effective_value_locked(Parameter* parameter) REQUIRES(mutex);
   // Sets the parameter's own value, and so that of those that follow it. May throw bad_alloc; then nothing has changed.
-  void set_own_value_locked(Parameter* parameter, const Value& own) REQUIRES(mutex);
+  Status set_own_value_locked(Parameter* parameter, const Value& own) REQUIRES(mutex);
 
   std::vector<std::string_view> all_names_locked() const REQUIRES(mutex);
   std::set<std::string> components_locked() const REQUIRES(mutex);

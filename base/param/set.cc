@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/core/on_unwind.h"
+#include "base/core/guarded.h"
 #include "base/param/registry_impl.h"
 #include "base/param/suggest.h"
 #include "base/report/report.h"
@@ -53,22 +53,25 @@ void say(std::string_view name, std::string_view value, const Refusal& refusal) 
 
 }  // namespace
 
-void Registry::Impl::set_own_value_locked(Parameter* parameter, const Value& own) {
+// OUT_OF_RESOURCE: nothing has changed.
+Status Registry::Impl::set_own_value_locked(Parameter* parameter, const Value& own) {
   const Value own_before = parameter->own;
   const Precedence precedence_before = parameter->precedence;
   std::vector<std::pair<Parameter*, Value>> before = {{parameter, parameter->value}};
   for (const auto& each : parameters) {
     if (each->followed == parameter) before.emplace_back(each.get(), each->value);
   }
-  OnUnwind unwound([&] {
-    parameter->own = own_before;
-    parameter->precedence = precedence_before;
-    for (const auto& [changed, value] : before) changed->take(value);
-  });
   parameter->own = own;
   parameter->precedence = Precedence::own;
-  for (const auto& [changed, value] : before) update_effective_value_locked(changed);
-  unwound.disarm();
+  const Status status = guarded([&] {
+    for (const auto& [changed, value] : before) update_effective_value_locked(changed);
+    return success();
+  });
+  if (status.ok()) return status;
+  parameter->own = own_before;
+  parameter->precedence = precedence_before;
+  for (const auto& [changed, value] : before) changed->take(value);
+  return status;
 }
 
 // Any thread. Takes the registry's lock and reports a refusal after releasing it. NOT_FOUND, PERM or BAD_PARAM.
@@ -86,7 +89,8 @@ Status Registry::set(std::string_view name, std::string_view value) {
     }
     if (refusal.status.ok()) {
       set_value.source = PINRAIL_SOURCE_API;
-      impl_->set_own_value_locked(parameter, set_value);
+      const Status status = impl_->set_own_value_locked(parameter, set_value);
+      if (!status.ok()) return status;
     }
   }
   if (!refusal.status.ok()) say(name, value, refusal);

@@ -61,13 +61,6 @@ class OwnThread {
     started_ = false;
   }
 
-  // Called by the thread itself if it ends before its body has returned. No thread joins it then, and start() may start
-  // another one.
-  void detach() {
-    pthread_detach(pthread_self());
-    started_ = false;
-  }
-
   // In a forked child: the thread does not exist there.
   void forget() { started_ = false; }
 

@@ -4,7 +4,6 @@
 #include "framework/front/chunk_stream.h"
 
 #include "base/core/guarded.h"
-#include "base/core/on_unwind.h"
 #include "base/registration/registration.h"
 #include "base/sync/call_scope.h"
 #include "base/sync/own_threads.h"
@@ -34,20 +33,15 @@ void ChunkStream::end(const Span& span, Status status) {
 }
 
 Status ChunkStream::register_piece(const Span& span, pinrail_handle_t* handle_out) {
-  OnUnwind unwound([&] { end(span, PINRAIL_ERR_ERROR); });
   const deferred::CallerScope outside;
   void* const addr = reinterpret_cast<void*>(span.base);  // NOLINT(performance-no-int-to-ptr): as the caller gave it
-  const Status status =
-      pinrail_mpool_register(wanted_.pool, addr, span.length(), wanted_.access, wanted_.flags, handle_out);
-  unwound.disarm();
-  return status;
+  return pinrail_mpool_register(wanted_.pool, addr, span.length(), wanted_.access, wanted_.flags, handle_out);
 }
 
 // Whether the first chunk that is ready was not ended by an event.
 bool ChunkStream::has_valid_locked() const { return !ready_.empty() && is_cached(ready_.front().handle); }
 
-// Gives back what is ready, the last chunk first, so that next_ remains the end of what is ready. All of it, also if a
-// registrar's function ends this thread.
+// Gives back what is ready, the last chunk first, so that next_ remains the end of what is ready.
 void ChunkStream::drop_ready() {
   for (;;) {
     pinrail_handle_t handle;
@@ -58,19 +52,15 @@ void ChunkStream::drop_ready() {
       next_ = ready_.back().span.base;
       ready_.pop_back();
     }
-    OnUnwind unwound([this] { drop_ready(); });
     const deferred::CallerScope outside;
     drop_pin(handle);
-    unwound.disarm();
   }
 }
 
 // Gives back what is ready, if anything is, and begins the first chunk of it again, or the next one (chunk_stream/C4).
 // The caller is the one that registers.
 Span ChunkStream::begin_again() {
-  OnUnwind unwound([&] { end({}, PINRAIL_ERR_ERROR); });
   drop_ready();
-  unwound.disarm();
   Guard guard(mutex_);
   return begin_locked();
 }
@@ -141,10 +131,8 @@ Status ChunkStream::keep(const Span& span, pinrail_handle_t handle) {
     return success();
   });
   if (kept.ok()) return kept;
-  OnUnwind unwound([&] { end(span, PINRAIL_ERR_ERROR); });
   const deferred::CallerScope outside;
   drop_pin(handle);
-  unwound.disarm();
   return kept;
 }
 

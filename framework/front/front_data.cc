@@ -4,7 +4,6 @@
 // Context  API context. The caller holds no lock, and a reference of the registration.
 #include <pinrail/pin.h>
 
-#include "base/core/on_unwind.h"
 #include "base/registration/registration.h"
 #include "base/registration/thread.h"
 #include "base/sync/call_scope.h"
@@ -110,8 +109,6 @@ pinrail_status_t pinrail_mpool_advise(pinrail_mpool_t* pool, void* addr, size_t 
   const pinrail_status_t status =
       pinrail_mpool_register(pool, addr, length, access | PINRAIL_TRAIT_ON_DEMAND, 0, &handle);
   if (status != PINRAIL_SUCCESS) return status;
-  const auto drop = [&] { Status(pinrail_mpool_deregister(handle)).ignore(); };
-  OnUnwind unwound(drop);  // the thread may end inside advise
   // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the call above has set the handle
   const size_t offset = reinterpret_cast<uintptr_t>(addr) - reinterpret_cast<uintptr_t>(handle.reg->base);
   // advice is captured by value. By reference it would lie in memory, and to load a value that is no enumerator from
@@ -120,7 +117,6 @@ pinrail_status_t pinrail_mpool_advise(pinrail_mpool_t* pool, void* addr, size_t 
     return registrar::advise(bound, thread, handle.reg, offset, length, advice);
   };
   const pinrail_status_t advised = front::with_registrar(handle, advise);
-  unwound.disarm();
-  drop();  // not in a destructor, because the registrar may end the thread
+  Status(pinrail_mpool_deregister(handle)).ignore();
   return front::report_if_bad(advised, kCall, "the device refuses advice on this range");
 }

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "base/core/no_cancel.h"
-#include "base/core/on_unwind.h"
 #include "base/core/span.h"
 #include "base/registration/thread.h"
 #include "base/sync/call_scope.h"
@@ -135,11 +134,9 @@ Status prepin(const Call& call, pinrail_status_t* statuses_out) {
   if (job == nullptr) return PINRAIL_ERR_BAD_PARAM;
   if (job->can_never_fit()) return PINRAIL_ERR_OUT_OF_RESOURCE;
   const Listed listed(job, is_inside_registrar());
-  OnUnwind unwound([&] { job->abandon(); });
   (void)job->start_helpers(helpers_of(call, When::now));  // without them this thread does it all
   job->work();
   const Status status = job->wait(statuses_out);
-  unwound.disarm();
   job->stop();
   return status;
 }
@@ -152,11 +149,10 @@ Status prepin_start(const Call& call, pinrail_prepin_t** prepin_out) {
   if (prepin->job == nullptr) return PINRAIL_ERR_BAD_PARAM;
   if (prepin->job->can_never_fit()) return PINRAIL_ERR_OUT_OF_RESOURCE;
   Listed listed(prepin->job);
-  OnUnwind unwound([&] { prepin->job->stop(); });
   if (prepin->job->is_unfinished() && !prepin->job->start_helpers(helpers_of(call, When::later))) {
+    prepin->job->stop();
     return PINRAIL_ERR_OUT_OF_RESOURCE;
   }
-  unwound.disarm();
   listed.keep();
   *prepin_out = prepin.release();
   return success();

@@ -10,7 +10,6 @@
 #include <algorithm>
 
 #include "base/core/guarded.h"
-#include "base/core/on_unwind.h"
 #include "base/registration/registration.h"
 #include "base/registration/thread.h"
 #include "base/sync/assert_held.h"
@@ -105,9 +104,7 @@ void drop_pins(PinTable::Handles* handles) {
   while (!handles->empty()) {
     const pinrail_handle_t handle = handles->back();
     handles->pop_back();
-    OnUnwind unwound([=] { drop_pins(handles); });
     drop_pin(handle);
-    unwound.disarm();
   }
 }
 
@@ -185,7 +182,12 @@ bool PinJob::reports_limit(const pinrail_mpool_stats_t& limits, uint64_t bytes, 
 bool PinJob::start_helpers(unsigned count) {
   // All memory comes first: helpers that run already may have ended the job when the next one lacks memory, and the
   // caller would hear of a failure and have everything pinned.
-  std::vector<OwnThread> helpers(std::min<size_t>(count, plan_.chunk_count()));
+  std::vector<OwnThread> helpers;
+  const Status allocated = guarded([&] {
+    helpers = std::vector<OwnThread>(std::min<size_t>(count, plan_.chunk_count()));
+    return success();
+  });
+  if (!allocated.ok()) return false;
   Guard guard(mutex_);
   helpers_.swap(helpers);
   bool is_any = false;
@@ -204,17 +206,12 @@ bool PinJob::start_helpers(unsigned count) {
 void PinJob::helper(void* job) {
   auto* const self = static_cast<PinJob*>(job);
   const own_threads::Work at_work;
-  const auto leave = [self] {
-    Guard guard(self->mutex_);
-    --self->helpers_at_work_;
-    self->changed_.notify_all();
-  };
-  OnUnwind unwound(leave);  // a registrar's function may end its thread
   (void)bind_near(self->wanted_.numa_node);
   const deferred::Call call;
   self->work();
-  unwound.disarm();
-  leave();
+  Guard guard(self->mutex_);
+  --self->helpers_at_work_;
+  self->changed_.notify_all();
 }
 
 void PinJob::work() {
@@ -251,10 +248,7 @@ bool PinJob::take_locked(size_t number) {
 }
 
 void PinJob::run_chunk(size_t number) {
-  OnUnwind unwound([&] { end_chunk(number, PINRAIL_ERR_ERROR); });
-  const Status status = guarded([&] { return register_chunk(number); });
-  unwound.disarm();
-  end_chunk(number, status);
+  end_chunk(number, guarded([&] { return register_chunk(number); }));
 }
 
 // Registers the chunk as a whole, so that its ranges are hits. If the device refuses that, for example because the
@@ -266,8 +260,6 @@ Status PinJob::register_chunk(size_t number) {
     prefault(span, (wanted_.access & kWriting) != 0 ? Populate::for_writing : Populate::for_reading);
   }
   pinrail_handle_t whole = {nullptr, 0};
-  const auto drop_whole = [&] { drop_outside(whole); };
-  OnUnwind unwound(drop_whole);
   const bool is_shared = plan_.is_shared(number);
   Status status = is_shared && pool()->is_exact ? success() : acquire_outside(span, &whole);
   if (is_shared) {
@@ -279,8 +271,7 @@ Status PinJob::register_chunk(size_t number) {
       if (!status.ok()) fail_range(range, status);
     });
   }
-  unwound.disarm();
-  drop_whole();
+  drop_outside(whole);
   return status;
 }
 

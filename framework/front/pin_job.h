@@ -79,9 +79,6 @@ class PinJob : public mpool::PoolWork {
   Status wait_range(const Span& span);
   void read_progress(pinrail_prepin_progress_t* progress_out);
 
-  // Ends the job and takes back all of its pins, because the call that would return their statuses ends first.
-  void abandon();
-
   bool is_unfinished() override;
   void stop() override;
   bool serves_requests() const override { return true; }
@@ -112,7 +109,6 @@ class PinJob : public mpool::PoolWork {
   void finish();
   mpool::PinTable::Key key_of(size_t range) const;
   bool end_range(size_t range, bool keeps);
-  void leave();
   void take_pin_back(size_t range);
   static void drop_all(mpool::PinTable::Handles* handles);
   Status first_error_locked() const REQUIRES(mutex_);

@@ -2,7 +2,6 @@
 // How a job ends, and what those see who wait for it. API context, inside a deferred::Call. Functions whose names end
 // in _locked run under the job's lock; the others take it where they need it.
 #include "base/core/guarded.h"
-#include "base/core/on_unwind.h"
 #include "base/registration/registration.h"
 #include "base/sync/assert_held.h"
 #include "base/sync/call_scope.h"
@@ -28,33 +27,12 @@ void PinJob::finish_if_last() {
     if (finishing_ || running_ != 0 || (queued_ != 0 && !stopping_)) return;
     finishing_ = true;
   }
-  const auto end = [this] {
-    std::unique_ptr<Descriptor> unused;  // closed without the lock
-    Guard guard(mutex_);
-    unused.swap(descriptor_);
-    finished_ = true;
-    changed_.notify_all();
-  };
-  OnUnwind unwound([&] {  // a registrar's function may end its thread: the job ends with PINRAIL_ERR_ERROR
-    leave();
-    end();
-  });
   finish();
-  unwound.disarm();
-  end();
-}
-
-// The thread that was to finish it ends. Pins nothing more, and without PARTIAL nothing at all.
-void PinJob::leave() {
-  const bool all = (wanted_.flags & PINRAIL_PREPIN_PARTIAL) == 0;
-  for (size_t i = 0; i < plan_.ranges().size(); ++i) {
-    if (all) take_pin_back(i);
-    (void)end_range(i, false);
-    Guard guard(mutex_);
-    Range& own = ranges_[i];
-    if (!own.has_pin && own.status == PINRAIL_SUCCESS) own.status = PINRAIL_ERR_ERROR;
-    failed_ = true;
-  }
+  std::unique_ptr<Descriptor> unused;  // closed without the lock
+  Guard guard(mutex_);
+  unused.swap(descriptor_);
+  finished_ = true;
+  changed_.notify_all();
 }
 
 // No chunk is running, and none will be. Keeps pin_job/J3.
@@ -224,11 +202,6 @@ void PinJob::stop() {
   }
   const own_threads::Work ending;
   for (OwnThread& helper_thread : helpers) helper_thread.join();
-}
-
-void PinJob::abandon() {
-  stop();
-  for (size_t i = 0; i < plan_.ranges().size(); ++i) take_pin_back(i);
 }
 
 void PinJob::read_progress(pinrail_prepin_progress_t* progress_out) {

@@ -7,8 +7,6 @@
 #include <new>
 #include <utility>
 
-#include "base/core/on_unwind.h"
-
 namespace pinrail::mpool {
 
 Allocator::Heap* Allocator::heap_of(int node) {
@@ -91,9 +89,7 @@ Status Allocator::alloc(uint32_t thread, size_t length, size_t alignment, int no
   }
   const Slab* const slab = find(object);
   if (!is_live(slab->region)) {
-    OnUnwind unwound([&] { put(&object, 1); });
     const Status status = renew(slab->region);
-    unwound.disarm();
     if (!status.ok()) {
       put(&object, 1);
       return status;

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "base/core/guarded.h"
-#include "base/core/on_unwind.h"
 #include "base/registration/registration.h"
 #include "framework/mpool/allocator.h"
 
@@ -118,12 +117,13 @@ Status Allocator::pin_region(Region* region, Backing backing) {
   const bool is_huge = backing == Backing::hugetlb ||
                        (backing == Backing::transparent && madvise(at, region->length, MADV_HUGEPAGE) == 0);
   bind(region->base, region->length, region->heap->node);
-  OnUnwind unmap([&] { munmap(at, region->length); });  // on an error, and if the registrar ends its thread
   const Status status = is_huge || backing == Backing::small
                             ? pinner_.pin(pinner_.pool, at, region->length, &region->handle)
                             : Status(PINRAIL_ERR_NOT_SUPPORTED);
-  if (!status.ok()) return status;
-  unmap.disarm();
+  if (!status.ok()) {
+    munmap(at, region->length);
+    return status;
+  }
   region->reg.store(region->handle.reg);
   region->backing = backing;
   registrations_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
@@ -142,7 +142,7 @@ Status Allocator::add_region(std::unique_ptr<Region> region, size_t free_slabs) 
     added->heap->free_bytes += free_slabs * kSlab;
     return entered;
   });
-  if (!status.ok()) end_region(added, true);  // not in a destructor, because the registrar may end the thread
+  if (!status.ok()) end_region(added, true);
   return status;
 }
 
@@ -167,20 +167,13 @@ Status Allocator::renew(Region* region) {
 
 void Allocator::end_region(Region* region, bool unmaps) {
   leave(region);
-  const OnUnwind at_the_end([&] {  // also if the registrar ends its thread
-    if (unmaps) munmap(pointer(region->base), region->length);
-    delete region;
-  });
   pinner_.unpin(pinner_.pool, region->handle);
+  if (unmaps) munmap(pointer(region->base), region->length);
+  delete region;
 }
 
 void Allocator::end_all(Emptied* emptied) {
-  while (emptied->count != 0) {
-    Region* const region = emptied->regions[--emptied->count];
-    OnUnwind unwound([&] { end_all(emptied); });
-    end_region(region, true);
-    unwound.disarm();
-  }
+  while (emptied->count != 0) end_region(emptied->regions[--emptied->count], true);
 }
 
 // A region of which nothing is used; nullptr: there is none. It leaves its heap.

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/core/on_unwind.h"
+#include "base/core/guarded.h"
 #include "framework/mpool/allocator.h"
 
 namespace pinrail::mpool {
@@ -58,9 +58,14 @@ Status Allocator::add_slab(Heap* heap, unsigned cls) {
       slab = take_free_slab_locked(heap);
     }
     if (slab != nullptr) {
-      OnUnwind unwound([&] { give_slab_back(slab); });
-      prepare(slab, cls);
-      unwound.disarm();
+      const Status prepared = guarded([&] {
+        prepare(slab, cls);
+        return success();
+      });
+      if (!prepared.ok()) {
+        give_slab_back(slab);
+        return prepared;
+      }
       Guard guard(mutex_);
       link_locked(slab);
       return success();

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "base/core/forever.h"
-#include "base/core/on_unwind.h"
 #include "base/registration/thread.h"
 #include "base/sync/fork_reinit.h"
 #include "base/sync/lock.h"
@@ -75,9 +74,7 @@ bool drain_all(uint64_t round) {
   if (thread == nullptr) return true;  // no memory: try again later
   bool is_left = false;
   while (Member* member = begin_next_drain(round)) {
-    OnUnwind unwound(end_drain);
     if (member->drain(member->arg, thread) != 0) is_left = true;
-    unwound.disarm();
     end_drain();
   }
   return is_left;
@@ -122,23 +119,9 @@ bool start_locked() REQUIRES(mutex) {
   return running;
 }
 
-// A registrar's function has ended the thread: another one takes its place, unless stop() waits for this one. If none
-// can be started now, the next join() does it.
-void replace_thread() {
-  {
-    Guard guard(mutex);
-    if (!running) return;
-    running = false;
-    worker.detach();
-    (void)start_locked();
-  }
-  wake_hook(PINRAIL_GC_SOON);  // members that the round has not drained
-}
-
 // The thread: waits for a wake or an interval, then drains all members. After a drain that left something it looks
 // again after 100 ms, and then after twice the last time, at most 10 s.
 void run(void*) {
-  OnUnwind unwound(replace_thread);
   int64_t look_after_ms = kNoDeadline;
   for (uint64_t round = ++rounds; !stopping.load(); round = ++rounds) {
     const int64_t interval = shortest_interval();
@@ -151,7 +134,6 @@ void run(void*) {
     const int64_t last = is_woken || look_after_ms == kNoDeadline ? kRetryMs / 2 : look_after_ms;
     look_after_ms = drain_all(round) ? std::min(2 * last, kMaxIntervalMs) : kNoDeadline;
   }
-  unwound.disarm();
 }
 
 }  // namespace

@@ -15,7 +15,6 @@
 // gc_thread/W1  No lock is held while a member drains. While its registrar blocks, the thread drains no other member.
 // gc_thread/W2  After leave() has returned, the member is not drained any more, and no drain of it is under way.
 // gc_thread/W3  A wake that comes after the thread began to drain makes it drain once more.
-// gc_thread/W4  If a registrar's function ends the thread, another one takes its place.
 #ifndef PINRAIL_FRAMEWORK_MPOOL_GC_THREAD_H
 #define PINRAIL_FRAMEWORK_MPOOL_GC_THREAD_H
 

@@ -82,7 +82,8 @@ class PrepinStart : public testing::Test {
   }
 
   const std::vector<pinrail_range_t> whole_ = {range(kBase, kChunks* kChunk)};
-  Library library_;
+  // With rights=all a pool asks once more after a refusal, for the rights that were asked for.
+  Library library_{{{"mpool_grdma_rights", "asked"}}};
   std::unique_ptr<fake::FakeRegistrar> registrar_;
   std::unique_ptr<Pool> pool_;
   std::mutex mutex_;

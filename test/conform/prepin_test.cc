@@ -54,7 +54,8 @@ class Prepin : public testing::Test {
   }
   uint64_t calls() const { return registrar_->register_calls(); }
 
-  Library library_;
+  // With rights=all a pool asks once more after a refusal, for the rights that were asked for.
+  Library library_{{{"mpool_grdma_rights", "asked"}}};
   std::unique_ptr<fake::FakeRegistrar> registrar_;
   std::unique_ptr<Pool> pool_;
 };
