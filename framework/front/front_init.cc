@@ -7,6 +7,7 @@
 #include "config.h"
 
 #include <cstring>
+#include <iterator>
 
 #include "base/core/no_cancel.h"
 #include "base/core/struct_size.h"
@@ -161,7 +162,7 @@ Status nested_init(const pinrail_init_options_t& options) {
     if (status.ok() && param::format(*info.declaration, value) == param::format(*info.declaration, info.typed))
       continue;
     const pinrail_help_arg_t args[] = {{"name", setting.name}, {"value", setting.value}, {"now", info.value}};
-    report::help("base", kHelp, "already initialised", args, 3);
+    report::help("base", kHelp, "already initialised", args, std::size(args));
     return PINRAIL_ERR_BAD_PARAM;
   }
   return success();

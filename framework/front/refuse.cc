@@ -20,7 +20,7 @@ constexpr char kHelp[] =
 pinrail_status_t refuse(const char* call, const char* why) {
   (void)guarded([=] {
     const pinrail_help_arg_t args[] = {{"call", call}, {"why", why}};
-    report::help("base", kHelp, "call refused", args, 2);
+    report::help("base", kHelp, "call refused", args, std::size(args));
     return success();
   });
   return PINRAIL_ERR_BAD_PARAM;
@@ -29,7 +29,7 @@ pinrail_status_t refuse(const char* call, const char* why) {
 void report_limit(uint64_t bytes, uint64_t done, const char* limit) {
   const std::string bytes_text = std::to_string(bytes), done_text = std::to_string(done);
   const pinrail_help_arg_t args[] = {{"bytes", bytes_text.c_str()}, {"done", done_text.c_str()}, {"limit", limit}};
-  report::help("base", kHelp, "prepin limit", args, 3);
+  report::help("base", kHelp, "prepin limit", args, std::size(args));
 }
 
 void report_closed_dmabuf() { report::help("base", kHelp, "dmabuf closed", nullptr, 0); }

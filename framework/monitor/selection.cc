@@ -6,6 +6,7 @@
 // References  no function here reads a registration; the caller may hold references.
 #include <cstdio>
 #include <ctime>
+#include <iterator>
 #include <new>
 #include <utility>
 
@@ -67,7 +68,7 @@ Status read_policy(const param::Registry& params) {
     const std::string origin = params.origin("monitor_never"), known = name_events(PINRAIL_EVENTS_ALL);
     const pinrail_help_arg_t args[] = {
         {"value", list}, {"source", origin.c_str()}, {"unknown", unknown.c_str()}, {"known", known.c_str()}};
-    report::help("monitor", kHelp, "unknown event", args, 4);
+    report::help("monitor", kHelp, "unknown event", args, std::size(args));
     return PINRAIL_ERR_BAD_PARAM;
   }
   set_policy({events_of_kernel() & ~never, params.value("monitor_strict").i != 0},
@@ -127,7 +128,7 @@ Status start_all(const loader::Loader& loader, std::string* troubles, Idle* idle
     add_trouble(name + ": " + words.with(status), troubles);
     if (!opened.named) continue;
     const pinrail_help_arg_t args[] = {{"name", name.c_str()}, {"status", status_name(status.code())}};
-    report::help("monitor", kHelp, "monitor failed", args, 2);
+    report::help("monitor", kHelp, "monitor failed", args, std::size(args));
     return status;
   }
   return success();
@@ -204,7 +205,7 @@ void assume_raw_calls(const ObjectPath& object) {
   (void)guarded([&] {  // without memory the message is dropped
     const pinrail_help_arg_t args[] = {{"path", object.text},
                                        {"why", *why != 0 ? why : "nothing: another monitor sees that"}};
-    report::help("monitor", kHelp, "allocator came", args, 2);
+    report::help("monitor", kHelp, "allocator came", args, std::size(args));
     return success();
   });
   report_hook(PINRAIL_KIND_HOST, 0, UINTPTR_MAX);

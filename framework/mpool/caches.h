@@ -10,6 +10,7 @@
 
 #include <pinrail/component_mpool.h>
 
+#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
@@ -39,7 +40,7 @@ class Caches {
     Shared& shared = found->second;
     if (wanted.differ_from(shared.cache->limits())) {
       const pinrail_help_arg_t args[] = {{"cache", cache_name}};
-      host->help(host, "limits differ", args, 1);
+      host->help(host, "limits differ", args, std::size(args));
       return PINRAIL_ERR_BAD_PARAM;
     }
     ++shared.pools;

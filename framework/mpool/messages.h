@@ -9,6 +9,7 @@
 #include <pinrail/component_mpool.h>
 
 #include <cstdio>
+#include <iterator>
 #include <string>
 
 #include "base/core/guarded.h"
@@ -43,7 +44,7 @@ class Referenced {
 inline void report_busy(const pinrail_host_t* host, size_t referenced, const std::string& list) {
   const std::string count = std::to_string(referenced);
   const pinrail_help_arg_t args[] = {{"count", count.c_str()}, {"list", list.c_str()}};
-  host->help(host, "pool is busy", args, 2);
+  host->help(host, "pool is busy", args, std::size(args));
 }
 
 // Logs the pool's statistics in one line.
@@ -97,7 +98,7 @@ inline void report_never_fits(const pinrail_host_t* host, uint64_t bytes, const 
                                        {"limit", value.c_str()},
                                        {"parameter", limit.parameter},
                                        {"source", source.c_str()}};
-    host->help(host, "never fits", args, 4);
+    host->help(host, "never fits", args, std::size(args));
     return success();
   });
 }

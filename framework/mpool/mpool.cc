@@ -3,6 +3,7 @@
 #include "framework/mpool/mpool.h"
 
 #include <cstring>
+#include <iterator>
 
 #include "base/loader/component_call.h"
 #include "base/report/report.h"
@@ -33,7 +34,7 @@ pinrail_mpool_config_t config_of(pinrail_mpool* pool, const char* cache_name, co
 // Reports the topic with one argument; returns the status.
 Status refuse(const char* topic, const char* key, const char* value, pinrail_status_t status) {
   const pinrail_help_arg_t args[] = {{key, value}};
-  report::help("mpool", kHelp, topic, args, 1);
+  report::help("mpool", kHelp, topic, args, std::size(args));
   return status;
 }
 
@@ -67,7 +68,7 @@ bool takes_other_memory(const pinrail_mpool_ops_t& ops, const pinrail_registrar_
 
 void report_other_memory(const char* name, const char* registrar) {
   const pinrail_help_arg_t args[] = {{"name", name}, {"registrar", registrar}};
-  report::help("mpool", kHelp, "mpool takes other memory", args, 2);
+  report::help("mpool", kHelp, "mpool takes other memory", args, std::size(args));
 }
 
 // Creates the module by the first component in the order of priority that has the name (if given) and accepts the

@@ -3,6 +3,7 @@
 #include "framework/rcache/rcache.h"
 
 #include <cstring>
+#include <iterator>
 
 #include "base/loader/component_call.h"
 #include "base/report/report.h"
@@ -16,7 +17,7 @@ constexpr char kHelp[] =
 
 Status refuse(const char* topic, const char* name, pinrail_status_t status) {
   const pinrail_help_arg_t args[] = {{"name", name}};
-  report::help("rcache", kHelp, topic, args, 1);
+  report::help("rcache", kHelp, topic, args, std::size(args));
   return status;
 }
 

@@ -67,7 +67,7 @@ const char* flaw(const pinrail_registrar_t& table) {
 
 Status refuse_table(const std::string& name, const char* why) {
   const pinrail_help_arg_t args[] = {{"name", name.c_str()}, {"why", why}};
-  report::help("registrar", kHelp, "incomplete table", args, 2);
+  report::help("registrar", kHelp, "incomplete table", args, std::size(args));
   return PINRAIL_ERR_BAD_PARAM;
 }
 
@@ -128,7 +128,7 @@ Status bind_component(const loader::Opened& opened, void* native, Bound* bound_o
 
 void report_bind_failure(const char* name, const std::string& reason) {
   const pinrail_help_arg_t args[] = {{"name", name}, {"reason", reason.c_str()}};
-  report::help("registrar", kHelp, "registrar failed", args, 2);
+  report::help("registrar", kHelp, "registrar failed", args, std::size(args));
 }
 
 // The error of a selected component that could not be opened, for example NOT_AVAILABLE without a device. NOT_FOUND:
@@ -183,7 +183,7 @@ void report_none_works(const loader::Loader& loader, uint32_t kinds, std::string
   if (tried.empty()) tried = "none is loaded";
   const std::string memory = names_of_kinds(kinds);
   const pinrail_help_arg_t args[] = {{"list", tried.c_str()}, {"memory", memory.c_str()}};
-  report::help("registrar", kHelp, "no registrar works", args, 2);
+  report::help("registrar", kHelp, "no registrar works", args, std::size(args));
 }
 
 // Binds the first usable component, by priority, that accepts one of the kinds. NOT_AVAILABLE, and reported: none

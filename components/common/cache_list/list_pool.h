@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -54,7 +55,7 @@ struct Settings {
 // Reports why there can be no pool, under that topic of the component's messages.
 inline Status refuse(const pinrail_host_t* host, const char* topic, const char* why) {
   const pinrail_help_arg_t args[] = {{"why", why}};
-  host->help(host, topic, args, 1);
+  host->help(host, topic, args, std::size(args));
   return PINRAIL_ERR_NOT_SUPPORTED;
 }
 

@@ -8,6 +8,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <new>
 
 #include "base/core/trust.h"
@@ -86,7 +87,7 @@ Status report_refused(const Context& context, const Site& site, Status status) {
   char text[3 * sizeof(seen.bytes) + 1];
   for (size_t i = 0; i < sizeof(seen.bytes); ++i) std::snprintf(text + 3 * i, 4, "%02x ", seen.bytes[i]);
   const pinrail_help_arg_t args[] = {{"function", site.function->symbol}, {"bytes", text}};
-  context.host->help(context.host, "unknown code", args, 2);
+  context.host->help(context.host, "unknown code", args, std::size(args));
   return status;
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // GPUDirect: asks the driver, then uses the pool of GPU memory. API context. The caller holds no lock, because
 // registrar and driver are called. The calling thread may hold references.
+#include <iterator>
+
 #include "components/mpool/grdma/grdma_gpu.h"
 
 #include "framework/registrar/request.h"
@@ -22,7 +24,7 @@ Status Gpu::create(Component* component, const pinrail_mpool_config_t& config, c
   const bool knows_gpu = (gpu->table_->kinds & PINRAIL_KIND_GPU) != 0 && gpu->table_->identify != nullptr;
   if (!knows_gpu) {
     const pinrail_help_arg_t args[] = {{"name", settings.gpu_registrar.c_str()}};
-    gpu->host_->help(gpu->host_, "knows no GPU memory", args, 1);
+    gpu->host_->help(gpu->host_, "knows no GPU memory", args, std::size(args));
     return PINRAIL_ERR_NOT_SUPPORTED;
   }
   pinrail_mpool_config_t own = config;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // API context, while a pool is made. The caller holds no lock.
+#include <iterator>
+
 #include "components/mpool/grdma/grdma_settings.h"
 
 #include "framework/mpool/settings_reader.h"
@@ -13,11 +15,11 @@ Status resolve_leave_pinned(const pinrail_host_t* host, int64_t asked, bool* kep
   const bool works = host->monitor_works(host, &why) != 0;
   const pinrail_help_arg_t args[] = {{"why", why}};
   if (asked == 1 && !works) {
-    host->help(host, "leave_pinned refused", args, 1);
+    host->help(host, "leave_pinned refused", args, std::size(args));
     return PINRAIL_ERR_NOT_SUPPORTED;
   }
-  if (asked == -1 && !works) host->help(host, "leave_pinned off", args, 1);
-  if (asked != 0 && works && *why != 0) host->help(host, "leave_pinned in part", args, 1);
+  if (asked == -1 && !works) host->help(host, "leave_pinned off", args, std::size(args));
+  if (asked != 0 && works && *why != 0) host->help(host, "leave_pinned in part", args, std::size(args));
   *kept_out = asked != 0 && works;
   return success();
 }

@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <new>
 
@@ -102,7 +103,7 @@ pinrail_status_t read_device(Registrar* registrar) {
   std::snprintf(asked, sizeof(asked), "%d", registrar->device);
   std::snprintf(there, sizeof(there), "%d", registrar->device_count);
   const pinrail_help_arg_t args[] = {{"device", asked}, {"count", there}};
-  host->help(host, "no such device", args, 2);
+  host->help(host, "no such device", args, std::size(args));
   return PINRAIL_ERR_NOT_AVAILABLE;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Contexts and errors of the driver. API context, no lock.
 #include <cstdio>
+#include <iterator>
 
 #include "components/registrar/cuda_ipc/cuda_ipc.h"
 
@@ -57,7 +58,7 @@ Status status_of(const Registrar& registrar, const char* call, CUresult error) {
   char number[16];
   std::snprintf(number, sizeof(number), "%d", static_cast<int>(error));
   const pinrail_help_arg_t args[] = {{"call", call}, {"error", number}};
-  registrar.component->host->help(registrar.component->host, "driver failed", args, 2);
+  registrar.component->host->help(registrar.component->host, "driver failed", args, std::size(args));
   return status;
 }
 

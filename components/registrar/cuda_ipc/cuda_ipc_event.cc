@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <iterator>
 #include <new>
 
 #include "components/registrar/cuda_ipc/cuda_ipc.h"
@@ -164,7 +165,7 @@ Status close_peers_event(Registrar* registrar, Tail* tail) {
 void report_no_events(Registrar* registrar, const char* why) {
   if (registrar->events_reported.test_and_set()) return;
   const pinrail_help_arg_t args[] = {{"why", why}};
-  registrar->component->host->help(registrar->component->host, "no events", args, 1);
+  registrar->component->host->help(registrar->component->host, "no events", args, std::size(args));
 }
 
 void forget_events(Registrar* registrar) {

@@ -147,7 +147,7 @@ Status fetch_descriptor(const Registrar& registrar, const pinrail_gpu_block_t& b
   if (status.is(PINRAIL_ERR_NOT_AVAILABLE)) {
     const std::string pid = std::to_string(block.pid), limit = std::to_string(registrar.fd_timeout_ms);
     const pinrail_help_arg_t args[] = {{"pid", pid.c_str()}, {"limit", limit.c_str()}};
-    registrar.component->host->help(registrar.component->host, "no descriptor", args, 2);
+    registrar.component->host->help(registrar.component->host, "no descriptor", args, std::size(args));
     return PINRAIL_ERR_ERROR;
   }
   // TEMP_OUT_OF_RESOURCE: an eviction would free no descriptor.

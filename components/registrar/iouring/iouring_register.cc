@@ -2,6 +2,7 @@
 // Registers: takes a slot of a ring and puts the buffer into it. Deregisters: clears and frees the slot. API context;
 // no lock is held across the system call.
 #include <cerrno>
+#include <iterator>
 
 #include "base/core/errno_text.h"
 #include "components/registrar/iouring/iouring.h"
@@ -14,7 +15,7 @@ void report(const Registrar& registrar, const char* topic, size_t bytes, int err
   const NumberText bytes_text(bytes);
   const ErrnoText error_text(error);
   const pinrail_help_arg_t args[] = {{"bytes", bytes_text.c_str()}, {"errno", error_text.c_str()}};
-  registrar.host->help(registrar.host, topic, args, 2);
+  registrar.host->help(registrar.host, topic, args, std::size(args));
 }
 
 // Translates an errno of io_uring; prints a message for an unexpected one.

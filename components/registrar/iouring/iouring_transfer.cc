@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
 
 #include "base/core/errno_text.h"
 #include "base/core/file_limit.h"
@@ -120,7 +121,7 @@ Status failed(const Registrar& registrar, size_t bytes, int error) {
   const NumberText bytes_text(bytes);
   const ErrnoText error_text(error);
   const pinrail_help_arg_t args[] = {{"bytes", bytes_text.c_str()}, {"errno", error_text.c_str()}};
-  registrar.host->help(registrar.host, "transfer failed", args, 2);
+  registrar.host->help(registrar.host, "transfer failed", args, std::size(args));
   return PINRAIL_ERR_ERROR;
 }
 

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
+#include <iterator>
 #include <new>
 
 #include "base/core/errno_text.h"
@@ -67,7 +68,7 @@ bool has_locks_of_its_own(Component* component) {
   if (kib == 0) return false;
   const NumberText text(kib);
   const pinrail_help_arg_t args[] = {{"kib", text.c_str()}};
-  component->host->help(component->host, "memory is locked", args, 1);
+  component->host->help(component->host, "memory is locked", args, std::size(args));
   return true;
 }
 

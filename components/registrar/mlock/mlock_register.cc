@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
 
 #include "base/core/errno_text.h"
 #include "components/registrar/mlock/mlock.h"
@@ -57,7 +58,7 @@ Status status_of(const Component& component, const PageCounts& counts, Span span
   const NumberText bytes(span.length());
   const ErrnoText text(error);
   const pinrail_help_arg_t args[] = {{"bytes", bytes.c_str()}, {"errno", text.c_str()}};
-  component.host->help(component.host, "register failed", args, 2);
+  component.host->help(component.host, "register failed", args, std::size(args));
   return PINRAIL_ERR_ERROR;
 }
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <iterator>
 #include <memory>
 #include <new>
 
@@ -22,7 +23,7 @@ void report(const Registrar& registrar, const char* topic, size_t bytes, int err
   const NumberText bytes_text(bytes);
   const ErrnoText error_text(error);
   const pinrail_help_arg_t args[] = {{"bytes", bytes_text.c_str()}, {"errno", error_text.c_str()}};
-  registrar.host->help(registrar.host, topic, args, 2);
+  registrar.host->help(registrar.host, topic, args, std::size(args));
 }
 
 namespace {

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 
 #include "base/core/errno_text.h"
 #include "components/registrar/verbs/verbs.h"
@@ -40,7 +41,7 @@ void report_missing(const Registrar& registrar) {
     return log_reason(registrar.host, "no RDMA device", "none can be opened with an active port");
   }
   const pinrail_help_arg_t args[] = {{"device", registrar.settings.device}};
-  registrar.host->help(registrar.host, "no such device", args, 1);
+  registrar.host->help(registrar.host, "no such device", args, std::size(args));
 }
 
 // Opens the wanted device. NOT_AVAILABLE: there is none.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 
 #include "base/core/errno_text.h"
 #include "components/registrar/verbs/verbs.h"
@@ -169,7 +170,7 @@ void report_odp(const Registrar& registrar, const char* why, bool is_error, bool
       {"todo", is_right_if_aligned
                    ? "set registrar_verbs_odp_page_aligned=yes if programs transfer from the start of pages only"
                    : "pin the memory (the pool grdma), or use another device or path MTU"}};
-  registrar.host->help(registrar.host, "no paging on demand", args, 4);
+  registrar.host->help(registrar.host, "no paging on demand", args, std::size(args));
 }
 
 // Whether the trust is enough for the settings.

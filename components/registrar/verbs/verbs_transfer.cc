@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <iterator>
 
 #include "base/core/errno_text.h"
 #include "components/registrar/verbs/verbs.h"
@@ -55,7 +56,7 @@ Status report_failure_locked(Registrar* registrar, size_t bytes, const Outcome& 
   const NumberText completion(static_cast<size_t>(outcome.completion));
   const pinrail_help_arg_t args[] = {
       {"bytes", bytes_text.c_str()}, {"errno", errno_text.c_str()}, {"completion", completion.c_str()}};
-  registrar->host->help(registrar->host, "transfer failed", args, 3);
+  registrar->host->help(registrar->host, "transfer failed", args, std::size(args));
   return PINRAIL_ERR_ERROR;
 }
 

@@ -14,6 +14,7 @@
 #include "base/registration/registration_arena.h"
 #include "base/registration/thread.h"
 #include "base/report/report.h"
+#include "base/sync/call_scope.h"
 #include "base/sync/deferred_hook.h"
 #include "base/sync/lock.h"
 #include "framework/monitor/monitor.h"
@@ -47,6 +48,44 @@ TEST(Deferred, more_events_than_there_is_room_for_are_united) {
   EXPECT_EQ(heard.base, 4096u);
   EXPECT_EQ(heard.end, (2 * deferred::kEvents + 1) * 4096);
   EXPECT_EQ(other.end, 0u);
+}
+
+TEST(HookMutex, a_try_defers_events_until_the_unlock_and_one_that_fails_defers_none) {
+  HookMutex mutex(LockRank::index, deferred::kLocks);
+  ASSERT_TRUE(mutex.try_lock());
+  EXPECT_TRUE(deferred::must_defer_hook());
+  std::thread([&] {
+    EXPECT_FALSE(mutex.try_lock());
+    EXPECT_FALSE(deferred::must_defer_hook());
+  }).join();
+  mutex.unlock();
+  EXPECT_FALSE(deferred::must_defer_hook());
+}
+
+// A callback may make one call, and the call that it interrupts is under way again afterwards.
+TEST(CallScope, an_embedders_function_may_make_one_call_inside_the_call_that_runs_it) {
+  const deferred::Call outer;
+  EXPECT_TRUE(static_cast<bool>(outer));
+  EXPECT_FALSE(static_cast<bool>(deferred::Call()));
+  {
+    const deferred::CallerScope inside;
+    {
+      const deferred::Call inner;
+      EXPECT_TRUE(static_cast<bool>(inner));
+      EXPECT_FALSE(static_cast<bool>(deferred::Call()));
+    }
+    EXPECT_TRUE(static_cast<bool>(deferred::Call())) << "the inner call has ended";
+  }
+  EXPECT_FALSE(static_cast<bool>(deferred::Call())) << "the outer call has not";
+}
+
+TEST(CallScope, no_call_is_made_while_the_thread_holds_a_lock_that_hooks_take) {
+  HookMutex mutex(LockRank::index, deferred::kLocks);
+  {
+    const Guard guard(mutex);
+    EXPECT_FALSE(static_cast<bool>(deferred::Call()));
+  }
+  EXPECT_TRUE(static_cast<bool>(deferred::Call()));
 }
 
 #ifdef PINRAIL_DEBUG

@@ -160,6 +160,20 @@ TEST_F(LoaderOpen, a_framework_that_was_not_discovered_cannot_be_opened) {
   EXPECT_TRUE(open("btl").is(PINRAIL_ERR_BAD_PARAM));
 }
 
+TEST_F(LoaderOpen, a_framework_that_is_opened_again_opens_what_is_open_no_second_time) {
+  add("a", 20);
+  says("a", PINRAIL_ERR_ERROR);
+  add("b", 10);
+  set("mpool_base_verbose", "10");
+  ASSERT_TRUE(discover().ok());
+  ASSERT_TRUE(open().ok());
+  EXPECT_EQ(times(said_, "[pinrail:b] opens\n"), 1U) << said_;
+  ASSERT_TRUE(open().ok());
+  EXPECT_EQ(times(said_, "[pinrail:b] opens\n"), 0U) << said_;
+  EXPECT_EQ(opened(), "b");
+  EXPECT_EQ(times(said_by([this] { loader_->close_all(); }), "[pinrail:b] closes\n"), 1U);
+}
+
 TEST_F(LoaderOpen, what_was_opened_is_closed_in_reverse) {
   add("a", 30);
   add("b", 20);
