@@ -57,12 +57,10 @@ EXTRA_DIST += base/report/base_help.txt
 noinst_LTLIBRARIES += base/libpatch.la
 base_libpatch_la_CXXFLAGS = $(room_cxxflags)
 base_libpatch_la_SOURCES = \
-	base/patch/system_call.h base/patch/instruction.h base/patch/disassemble.h base/patch/disassemble.cc \
-	base/patch/disassemble_known.cc base/patch/frame.h base/patch/frame.cc \
-	base/patch/decode.h base/patch/decode.cc base/patch/maps.h \
-	base/patch/maps.cc base/patch/island.h base/patch/island.cc base/patch/enter_hook.h \
-	base/patch/enter_hook.cc base/patch/patch.h base/patch/patch.cc \
-	base/patch/island_aarch64.h base/patch/enter_hook_aarch64.cc base/patch/patch_aarch64.cc
+	base/patch/system_call.h base/patch/maps.h base/patch/maps.cc base/patch/patch.h base/patch/patch.cc \
+	base/patch/island.h base/patch/island.cc base/patch/enter_hook.h \
+	base/patch/places_x86_64.cc base/patch/code_x86_64.cc base/patch/enter_hook_x86_64.cc \
+	base/patch/code_aarch64.cc base/patch/enter_hook_aarch64.cc
 if STATIC_COMPONENTS
 libpinrail_internal_la_LIBADD += base/libpatch.la
 else

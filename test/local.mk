@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 # For contrib/run-tests, which runs several tests at once. These measure, or wait for a time, and run alone.
-tests_alone = test/bench_test.sh test/conform/gc_thread test/conform/patcher_chain
+tests_alone = test/bench_test.sh test/conform/gc_thread test/conform/patcher_others
 # These pin memory: they share what the system lets one user pin (RLIMIT_MEMLOCK), and run one after the other.
 tests_that_pin = test/interpose_test.sh test/oracle_test.sh test/oracle_unpatchable_test.sh test/tools_info_test.sh test/integrity/iouring_integrity \
 	test/integrity/iouring_fork test/integrity/iouring_flat test/stress/fork_allocator test/conform/iouring test/fault/iouring_fault test/conform/mlock test/conform/mrall \
@@ -422,9 +422,9 @@ check_LTLIBRARIES += test/unit/patch/victims.la
 test_unit_patch_victims_la_SOURCES = test/unit/patch/dso/victims.cc
 test_unit_patch_victims_la_CXXFLAGS = $(PINRAIL_WARNINGS) $(PINRAIL_OPTIMIZE) -std=c++17
 test_unit_patch_victims_la_LDFLAGS = -module -avoid-version -shared -rpath /nonexistent
-check_PROGRAMS += test/unit/patch/patch_test test/conform/patcher test/conform/patcher_chain \
+check_PROGRAMS += test/unit/patch/patch_test test/conform/patcher test/conform/patcher_others \
 	test/conform/patcher_pool test/stress/patcher_stress
-TESTS += test/unit/patch/patch_test test/conform/patcher test/conform/patcher_chain test/conform/patcher_pool \
+TESTS += test/unit/patch/patch_test test/conform/patcher test/conform/patcher_others test/conform/patcher_pool \
 	test/stress/patcher_stress
 test_conform_patcher_pool_SOURCES = test/conform/patcher_pool_test.cc test/conform/foreign_patches.h test/support/tasks.h \
 	test/support/library.h \
@@ -458,23 +458,21 @@ odp-soak: contrib/tools/pinrail_perf components/mpool_odp.la components/mpool_gr
 		sh -c 'mkswap $$RDMA_VM_DISK && swapon $$RDMA_VM_DISK && contrib/tools/pinrail_perf --scenario odp --size 1280M'
 race-soak: test/conform/patcher_race
 	PINRAIL_TEST_RACES=100000 $(builddir)/test/conform/patcher_race
-test_unit_patch_patch_test_SOURCES = test/unit/patch/decode_test.cc test/unit/patch/patch_test.cc \
-	test/unit/patch/libc_functions_test.cc test/unit/patch/libc_functions.h test/unit/patch/random_code_test.cc test/unit/patch/readers_test.cc \
-	test/unit/patch/patched_call.h test/unit/patch/patched_call.cc test/unit/patch/island_aarch64_test.cc \
-	test/support/skip_main.cc
+test_unit_patch_patch_test_SOURCES = test/unit/patch/patch_test.cc test/unit/patch/copies_test.cc \
+	test/unit/patch/places_test.cc test/unit/patch/libc_functions.h test/support/skip_main.cc
+test_unit_patch_patch_test_LDFLAGS = -export-dynamic
 test_unit_patch_patch_test_LDADD = base/libpatch.la $(GTEST_LIBS)
-EXTRA_test_unit_patch_patch_test_DEPENDENCIES = test/unit/patch/victims.la
 test_conform_patcher_SOURCES = test/conform/patcher_test.cc test/conform/patcher_life_test.cc test/conform/patcher_reports.h \
 	test/conform/patcher_host.h test/conform/foreign_patches.h test/support/tasks.h test/support/skip_main.cc \
 	$(hook_wall_sources)
 test_conform_patcher_LDFLAGS = $(hook_wall_ldflags)
 test_conform_patcher_LDADD = test/libtest_support.la libpinrail_internal.la $(GTEST_LIBS)
 EXTRA_test_conform_patcher_DEPENDENCIES = test/unit/patch/victims.la
-test_conform_patcher_chain_SOURCES = test/conform/patcher_chain_test.cc test/conform/patcher_torn_test.cc \
+test_conform_patcher_others_SOURCES = test/conform/patcher_others_test.cc test/conform/patcher_torn_test.cc \
 	test/conform/patcher_reports.h test/conform/patcher_host.h \
 	test/conform/foreign_patches.h test/support/skip_main.cc $(hook_wall_sources)
-test_conform_patcher_chain_LDFLAGS = $(hook_wall_ldflags)
-test_conform_patcher_chain_LDADD = test/libtest_support.la libpinrail_internal.la $(GTEST_LIBS)
+test_conform_patcher_others_LDFLAGS = $(hook_wall_ldflags)
+test_conform_patcher_others_LDADD = test/libtest_support.la libpinrail_internal.la $(GTEST_LIBS)
 test_stress_patcher_stress_SOURCES = test/stress/patcher_stress_test.cc test/conform/patcher_host.h \
 	test/conform/foreign_patches.h \
 	test/support/skip_main.cc $(hook_wall_sources)

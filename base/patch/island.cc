@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Start-up or API context, no lock.
+// Start-up or API context, no lock. call_hook() and call_original_hook(): hook context.
 #include "base/patch/island.h"
 
 #include "base/patch/system_call.h"
@@ -9,15 +9,14 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
+#include <cerrno>
 #include <cstring>
 
-#include "base/patch/enter_hook.h"
 #include "base/patch/maps.h"
 
 namespace pinrail::patch {
 namespace {
 
-constexpr uintptr_t kPage = 4096;
 constexpr uintptr_t kLowest = 0x100000;  // islands are not placed below: null pointers with an offset may lead there
 constexpr int kMaxTries = 100;           // another thread may map the gap first
 
@@ -68,114 +67,44 @@ uint8_t* map_near(uintptr_t near, uintptr_t reach) {
   return nullptr;
 }
 
-#ifdef __x86_64__
-
 namespace {
 
-constexpr uintptr_t kReach = 0x7fff0000 - kPage;  // the reach of a jump, less a page for where it starts
-
-// Writes code, and records whether a displacement did not fit.
-class Writer {
- public:
-  explicit Writer(uint8_t* at) : at_(at) {}
-
-  uintptr_t here() const { return reinterpret_cast<uintptr_t>(at_); }
-  bool fits() const { return fits_; }
-
-  void bytes(const uint8_t* from, size_t length) {
-    std::memcpy(at_, from, length);
-    at_ += length;
-  }
-  template <size_t N>
-  void code(const uint8_t (&from)[N]) {
-    bytes(from, N);
-  }
-  void word(uintptr_t value) { bytes(reinterpret_cast<const uint8_t*>(&value), sizeof(value)); }
-  void align() {
-    while (here() % 16 != 0) *at_++ = 0xcc;
-  }
-
-  // Corrects the displacement at `at`, whose instruction was moved by moved_by bytes.
-  void move_relative(uint8_t* at, intptr_t moved_by) {
-    int32_t relative;
-    std::memcpy(&relative, at, sizeof(relative));
-    put_relative(at, intptr_t{relative} - moved_by);
-  }
-  void jump_to(uintptr_t target) {
-    code({0xe9, 0, 0, 0, 0});
-    put_relative(at_ - 4, static_cast<intptr_t>(target - here()));
-  }
-  void jump_far(uintptr_t target) {
-    code({0x3e, 0xff, 0x25, 0, 0, 0, 0});  // notrack jmp *0(%rip)
-    word(target);
-  }
-
- private:
-  void put_relative(uint8_t* at, intptr_t relative) {
-    const auto narrow = static_cast<int32_t>(relative);
-    fits_ = fits_ && narrow == relative;
-    std::memcpy(at, &narrow, sizeof(narrow));
-  }
-
-  uint8_t* at_;
-  bool fits_ = true;
+struct CodeQuery {
+  uintptr_t address;
+  bool is_ours = false;  // an executable page without a file
 };
 
-constexpr uint8_t kEndbr64[] = {0xf3, 0x0f, 0x1e, 0xfa};
-
-// Registers are as at the function's entry, except r11, which points to the record of hook and argument.
-void write_enter(Writer* writer, const PatchPoint& entry, uintptr_t record) {
-  writer->code(kEndbr64);
-  writer->bytes(entry.undo, entry.undo_length);
-  writer->code({0x49, 0xbb});  // movabs $record, %r11
-  writer->word(record);
-  writer->jump_far(reinterpret_cast<uintptr_t>(&pinrail_patch_enter_hook));
-}
-
-// Copies the code before the jump. Then it jumps to the other runtime's patch, or copies the displaced instruction and
-// jumps to the rest of the function.
-void write_original(Writer* writer, uintptr_t function, const uint8_t* code, const PatchPoint& entry) {
-  writer->code(kEndbr64);
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): the writer's position
-  auto* const copy = reinterpret_cast<uint8_t*>(writer->here());
-  writer->bytes(code, entry.foreign != 0 ? entry.offset : entry.offset + entry.length);
-  for (size_t i = 0; i < entry.moved_count; ++i) {
-    writer->move_relative(copy + entry.moved_at[i], reinterpret_cast<intptr_t>(copy) - static_cast<intptr_t>(function));
-  }
-  if (entry.foreign != 0) {
-    writer->jump_far(entry.foreign);
-    return;
-  }
-  writer->jump_to(function + entry.offset + entry.length);
+bool is_code_of_island(void* arg, const Mapping& mapping) {
+  auto* const wanted = static_cast<CodeQuery*>(arg);
+  if (wanted->address >= mapping.end) return true;
+  constexpr int kCode = PROT_READ | PROT_EXEC;
+  wanted->is_ours = wanted->address >= mapping.base && mapping.inode == 0 && (mapping.protection & kCode) == kCode;
+  return false;
 }
 
 }  // namespace
 
-Status build_island(uintptr_t function, const uint8_t* code, const PatchPoint& entry, Hook hook, void* arg,
-                    Island* island_out) {
-  uint8_t* const page = map_near(function, kReach);
-  if (page == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  Writer writer(page);
-  const uintptr_t record = writer.here();
-  writer.word(reinterpret_cast<uintptr_t>(hook));
-  writer.word(reinterpret_cast<uintptr_t>(arg));
-  Island island;
-  island.enter = writer.here();
-  write_enter(&writer, entry, record);
-  writer.align();
-  island.original = writer.here();
-  write_original(&writer, function, code, entry);
-  const auto at = reinterpret_cast<long>(page);
-  const bool runs = !is_error_hook(system_call_hook(SYS_mprotect, at, kPage, PROT_READ | PROT_EXEC));
-  if (!runs || !writer.fits()) {
-    system_call_hook(SYS_munmap, at, kPage);
-    return runs ? PINRAIL_ERR_OUT_OF_RESOURCE : PINRAIL_ERR_PERM;
-  }
-  *island_out = island;
-  return success();
+const Record* record_of(uintptr_t island) {
+  if (island % alignof(Record) != 0 || island % kPage < sizeof(Record)) return nullptr;
+  CodeQuery wanted{island};
+  if (!for_each_mapping(is_code_of_island, &wanted) || !wanted.is_ours) return nullptr;
+  const auto* const record = reinterpret_cast<const Record*>(island) - 1;  // NOLINT(performance-no-int-to-ptr): code
+  return record->mark == kMark ? record : nullptr;
 }
 
-#endif
+bool call_hook(const Record& record, long number, const long* args, bool is_libcs, long* result_out) {
+  const bool is_wanted = record.number == kAnyCall || number == record.number || number == record.or_number;
+  long result;
+  if (!is_wanted || !record.hook(record.arg, number, args, &result)) return false;
+  const bool is_errno = is_libcs && is_error_hook(result);
+  if (is_errno) errno = static_cast<int>(-result);
+  *result_out = is_errno ? -1 : result;
+  return true;
+}
+
+bool call_original_hook(const Record* original, long number, const long* args, long* result_out) {
+  return original->hook(original->arg, number, args, result_out);
+}
 
 }  // namespace pinrail::patch
 

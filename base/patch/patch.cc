@@ -1,33 +1,113 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Start-up or API context. Only activate() takes the lock of patches; store_protected_locked() is called with it held.
+// Start-up or API context. activate() and mend() take the lock of patches.
 #include "base/patch/patch.h"
 
 #include "base/patch/system_call.h"
 
-#if PINRAIL_CAN_PATCH && defined(__x86_64__)
+#if PINRAIL_CAN_PATCH
 
-#include <cpuid.h>
+#include <dlfcn.h>
+#include <link.h>
 #include <linux/membarrier.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
 #include <algorithm>
-#include <cstring>
 #include <new>
 
+#include "base/patch/enter_hook.h"
+#include "base/patch/island.h"
 #include "base/patch/maps.h"
 #include "base/sync/lock.h"
 
 namespace pinrail::patch {
 namespace {
 
-constexpr uintptr_t kPage = 4096;
-constexpr uintptr_t kWide = 16;
+constexpr size_t kBehind = 16;  // more bytes that find_places() may read
 
 Mutex mutex{LockRank::patch};  // pages of code are writable only while it is held
 
 const uint8_t* code_at(uintptr_t address) {
   return reinterpret_cast<const uint8_t*>(address);  // NOLINT(performance-no-int-to-ptr): an address of code
+}
+
+bool may_synchronise() {
+  return system_call_hook(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE) == 0;
+}
+
+// A copy of a function's code.
+struct Code {
+  size_t length;
+  bool is_whole = false;  // it ends with the function
+  uint8_t bytes[kMaxCode + kBehind] = {};
+};
+
+// The symbol table has the length of an exported function. Of any other function the code is looked at to its page's
+// end.
+void copy_code(uintptr_t function, Code* code_out) {
+  code_out->length = std::max(size_t{64}, std::min(size_t{256}, static_cast<size_t>(kPage - function % kPage)));
+#ifdef __GLIBC__
+  Dl_info info{};
+  ElfW(Sym)* symbol = nullptr;
+  const bool found = dladdr1(code_at(function), &info, reinterpret_cast<void**>(&symbol), RTLD_DL_SYMENT) != 0;
+  code_out->is_whole = found && symbol != nullptr && info.dli_saddr == code_at(function) && symbol->st_size != 0;
+  if (code_out->is_whole) code_out->length = std::min(size_t{symbol->st_size}, kMaxCode);
+#endif
+  std::memcpy(code_out->bytes, code_at(function), std::max(code_out->length, Snapshot::kStart));
+}
+
+// Takes over what another copy of this library has found out about the place, if it was there first.
+void begin_record(const Calls& calls, Hook hook, void* arg, const Patch& patch, size_t i, Code* code,
+                  Record* record_out) {
+  const Place& place = patch.places[i];
+  const uintptr_t island = target_of_jump(code->bytes + place.offset, patch.function + place.offset);
+  const Record* const first = island == 0 ? nullptr : record_of(island);
+  if (first != nullptr) {
+    *record_out = *first;
+    std::memcpy(code->bytes + place.offset, code_at(island), kJumpLength);
+  }
+  record_out->enter = reinterpret_cast<uintptr_t>(&pinrail_patch_enter_hook);
+  record_out->hook = hook;
+  record_out->arg = arg;
+  record_out->number = calls.number;
+  record_out->or_number = calls.or_number;
+  record_out->place = place;
+  record_out->mark = kMark;
+}
+
+bool make_executable(uint8_t* page) {
+  return system_call_hook(SYS_mprotect, reinterpret_cast<long>(page), kPage, PROT_READ | PROT_EXEC) == 0;
+}
+
+Status build_islands(const Calls& calls, Hook hook, void* arg, Code* code, Patch* patch) {
+  uint8_t* const page = map_near(patch->function, kReach);
+  if (page == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  uint8_t* at = page;
+  for (size_t i = 0; at != nullptr && i < patch->count; ++i) {
+    const uintptr_t place = patch->function + patch->places[i].offset;
+    const uintptr_t other = target_of_jump(code->bytes + patch->places[i].offset, place);
+    if (patch->original == nullptr && other != 0) patch->original = record_of(other);
+    auto* const record = new (at) Record{};
+    begin_record(calls, hook, arg, *patch, i, code, record);
+    patch->islands[i] = reinterpret_cast<uintptr_t>(at + sizeof(Record));
+    at = write_island(at + sizeof(Record), code->bytes, patch->function, record);
+    while (at != nullptr && reinterpret_cast<uintptr_t>(at) % alignof(Record) != 0) ++at;
+  }
+  __builtin___clear_cache(reinterpret_cast<char*>(page), reinterpret_cast<char*>(page) + kPage);
+  const bool runs = at != nullptr && make_executable(page);
+  if (runs) return success();
+  system_call_hook(SYS_munmap, reinterpret_cast<long>(page), kPage);
+  return at == nullptr ? PINRAIL_ERR_OUT_OF_RESOURCE : PINRAIL_ERR_PERM;
+}
+
+// The bytes with the jumps.
+Snapshot with_jumps(const Patch& patch, Code code) {
+  for (size_t i = 0; i < patch.count; ++i) {
+    const size_t offset = patch.places[i].offset;
+    put_jump(patch.function + offset, patch.islands[i], code.bytes + offset);
+  }
+  return Snapshot::of(patch, code.bytes);
 }
 
 struct ProtectionQuery {
@@ -43,229 +123,130 @@ bool is_there(void* arg, const Mapping& mapping) {
   return false;
 }
 
-// After synchronise() each other thread executes a serialising instruction before it continues, so it runs the new
-// code.
-bool may_synchronise() {
-  return system_call_hook(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE) == 0;
-}
-void synchronise() { system_call_hook(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE); }
+// Makes the function's pages writable for its life. They stay executable, because other threads run in them.
+class Writable {
+ public:
+  explicit Writable(const Patch& patch)
+      : base_(patch.function & ~(kPage - 1)),
+        length_((patch.function + patch.places[patch.count - 1].offset + kJumpLength + kPage - 1) / kPage * kPage -
+                base_) {
+    ProtectionQuery wanted{patch.function, 0};
+    if (for_each_mapping(is_there, &wanted)) before_ = wanted.protection;
+    is_writable_ = before_ != 0 && protect(PROT_READ | PROT_WRITE | PROT_EXEC);
+  }
+  ~Writable() {
+    if (is_writable_) protect(before_);
+  }
+  Writable(const Writable&) = delete;
+  Writable& operator=(const Writable&) = delete;
 
-bool has_wide_exchange() {
-  unsigned eax, ebx, ecx, edx;
-  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_CMPXCHG16B) != 0;
-}
+  bool is_writable() const { return is_writable_; }
 
-// Replaces 8 aligned bytes in one store. False if they are not `before` any more.
-bool exchange_8(uintptr_t at, const uint8_t* before, const uint8_t* after) {
-  uint64_t old_word, new_word;
-  std::memcpy(&old_word, before, sizeof(old_word));
-  std::memcpy(&new_word, after, sizeof(new_word));
-  bool done;
-  __asm__ volatile("lock cmpxchgq %3, (%2)\n\tsete %0"
-                   : "=q"(done), "+a"(old_word)
-                   : "r"(at), "r"(new_word)
-                   : "memory", "cc");
-  return done;
-}
+ private:
+  bool protect(int protection) const {
+    return system_call_hook(SYS_mprotect, static_cast<long>(base_), static_cast<long>(length_), protection) == 0;
+  }
 
-// Replaces 16 aligned bytes in one store. False if they are not `before` any more.
-bool exchange_16(uintptr_t at, const uint8_t* before, const uint8_t* after) {
-  uint64_t old_words[2], new_words[2];
-  std::memcpy(old_words, before, sizeof(old_words));
-  std::memcpy(new_words, after, sizeof(new_words));
-  bool done;
-  __asm__ volatile("lock cmpxchg16b (%3)\n\tsete %0"
-                   : "=q"(done), "+a"(old_words[0]), "+d"(old_words[1])
-                   : "r"(at), "b"(new_words[0]), "c"(new_words[1])
-                   : "memory", "cc");
-  return done;
-}
-
-// The aligned block that contains the jump, before and after the store.
-struct Block {
-  uintptr_t at;
-  size_t length;
-  uint8_t before[kWide];
-  uint8_t after[kWide];
+  const uintptr_t base_;
+  const size_t length_;
+  int before_ = 0;
+  bool is_writable_ = false;
 };
 
-// Bytes of neighbouring functions in the block are taken as they are now: patch/P3 is about this function's bytes only.
-Block make_block(const Patch& patch) {
-  const uintptr_t place = patch.function + patch.entry.offset;
-  Block block{};
-  block.length = fits_block(place, 8) ? 8 : kWide;
-  block.at = place & ~(uintptr_t{block.length} - 1);
-  std::memcpy(block.before, code_at(block.at), block.length);
-  const uintptr_t first = std::max(block.at, patch.function);
-  const uintptr_t last = std::min(block.at + block.length, patch.function + kMaxDecoded);
-  std::memcpy(block.before + (first - block.at), patch.seen.bytes + (first - patch.function), last - first);
-  std::memcpy(block.after, block.before, block.length);
-  uint8_t* const jump = block.after + (place - block.at);
-  const auto relative = static_cast<int32_t>(patch.island.enter - (place + kJumpLength));
-  jump[0] = 0xe9;
-  std::memcpy(jump + 1, &relative, sizeof(relative));
-  return block;
-}
-
-bool store(const Block& block) {
-  return block.length == 8 ? exchange_8(block.at, block.before, block.after)
-                           : exchange_16(block.at, block.before, block.after);
-}
-
-// Sets the protection of the address's page. False if the system refuses.
-bool protect(uintptr_t address, int protection) {
-  const auto page = static_cast<long>(address & ~(kPage - 1));
-  return system_call_hook(SYS_mprotect, page, kPage, protection) == 0;
-}
-
-// Makes the page writable for one store. BUSY: the bytes have changed. PERM: the system does not permit it.
-Status store_protected_locked(const Block& block) REQUIRES(mutex) {
-  ProtectionQuery wanted{block.at, 0};
-  if (!for_each_mapping(is_there, &wanted) || wanted.protection == 0) return PINRAIL_ERR_PERM;
-  // The page stays executable, because other threads run in it.
-  if (!protect(block.at, PROT_READ | PROT_WRITE | PROT_EXEC)) return PINRAIL_ERR_PERM;
-  const bool stored = store(block);
-  protect(block.at, wanted.protection);
-  return stored ? success() : Status(PINRAIL_ERR_BUSY);
+// Writes all jumps of which the bytes are not there.
+Status write_locked(const Patch& patch, const Snapshot& before) REQUIRES(mutex) {
+  const Writable writable(patch);
+  if (!writable.is_writable()) return PINRAIL_ERR_PERM;
+  bool done = true;
+  for (size_t i = 0; done && i < patch.count; ++i) {
+    const uint8_t *const now = before.places[i], *const own = patch.own.places[i];
+    done = std::memcmp(now, own, kJumpLength) == 0 || write_jump(patch.function + patch.places[i].offset, now, own);
+  }
+  synchronise();
+  return done ? success() : Status(PINRAIL_ERR_BUSY);
 }
 
 }  // namespace
 
-Snapshot Snapshot::of(uintptr_t function) {
+void synchronise() { system_call_hook(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE); }
+
+Snapshot Snapshot::of(const Patch& patch, const uint8_t* code) {
   Snapshot snapshot;
-  std::memcpy(snapshot.bytes, code_at(function), sizeof(snapshot.bytes));
+  std::memcpy(snapshot.start, code, kStart);
+  for (size_t i = 0; i < patch.count; ++i) std::memcpy(snapshot.places[i], code + patch.places[i].offset, kJumpLength);
   return snapshot;
 }
 
-Status prepare(uintptr_t function, const Signature& signature, const Disassembler& disassembler, Hook hook, void* arg,
-               Patch* patch_out) {
+Snapshot Snapshot::of(const Patch& patch) { return of(patch, code_at(patch.function)); }
+
+Status prepare(uintptr_t function, const Calls& calls, Hook hook, void* arg, Patch* patch_out) {
+  if (getauxval(AT_PAGESZ) != kPage) return PINRAIL_ERR_NOT_SUPPORTED;
+  Code code;
+  copy_code(function, &code);
   Patch patch;
   patch.function = function;
-  // The bytes are copied once, so that activate() compares with the bytes that were decoded.
-  uint8_t code[kMaxSeen];
-  const size_t length = std::max(kMaxDecoded, std::min(kMaxSeen, kPage - function % kPage));
-  std::memcpy(code, code_at(function), length);
-  std::memcpy(patch.seen.bytes, code, sizeof(patch.seen.bytes));
-  Status status = decode(code, length, function, signature, disassembler, &patch.entry);
+  if (!find_places(code.bytes, code.length, code.is_whole, calls, &patch)) return PINRAIL_ERR_NOT_SUPPORTED;
+  if (!can_write_jumps() || !may_synchronise()) return PINRAIL_ERR_NOT_AVAILABLE;
+  patch.seen = Snapshot::of(patch, code.bytes);
+  const Status status = build_islands(calls, hook, arg, &code, &patch);
   if (!status.ok()) return status;
-  const bool wide = !fits_block(function + patch.entry.offset, 8);
-  if (!may_synchronise() || (wide && !has_wide_exchange())) return PINRAIL_ERR_NOT_AVAILABLE;
-  status = build_island(function, patch.seen.bytes, patch.entry, hook, arg, &patch.island);
-  if (status.ok()) *patch_out = patch;
+  patch.own = with_jumps(patch, code);
+  *patch_out = patch;
   return status;
 }
 
 Status activate(Patch* patch) {
   Guard guard(mutex);
-  const Block block = make_block(*patch);
-  const Status status = store_protected_locked(block);
-  if (!status.ok()) return status;
-  synchronise();
-  std::memcpy(patch->seen.bytes + patch->entry.offset, block.after + (patch->function + patch->entry.offset - block.at),
-              kJumpLength);
-  patch->own = patch->seen;
-  return success();
-}
-
-namespace {
-
-constexpr uint8_t kBreakpoint = 0xcc;
-constexpr size_t kGuarded = 16;  // at least: an accepted patch may be longer than ours
-
-size_t guarded(const Patch& patch) { return std::max(patch.guarded_length(), kGuarded); }
-
-}  // namespace
-
-Bytes whose(const Patch& patch, const Snapshot& file, const Snapshot& now) {
-  if (now.agrees(patch.seen, patch.guarded_length())) return Bytes::expected;
-  Bytes bytes = Bytes::torn;
-  for (size_t i = 0; i < guarded(patch); ++i) {
-    const uint8_t byte = now.bytes[i];
-    const bool is_known = byte == patch.seen.bytes[i] || byte == patch.own.bytes[i] || byte == file.bytes[i];
-    if (is_known) continue;
-    if (byte != kBreakpoint) return Bytes::foreign;
-    bytes = Bytes::breakpoint;
-  }
-  return bytes;
-}
-
-namespace {
-
-// Whether bytes are left that only an accepted patch of another runtime has.
-bool has_accepted_bytes(const Patch& patch, const Snapshot& file, const Snapshot& now) {
-  for (size_t i = 0; i < guarded(patch); ++i) {
-    const uint8_t byte = now.bytes[i];
-    if (byte == patch.seen.bytes[i] && byte != patch.own.bytes[i] && byte != file.bytes[i]) return true;
-  }
-  return false;
-}
-
-// The aligned block that changes the function's bytes from `now` to `target`. Length 0: it would have to be longer.
-Block make_mending_block(uintptr_t function, const Snapshot& now, const Snapshot& target, size_t length) {
-  size_t first = 0, last = length;
-  while (first < last && now.bytes[first] == target.bytes[first]) ++first;
-  while (last > first && now.bytes[last - 1] == target.bytes[last - 1]) --last;
-  Block block{};
-  block.at = (function + first) & ~(kWide - 1);
-  if (first == last || function + last > block.at + kWide) return block;
-  block.length = kWide;
-  std::memcpy(block.before, code_at(block.at), kWide);
-  std::memcpy(block.after, block.before, kWide);
-  std::memcpy(block.before + (function + first - block.at), now.bytes + first, last - first);
-  std::memcpy(block.after + (function + first - block.at), target.bytes + first, last - first);
-  return block;
-}
-
-}  // namespace
-
-Status mend(Patch* patch, const Snapshot& file, const Snapshot& now) {
-  Guard guard(mutex);
-  const Snapshot target = has_accepted_bytes(*patch, file, now) ? patch->seen : patch->own;
-  const Block block = make_mending_block(patch->function, now, target, guarded(*patch));
-  if (block.length == 0 || !has_wide_exchange()) return PINRAIL_ERR_BUSY;
-  const Status status = store_protected_locked(block);
-  if (!status.ok()) return status;
-  synchronise();
-  patch->seen = target;
+  const Status status = write_locked(*patch, patch->seen);
+  if (status.ok()) patch->seen = patch->own;
   return status;
 }
 
 void fork_reinit() NO_THREAD_SAFETY_ANALYSIS { new (&mutex) Mutex(LockRank::patch); }
 
-bool is_in_place(const Patch& patch) { return Snapshot::of(patch.function).agrees(patch.seen, patch.guarded_length()); }
+bool is_in_place(const Patch& patch) { return Snapshot::of(patch) == patch.seen; }
 
-void accept(Patch* patch) { patch->seen = Snapshot::of(patch->function); }
-
-long call_original_hook(uintptr_t original, const long* args) {
-  using Call = long (*)(long, long, long, long, long, long);
-  const auto call = reinterpret_cast<Call>(original);  // NOLINT(performance-no-int-to-ptr): an address of code
-  return call(args[0], args[1], args[2], args[3], args[4], args[5]);
+Bytes whose(const Patch& patch, const Snapshot& file, const Snapshot& now) {
+  if (now == patch.seen) return Bytes::expected;
+  Bytes bytes = Bytes::foreign;
+  for (size_t i = 0; i < patch.count; ++i) {
+    const uint8_t* const place = now.places[i];
+    if (std::memcmp(place, patch.own.places[i], kJumpLength) == 0) continue;
+    if (bytes == Bytes::foreign) bytes = Bytes::torn;
+    for (size_t at = 0; at < kJumpLength; ++at) {
+      if (place[at] == patch.own.places[i][at] || place[at] == file.places[i][at]) continue;
+      if (!is_breakpoint(place, at)) return Bytes::foreign;
+      bytes = Bytes::breakpoint;
+    }
+  }
+  return bytes;
 }
 
-long call_original_syscall_hook(uintptr_t original, long number, const long* args) {
-  using Call = long (*)(long, long, long, long, long, long, long);
-  const auto call = reinterpret_cast<Call>(original);  // NOLINT(performance-no-int-to-ptr): an address of code
-  return call(number, args[0], args[1], args[2], args[3], args[4], args[5]);
+Status mend(Patch* patch, const Snapshot& now) {
+  Guard guard(mutex);
+  const Status status = write_locked(*patch, now);
+  if (status.ok()) patch->seen = Snapshot::of(*patch);
+  return status;
 }
+
+void accept(Patch* patch) { patch->seen = Snapshot::of(*patch); }
 
 }  // namespace pinrail::patch
 
-#elif !PINRAIL_CAN_PATCH
+#else
 
 namespace pinrail::patch {
 
-Snapshot Snapshot::of(uintptr_t) { return Snapshot(); }
-Status prepare(uintptr_t, const Signature&, const Disassembler&, Hook, void*, Patch*) {
-  return PINRAIL_ERR_NOT_SUPPORTED;
-}
+Snapshot Snapshot::of(const Patch&, const uint8_t*) { return Snapshot(); }
+Snapshot Snapshot::of(const Patch&) { return Snapshot(); }
+Status prepare(uintptr_t, const Calls&, Hook, void*, Patch*) { return PINRAIL_ERR_NOT_SUPPORTED; }
 Status activate(Patch*) { return PINRAIL_ERR_NOT_SUPPORTED; }
 void fork_reinit() {}
 bool is_in_place(const Patch&) { return false; }
 Bytes whose(const Patch&, const Snapshot&, const Snapshot&) { return Bytes::foreign; }
-Status mend(Patch*, const Snapshot&, const Snapshot&) { return PINRAIL_ERR_NOT_SUPPORTED; }
+Status mend(Patch*, const Snapshot&) { return PINRAIL_ERR_NOT_SUPPORTED; }
 void accept(Patch*) {}
-long call_original_hook(uintptr_t, const long*) { return -1; }
-long call_original_syscall_hook(uintptr_t, long, const long*) { return -1; }
+bool call_original_hook(const Record*, long, const long*, long*) { return false; }
 
 }  // namespace pinrail::patch
 

@@ -1,104 +1,127 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// patch.h - writes a jump into a function of this process while other threads run in it.
+// patch.h - calls a hook where a function of this process makes its system call, while other threads run in it.
 //
 // Owns     nothing that is ever freed: a patch stays until the process ends.
-// Threads  prepare() and is_in_place() may run together. activate() takes the lock of patches, one per shared object.
-//          Other threads may run in the function and may sleep in system calls inside it all the while.
+// Threads  prepare() and is_in_place() may run together. activate() and mend() take the lock of patches, one per shared
+//          object. Other threads may run in the function and may sleep in system calls inside it all the while.
 // Contexts start-up and API.
 //
-// patch/P1  One store writes the jump into one aligned block (decode/D1), so a thread sees either the old or the new
-//     instruction.
-// patch/P2  A thread that sleeps inside the function continues after the displaced instruction, where nothing was
-//     changed.
-// patch/P3  The store is made only if the block still has the bytes that prepare() read.
-// patch/P4  A patch that another runtime wrote there before is called by the island's `original`; it is never lost.
+// patch/P1  A jump replaces one instruction that is at least as long, and every thread sees either the one or the
+// other:
+//     one store into an aligned block writes it. Where it lies across two blocks of 16 bytes (x86-64), threads first
+//     run in a loop of one instruction there.
+// patch/P2  A thread that sleeps in the kernel returns behind the system call's instruction, where nothing is changed.
+// patch/P3  A jump is written only if its place still has the bytes that prepare() read.
+// patch/P4  To the function the hook looks like the kernel: it changes no register except the result. A hook that does
+//     not make the system call leaves that to the function's own code, in its own frame.
+// patch/P5  Another copy of this library may have patched the place: its hook is `original`, to be called in place of
+//     the system call.
 #ifndef PINRAIL_BASE_PATCH_PATCH_H
 #define PINRAIL_BASE_PATCH_PATCH_H
 
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 
-#include "base/patch/island.h"
+#include "base/core/status.h"
 
 namespace pinrail::patch {
 
-// The first bytes of a function at one moment.
-struct Snapshot {
-  uint8_t bytes[kMaxDecoded] = {};
+// A hook. It runs in hook context. arg: the pointer given to prepare(). number: of the system call. args: its six
+// arguments. True: it has made the system call, and *result_out is what the kernel returned. False: the function makes
+// it.
+using Hook = bool (*)(void* arg, long number, const long* args, long* result_out);
 
-  static Snapshot of(uintptr_t function);
-  // Returns whether the first `length` bytes are equal.
-  bool agrees(const Snapshot& other, size_t length) const { return std::memcmp(bytes, other.bytes, length) == 0; }
+// The system calls of a function that a hook is to see.
+struct Calls {
+  int number;
+  int or_number = number;  // C libraries differ: open() may use SYS_openat
 };
+constexpr int kAnyCall = -1;  // the function's caller says which: syscall()
+constexpr int kNoCall = -2;   // not known: the hook is called at the function's start, and may not make the call
 
 #ifdef __aarch64__
-// On Arm the instructions with which a function makes its system calls are patched, in up to kMaxPlaces places. Another
-// copy of this library may have patched them before; its hook is `original`. If another runtime has written a far jump
-// over the function's start, its first instruction is patched instead (patch_aarch64.cc).
-struct Patch {
-  static constexpr size_t kMaxPlaces = 4;
-  uintptr_t function = 0;
-  size_t count = 0;
-  uint16_t places[kMaxPlaces] = {};  // offsets from the function's start
-  uintptr_t islands[kMaxPlaces] = {};
-  Island island;
-  Snapshot own, seen;              // as below
-  bool replaces_function = false;  // the hook's result is the function's, not that of its system call
-
-  bool is_chained() const { return island.original != 0; }
-  size_t guarded_length() const { return size_t{places[count - 1]} + 4; }
-};
+constexpr size_t kJumpLength = 4;
 #else
+constexpr size_t kJumpLength = 5;
+#endif
+constexpr size_t kMaxCode = 512;  // the bytes of a function in which its system calls are looked for
+
+enum class Kind : uint8_t {
+  system_call,  // in front of the system call's instruction; on 64-bit Arm in its place
+  call,         // in place of the call of a function that makes the system call
+  before_call,  // in front of such a call
+  start         // near the function's start, where its arguments are in registers
+};
+
+struct Place {
+  uint16_t offset = 0;  // from the function's start
+  uint8_t length = 0;   // of the code from there that runs from a copy, or that the hook replaces
+  Kind kind = Kind::system_call;
+  uint8_t number_at = 0;    // call: which of its arguments is the system call's number
+  uint8_t relative_at = 0;  // start: the offset of a displacement from the instruction's end; 0: none
+};
+
+struct Record;  // island.h
+
+struct Patch;
+
+// The bytes of a function that others may change: its first 16, and its places.
+struct Snapshot {
+  static constexpr size_t kStart = 16;
+  static constexpr size_t kMaxPlaces = 4;
+  uint8_t start[kStart] = {};
+  uint8_t places[kMaxPlaces][kJumpLength] = {};
+
+  // code: the function, or a copy of its first kMaxCode bytes.
+  static Snapshot of(const Patch& patch, const uint8_t* code);
+  static Snapshot of(const Patch& patch);
+  bool operator==(const Snapshot& other) const { return std::memcmp(this, &other, sizeof(other)) == 0; }
+};
+
 struct Patch {
   uintptr_t function = 0;
-  PatchPoint entry;
-  Island island;
-  Snapshot own;   // those with the jump, after activate()
-  Snapshot seen;  // those that are expected: what prepare() read, then `own`, or what accept() found
-  static constexpr bool replaces_function = true;
-
-  bool is_chained() const { return entry.foreign != 0; }
-  // The number of bytes from the function's start up to the jump's end, which must stay unchanged.
-  size_t guarded_length() const { return entry.offset + kJumpLength; }
+  size_t count = 0;  // of places; 0: the function is not patched
+  Place places[Snapshot::kMaxPlaces];
+  uintptr_t islands[Snapshot::kMaxPlaces] = {};
+  const Record* original = nullptr;  // of another copy of this library, which was there first; NULL: none
+  Snapshot own;                      // with the jumps
+  Snapshot seen;                     // what is expected: `own`, or what accept() found
 };
-#endif
 
-// Finds the place and builds the island; it does not change the function. NOT_SUPPORTED: the start of the function is
-// not recognised, or this machine cannot be patched. NOT_AVAILABLE: the kernel or the processor lacks a required
-// feature. Other errors as build_island().
-Status prepare(uintptr_t function, const Signature& signature, const Disassembler& disassembler, Hook hook, void* arg,
-               Patch* patch_out);
+// Finds the places and builds the islands; it does not change the function. NOT_SUPPORTED: the function has a system
+// call at a place that is not recognised or cannot be written, or none, or this machine cannot be patched.
+// NOT_AVAILABLE: the kernel or the processor lacks a required feature. OUT_OF_RESOURCE: there is no free page within
+// the jump's reach. PERM: the system does not permit new code.
+Status prepare(uintptr_t function, const Calls& calls, Hook hook, void* arg, Patch* patch_out);
 
-// Writes the jump. BUSY: the function was changed since prepare(); call prepare() again. PERM: the system does not
-// permit code to be written. After BUSY and PERM nothing has changed; on Arm some of several places may be patched
-// after BUSY.
+// Writes the jumps. BUSY: the function was changed since prepare(); call prepare() again. PERM: the system does not
+// permit code to be written. After BUSY some of several places may be patched, and they work.
 Status activate(Patch* patch);
 
 // In a forked child, before any other function of this file: makes the lock of patches anew.
 void fork_reinit();
 
-// Returns whether the code up to the end of the jump is still as activate() left it.
+// Returns whether the bytes are those that are expected.
 bool is_in_place(const Patch& patch);
 
-// Whose bytes a function has.
+// Whose bytes the places have.
 enum class Bytes : uint8_t {
   expected,    // Patch::seen
-  torn,        // each is an expected one, one of ours or one of the file: another party has put some back
+  torn,        // each is one of ours or one of the file: another party has put some back
   breakpoint,  // the same, but for instructions of a debugger or a probe that stop the processor
-  foreign      // anything else: another runtime's patch
+  foreign      // anything else: another runtime's patch, at a place or at the function's start
 };
 // file: the function's bytes in its file, which a probe of the kernel puts back when it ends.
 Bytes whose(const Patch& patch, const Snapshot& file, const Snapshot& now);
-// Writes what is torn whole again, in one store: an accepted patch of another runtime of which some bytes are left,
-// else ours. BUSY: the bytes are no longer `now`, or they do not lie in one block. PERM as activate().
-Status mend(Patch* patch, const Snapshot& file, const Snapshot& now);
+// Writes jumps that are torn whole again. BUSY: the bytes are no longer `now`. PERM as activate().
+Status mend(Patch* patch, const Snapshot& now);
 
-// Accepts the function's current bytes as this patch's own: is_in_place() compares with them from now on.
+// Expects the function's current bytes from now on.
 void accept(Patch* patch);
 
-// Call the other runtime's patch that a chained patch replaced; original: its Island::original. args: the function's
-// six arguments; those of syscall() are a number and its six. Return what the function would. Hook context.
-long call_original_hook(uintptr_t original, const long* args);
-long call_original_syscall_hook(uintptr_t original, long number, const long* args);
+// Calls the hook of another copy of this library, which may make the system call. Hook context.
+bool call_original_hook(const Record* original, long number, const long* args, long* result_out);
 
 }  // namespace pinrail::patch
 

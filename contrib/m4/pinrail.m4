@@ -187,17 +187,6 @@ AC_DEFUN([PINRAIL_OPTION_PAGES], [
   AM_CONDITIONAL([PAGES], [test "x$pinrail_have_pages" = xyes])
 ])
 
-# Loaded at run time, only while monitors patch functions, so that its headers are enough. 4.0 has the calls that are used.
-AC_DEFUN([PINRAIL_WITH_ZYDIS], [
-  PINRAIL_THIRD_PARTY([zydis], [zydis], [Zydis/Zydis.h], [Zydis], [ZydisDecoderDecodeFull],
-    [reading code by Zydis before it is patched])
-  dnl It has no file for pkg-config.
-  AS_IF([test "x$pinrail_have_zydis" = xyes], [
-    AC_COMPUTE_INT([pinrail_major], [ZYDIS_VERSION >> 48], [#include <Zydis/Zydis.h>])
-    AC_COMPUTE_INT([pinrail_minor], [ZYDIS_VERSION >> 32 & 0xffff], [#include <Zydis/Zydis.h>])
-    pinrail_third_parties="$pinrail_third_parties $pinrail_major.$pinrail_minor"
-  ])])
-
 AC_DEFUN([PINRAIL_WITH_GTEST], [
   PINRAIL_THIRD_PARTY([gtest], [gtest], [gtest/gtest.h], [], [], [tests by GoogleTest])
   GTEST_LIBS="-lgtest -lgmock -lpthread"

@@ -47,7 +47,7 @@ configure_foreign() {
   [[ -x $top/configure ]] || (cd -- "$top" && ./autogen.sh)
   [[ ! -e $build/Makefile ]] || return 0
   (cd -- "$build" && "$top/configure" --enable-werror --enable-debug --without-verbs --without-uring --without-hwloc \
-    --without-lzma --without-zydis --without-benchmark --without-ucx --without-openmpi --without-libfabric "${options[@]}" \
+    --without-lzma --without-benchmark --without-ucx --without-openmpi --without-libfabric "${options[@]}" \
     CPPFLAGS="-isystem $build/include -isystem $gtest/googletest/include -isystem $gtest/googlemock/include" \
     LDFLAGS="-L$build/lib")
 }

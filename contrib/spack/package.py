@@ -15,7 +15,6 @@ class Pinrail(AutotoolsPackage):
     variant("tools", default=True, description="pinrail_info, pinrail_perf, pinrail_conform")
     variant("verbs", default=True, description="registrar for libibverbs, and pinrun")
     variant("uring", default=True, description="registrar for io_uring")
-    variant("zydis", default=False, description="patches C libraries whose code is not known beforehand")
     variant("static", default=False, description="libpinrail.a, with the components inside")
     variant("openmpi", default=False, description="registration cache of Open MPI 4.1 or 5.0, and pinrail-mpirun-args")
     variant("libfabric", default=False, description="hook provider of libfabric (FI_HOOK=pinrail)")
@@ -30,7 +29,6 @@ class Pinrail(AutotoolsPackage):
     depends_on("nlohmann-json", type="build", when="+tools")
     depends_on("rdma-core", when="+verbs")
     depends_on("liburing@2.2:", when="+uring")
-    depends_on("zydis@4:", when="+zydis")
     depends_on("openmpi@4.1:5.0", when="+openmpi")
     depends_on("libfabric@1.14:", when="+libfabric")
     depends_on("doxygen", type="build", when="+pages")
@@ -43,7 +41,6 @@ class Pinrail(AutotoolsPackage):
         args = ["--with-hwloc", "--without-gtest", "--without-benchmark", "--without-cuda", "--without-ucx"]
         args += self.with_or_without("verbs")
         args += self.with_or_without("uring")
-        args += self.with_or_without("zydis")
         args += self.with_or_without("cli11", variant="tools")
         args += self.with_or_without("json", variant="tools")
         args += self.with_or_without("lzma", variant="tools")

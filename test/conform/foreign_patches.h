@@ -52,7 +52,8 @@ inline bool await_sleeping_monitor() {
   return comes_true([] { return sleeps(thread_called("pinrail-monitor")); });
 }
 
-// Code that does what the function does, except for errno, and that cannot be patched: it begins with a short jump.
+// Code that does what the function does, except for errno, and that cannot be patched: the number is not loaded in
+// front of the system call.
 inline void make_unpatchable(const char* name, int number) {
 #ifdef __aarch64__
   // mov x8, number; svc #0; ret: elsewhere, behind a short branch
@@ -66,8 +67,9 @@ inline void make_unpatchable(const char* name, int number) {
   code.insert(code.begin(), {0x01, 0, 0, 0x14});
   write_code(libc_function(name), code);
 #else
-  std::vector<uint8_t> code = {0xeb, 0x00, 0x49, 0x89, 0xca, 0xb8, 0, 0, 0, 0, 0x0f, 0x05, 0xc3};
-  std::memcpy(code.data() + 6, &number, sizeof(number));
+  // mov %rcx, %r10; mov number, %eax; jmp; syscall; ret
+  std::vector<uint8_t> code = {0x49, 0x89, 0xca, 0xb8, 0, 0, 0, 0, 0xeb, 0x00, 0x0f, 0x05, 0xc3};
+  std::memcpy(code.data() + 4, &number, sizeof(number));
   write_code(libc_function(name), code);
 #endif
 }

@@ -141,21 +141,25 @@ bool may_keep() {
   return Pool(fake).status == PINRAIL_SUCCESS;
 }
 
-TEST(PatcherPool, once_it_is_blind_no_pool_may_keep_anything_until_the_library_starts_anew) {
+TEST(PatcherPool, once_it_is_blind_no_pool_may_keep_anything_until_the_other_patch_is_gone) {
   ChildAnswer answer{};
   ASSERT_TRUE(in_child(
       [] {
         const Settings settings = {{"monitor", "patcher"}, {"monitor_patcher_check_interval", "2"}};
         int64_t before = 0, after = 1;
+        std::vector<uint8_t> code;
         {
           Library library(settings);
           before = library.status == PINRAIL_SUCCESS && may_keep() ? 1 : 0;
+          const std::string page(static_cast<const char*>(at(libc_function("madvise"))), 16);
+          code.assign(page.begin(), page.end());
+          patch_as_open_mpi("madvise", reinterpret_cast<uintptr_t>(bare_madvise));
           for (int i = 0; i < 500 && after != 0; ++i) {
-            patch_as_open_mpi("madvise", reinterpret_cast<uintptr_t>(bare_madvise));
             usleep(20000);
             after = may_keep() ? 1 : 0;
           }
         }
+        write_code(libc_function("madvise"), code);
         Library library(settings);
         const int64_t anew = library.status == PINRAIL_SUCCESS && may_keep() ? 1 : 0;
         return ChildAnswer{before, after, anew};
@@ -199,10 +203,8 @@ TEST(PatcherPool, once_it_is_blind_a_pool_that_was_there_gives_back_what_it_had_
         Pool pool(fake);
         pool.use(map_pages(1), kPage);
         const auto before = static_cast<int64_t>(fake.live_count());
-        for (int i = 0; i < 500 && may_keep(); ++i) {
-          patch_as_open_mpi("madvise", reinterpret_cast<uintptr_t>(bare_madvise));
-          usleep(20000);
-        }
+        patch_as_open_mpi("madvise", reinterpret_cast<uintptr_t>(bare_madvise));
+        for (int i = 0; i < 500 && may_keep(); ++i) usleep(20000);
         const int64_t blind = may_keep() ? 0 : 1;
         pool.use(map_pages(1), kPage);
         return ChildAnswer{before, blind, static_cast<int64_t>(fake.live_count())};

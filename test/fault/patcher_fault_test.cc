@@ -17,16 +17,14 @@ namespace {
 
 #if PINRAIL_CAN_PATCH
 
-constexpr int kRepairs = 3;
-
 uintptr_t map_page() {
   void* const got = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   return reinterpret_cast<uintptr_t>(got);
 }
 
-int bare_truncate(const char* path, off_t length) {
+int bare_madvise(void* base, size_t length, int advice) {
   return static_cast<int>(
-      patch::system_call_hook(SYS_truncate, reinterpret_cast<long>(path), static_cast<long>(length)));
+      patch::system_call_hook(SYS_madvise, reinterpret_cast<long>(base), static_cast<long>(length), advice));
 }
 
 // A miss finds the patch over ours. Not every miss looks, if the last one did.
@@ -45,13 +43,9 @@ ChildAnswer give_up_without_memory(long n) {
   fake::FakeRegistrar fake(options);
   const Pool pool(fake);
   const uintptr_t early = map_page(), later = map_page();
-  for (int i = 0; i < kRepairs; ++i) {
-    patch_as_open_mpi("truncate", reinterpret_cast<uintptr_t>(bare_truncate));
-    miss(pool, map_page());
-  }
   pool.use(early, kPage);
   const int64_t before = pool.has(early, kPage) ? 1 : 0;
-  patch_as_open_mpi("truncate", reinterpret_cast<uintptr_t>(bare_truncate));
+  patch_as_open_mpi("madvise", reinterpret_cast<uintptr_t>(bare_madvise));
   const bool failed = with_nth_allocation_failing(n, [&] {
     miss(pool, later);
     for (int i = 0; i < 1000 && pinrail_monitor_works() != 0; ++i) usleep(1000);  // its own thread may be at it

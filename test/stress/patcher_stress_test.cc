@@ -133,11 +133,9 @@ TEST(PatcherStress, installs_while_threads_run_and_sleep_in_the_functions) {
   if (!with_sleeper) GTEST_SKIP() << "no userfaultfd with unmap events here: no thread slept in munmap";
 }
 
-long bare_munmap(void* base, size_t length) {
-  return patch::system_call_hook(SYS_munmap, reinterpret_cast<long>(base), static_cast<long>(length));
-}
+long their_munmap(void* base, size_t length) { return syscall(SYS_munmap, base, length); }
 
-// A hook that sleeps has left libc's body: what is laid there meanwhile is not what it returns to.
+// A hook that sleeps has left libc's body, and returns to the function's caller.
 TEST(PatcherStress, others_may_write_over_ours_while_a_thread_sleeps_in_it) {
   if (!Sleeper().can()) GTEST_SKIP() << "no userfaultfd with unmap events here: no thread can sleep in munmap";
   for (int i = 0; i < installs(); ++i) {
@@ -147,7 +145,7 @@ TEST(PatcherStress, others_may_write_over_ours_while_a_thread_sleeps_in_it) {
           Patcher patcher;
           Sleeper sleeper;
           const bool asleep = sleeper.fall_asleep();
-          patch_as_open_mpi("munmap", reinterpret_cast<uintptr_t>(bare_munmap));
+          patch_as_open_mpi("munmap", reinterpret_cast<uintptr_t>(their_munmap));
           const int woken = sleeper.wake();
           return ChildAnswer{patcher.status, asleep, woken, patcher.check(), sees_munmap(&patcher)};
         },

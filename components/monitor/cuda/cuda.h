@@ -37,8 +37,8 @@ struct Site {
   const Function* function = nullptr;
   uintptr_t address = 0;
   patch::Patch patch;
-  // The entry to the unpatched function, for the hook.
-  std::atomic<uintptr_t> original{0};
+  // Of another copy of Pinrail whose component is not this one; NULL: none. It is written before the patch.
+  std::atomic<const patch::Record*> original{nullptr};
   bool stands = false;
 };
 
@@ -57,7 +57,7 @@ struct alignas(kPage) Shared {
 extern Shared shared;
 
 // Hook context.
-long free_hook(void* site, const long* args);
+bool free_hook(void* site, long number, const long* args, long* result_out);
 
 }  // namespace pinrail::cuda_monitor
 

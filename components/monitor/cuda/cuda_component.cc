@@ -83,9 +83,10 @@ bool pin_own_object() {
 
 // Prints the bytes, which a developer needs to teach base/patch a new driver.
 Status report_refused(const Context& context, const Site& site, Status status) {
-  const patch::Snapshot seen = patch::Snapshot::of(site.address);
-  char text[3 * sizeof(seen.bytes) + 1];
-  for (size_t i = 0; i < sizeof(seen.bytes); ++i) std::snprintf(text + 3 * i, 4, "%02x ", seen.bytes[i]);
+  constexpr size_t kPrinted = 48;
+  const auto* const code = reinterpret_cast<const uint8_t*>(site.address);  // NOLINT(performance-no-int-to-ptr): code
+  char text[3 * kPrinted + 1];
+  for (size_t i = 0; i < kPrinted; ++i) std::snprintf(text + 3 * i, 4, "%02x ", code[i]);
   const pinrail_help_arg_t args[] = {{"function", site.function->symbol}, {"bytes", text}};
   context.host->help(context.host, "unknown code", args, std::size(args));
   return status;
@@ -97,9 +98,9 @@ Status patch_site_locked(const Context& context, Site* site) REQUIRES(mutex) {
   if (site->stands && patch::is_in_place(site->patch)) return success();
   if (site->stands) return report_refused(context, *site, PINRAIL_ERR_NOT_SUPPORTED);
   patch::Patch made;
-  Status status = patch::prepare(site->address, {}, patch::Disassembler::open(), free_hook, site, &made);
+  Status status = patch::prepare(site->address, {patch::kNoCall}, free_hook, site, &made);
   if (!status.ok()) return report_refused(context, *site, status);
-  site->original.store(made.island.original, std::memory_order_release);  // release: pairs with free_hook()
+  site->original.store(made.original, std::memory_order_release);  // release: pairs with free_hook()
   status = patch::activate(&made);
   if (!status.ok()) return report_refused(context, *site, status);
   site->patch = made;

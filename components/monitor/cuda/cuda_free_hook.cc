@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Hook context: runs in place of the driver's free functions.
+// Hook context: runs at the start of the driver's free functions.
 #include "components/monitor/cuda/cuda.h"
 
 namespace pinrail::cuda_monitor {
@@ -21,7 +21,7 @@ void report_range_hook(uintptr_t base, size_t length) {
 }  // namespace
 
 // Where the driver knows the length only the address is reported: a registration that contains it overlaps the report.
-long free_hook(void* site_pointer, const long* args) {
+bool free_hook(void* site_pointer, long number, const long* args, long* result_out) {
   const Site& site = *static_cast<const Site*>(site_pointer);
   const auto base = static_cast<uintptr_t>(args[0]);
   const Frees frees = site.function->frees;
@@ -32,11 +32,9 @@ long free_hook(void* site_pointer, const long* args) {
   } else {
     report_range_hook(base, frees == Frees::range ? static_cast<size_t>(args[1]) : 1);
   }
-  using Original = long (*)(long, long, long, long, long, long);
   // acquire: pairs with the release store in patch_site_locked().
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of code
-  const auto original = reinterpret_cast<Original>(site.original.load(std::memory_order_acquire));
-  return original(args[0], args[1], args[2], args[3], args[4], args[5]);
+  const patch::Record* const original = site.original.load(std::memory_order_acquire);
+  return original != nullptr && patch::call_original_hook(original, number, args, result_out);
 }
 
 }  // namespace pinrail::cuda_monitor

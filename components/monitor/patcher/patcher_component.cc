@@ -87,7 +87,7 @@ void close(void* context_pointer) {
 // Keeps E7: the shared object in which hooks run stays mapped. (The main program needs no pinning.)
 bool pin_own_object() {
   Dl_info own{};
-  if (dladdr(reinterpret_cast<const void*>(&munmap_hook), &own) == 0) return false;
+  if (dladdr(reinterpret_cast<const void*>(&enter_hook), &own) == 0) return false;
   if (void* const handle = dlopen(own.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE)) {
     dlclose(handle);
     return true;
@@ -150,7 +150,6 @@ Status read_params(Context* context, std::string* leave_out_out) {
 
 // Prepares what hooks need before they are installed. NOT_SUPPORTED: this libc or kernel lacks something.
 Status prepare_context(Context* context) {
-  context->current_break = find_current_break();
   context->huge_page = default_huge_page();
   const bool ready = make_alive_word(context) && pin_own_object();
   if (!ready) context->services->log(context->services, PINRAIL_LOG_INFO, "this libc or kernel lacks what hooks need");
@@ -163,43 +162,19 @@ Status report_missing(const Context& context, const Function& function) {
   return PINRAIL_ERR_NOT_SUPPORTED;
 }
 
-// Patches the function. A patch of an earlier start() that is unchanged is kept; one that others have patched over is
-// kept if events still arrive through it.
-Status patch_site_locked(Context* context, Site* site, const Function& function,
-                         const patch::Disassembler& disassembler) REQUIRES(context->mutex) {
-  site->repairs = 0;
-  if (site->address == 0) site->address = find_function(function);
-  if (site->address == 0) return report_missing(*context, function);
-  if (site->layer_count == 0) site->file = read_file_bytes(site->address);
-  site->is_trapped = false;
-  if (site->layer_count != 0 && mend_site(site)) return success();
-  if (site->layer_count != 0 && fire(context, function, site->address)) {
-    patch::accept(&site->patch);
-    return success();
-  }
-  return install_locked(context, site, function, disassembler);
-}
-
-// Keeps E5: a patch counts only if an event arrives through it.
-Status try_site(Context* context, const Site& site, const Function& function) {
-  if (site.address == 0 || fire(context, function, site.address)) return success();
-  print_topic(*context, "not seen", function);
-  return PINRAIL_ERR_NOT_SUPPORTED;
-}
-
 // Returns whether the error would be the same for every function, so that the others need not be tried.
 bool affects_all_functions(Status status) {
   return status.is(PINRAIL_ERR_PERM) || status.is(PINRAIL_ERR_NOT_AVAILABLE);
 }
 
-// Context::mutex is held. Patches and tries one function.
-Status patch_function_locked(Context* context, size_t index, const patch::Disassembler& disassembler)
-    REQUIRES(context->mutex) {
+// Patches and tries one function. A patch of an earlier start() is kept.
+Status patch_function_locked(Context* context, size_t index) REQUIRES(context->mutex) {
   const Function& function = kFunctionTable[index];
   Site* const site = &context->sites[index];
-  Status status = patch_site_locked(context, site, function, disassembler);
-  if (status.ok()) status = try_site(context, *site, function);
-  if (status.ok() && site->address != 0) copy_code_locked(context, index, site->patch.seen);
+  if (site->address == 0) site->address = find_function(function);
+  if (site->address == 0) return report_missing(*context, function);
+  const Status status = install_locked(context, site, function);
+  if (status.ok()) copy_code_locked(context, index);
   return status;
 }
 
@@ -224,15 +199,14 @@ Status patch_all_locked(Context* context, const std::string& leave_out) REQUIRES
   context->left_out.store(0);
   uint32_t seen = kSeen;  // the events of left-out functions count as seen: leave_out exists to show what
                           // is then missed
-  const patch::Disassembler disassembler = patch::Disassembler::open();
   for (size_t i = 0; i < kFunctions; ++i) {
     if (leaves_out(context, i, leave_out)) continue;
-    const Status status = patch_function_locked(context, i, disassembler);
+    const Status status = patch_function_locked(context, i);
     if (affects_all_functions(status)) return status;
     if (status.ok()) continue;
     seen &= ~kFunctionTable[i].events;
     context->sites[i].address = 0;
-    context->code_copies[i].at.store(0);
+    context->code_copies[i].at[0].store(0);
   }
   context->found = seen;
   context->sees.store(seen);
@@ -274,7 +248,6 @@ Status begin(Context* context) {
   context->host.store(host, std::memory_order_release);  // release: pairs with is_active_hook()
   {
     Guard guard(context->mutex);
-    context->blind = false;
     context->stopping.store(false);
     status = patch_all_locked(context, leave_out);
   }
@@ -293,7 +266,8 @@ pinrail_status_t check(void* context_pointer) {
   auto* context = static_cast<Context*>(context_pointer);
   if (is_code_unchanged(*context)) return PINRAIL_SUCCESS;
   Guard guard(context->mutex);
-  return check_sites_locked(context).code();
+  check_sites_locked(context);
+  return PINRAIL_SUCCESS;
 }
 
 #else

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <linux/falloc.h>
 #include <linux/magic.h>
+#include <pthread.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
@@ -84,92 +85,75 @@ RemovedPart open_part_hook(const long* args) { return cut_part_hook(state_of_pat
 
 // Reports what the call removes, before it and afterwards (patcher/H1). find_hook: finds that out from the arguments.
 // If no file was kept before, but one is afterwards, it is asked afterwards.
-long report_around_call_hook(const Layer& layer, RemovedPart (*find_hook)(const long* args), long number,
-                             const long* args) {
-  const bool before = may_show_files_hook(layer);
+bool report_around_call_hook(const Site& site, RemovedPart (*find_hook)(const long* args), long number,
+                             const long* args, long* result_out) {
+  // The functions are cancellation points, and some may be cancelled at any instruction inside. The hook is not.
+  int cancel_state = PTHREAD_CANCEL_ENABLE;
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
+  const bool before = may_show_files_hook(site);
   RemovedPart removed = before ? find_hook(args) : RemovedPart{};
-  if (removed.is_any) report_file_hook(layer, removed.part);
-  const long result = call_original_hook(layer, number, args);
-  const int kept = errno;
-  if (!before && may_show_files_hook(layer)) removed = find_hook(args);
-  if (removed.is_any || (removed.is_cut && result != -1)) report_file_hook(layer, removed.part);
-  errno = kept;
-  return result;
+  if (removed.is_any) report_file_hook(site, removed.part);
+  *result_out = call_original_hook(site, number, args);
+  if (!before && may_show_files_hook(site)) removed = find_hook(args);
+  if (removed.is_any || (removed.is_cut && !patch::is_error_hook(*result_out))) report_file_hook(site, removed.part);
+  pthread_setcancelstate(cancel_state, nullptr);
+  return true;
 }
 
 constexpr long kOpenat2 = 437;  // since Linux 5.6
 
 constexpr bool cuts_hook(long flags) { return (flags & O_TRUNC) != 0; }
 
-// Without O_TRUNC the function itself is called, which is a cancellation point.
-long open_without_cut_hook(const Layer& layer, long number, const long* args) {
-  const bool is_function = layer.function->hook != syscall_hook && layer.replaces_function && layer.original != 0;
-  if (!is_function) return call_original_hook(layer, number, args);
-  context_of_hook(layer);  // acquire: `original` was written before it
-  const ForeignScope theirs;
-  return patch::call_original_hook(layer.original, args);
-}
-
 }  // namespace
 
-bool may_show_files_hook(const Layer& layer) {
-  if (!is_active_hook(layer)) return false;
-  const Context& context = context_of_hook(layer);
+bool may_show_files_hook(const Site& site) {
+  if (!is_active_hook(site)) return false;
+  const Context& context = context_of_hook(site);
   const pinrail_file_report_t* const files = context.files.load();
   return files == nullptr || files->keeps_files_hook() != 0 || context.probe_inode.load() != 0;
 }
 
-void report_file_hook(const Layer& layer, const pinrail_file_part_t& part) {
-  const Context& context = context_of_hook(layer);
+void report_file_hook(const Site& site, const pinrail_file_part_t& part) {
+  const Context& context = context_of_hook(site);
   const pinrail_file_report_t* const files = context.files.load();
   const uint64_t tried = context.probe_inode.load();
   if (tried != 0 && tried == part.inode) {
-    report_hook(layer, context.probe_base.load(), context.probe_end.load() - context.probe_base.load());
+    report_hook(site, context.probe_base.load(), context.probe_end.load() - context.probe_base.load());
   }
-  if (files == nullptr) return report_hook(layer, 0, UINTPTR_MAX);
+  if (files == nullptr) return report_hook(site, 0, UINTPTR_MAX);
   const int kept = errno;
   files->report_hook(&part);
   errno = kept;
 }
 
-long fallocate_hook(void* layer, const long* args) {
-  return report_around_call_hook(*static_cast<const Layer*>(layer), punched_part_hook, SYS_fallocate, args);
+// Without a hole nothing is removed.
+bool fallocate_hook(const Site& site, const long* args, long* result_out) {
+  if ((args[1] & ~long{FALLOC_FL_KEEP_SIZE}) == 0) return false;
+  return report_around_call_hook(site, punched_part_hook, SYS_fallocate, args, result_out);
 }
-long ftruncate_hook(void* layer, const long* args) {
-  return report_around_call_hook(*static_cast<const Layer*>(layer), ftruncated_part_hook, SYS_ftruncate, args);
+bool ftruncate_hook(const Site& site, const long* args, long* result_out) {
+  return report_around_call_hook(site, ftruncated_part_hook, SYS_ftruncate, args, result_out);
 }
-long truncate_hook(void* layer, const long* args) {
-  return report_around_call_hook(*static_cast<const Layer*>(layer), truncated_part_hook, SYS_truncate, args);
-}
-
-long openat_hook(void* layer_pointer, const long* args) {
-  const Layer& layer = *static_cast<const Layer*>(layer_pointer);
-  if (!cuts_hook(args[2])) return open_without_cut_hook(layer, SYS_openat, args);
-  return report_around_call_hook(layer, openat_part_hook, SYS_openat, args);
+bool truncate_hook(const Site& site, const long* args, long* result_out) {
+  return report_around_call_hook(site, truncated_part_hook, SYS_truncate, args, result_out);
 }
 
-// 64-bit Arm has no such system call: that inside of open() is openat.
-long open_hook(void* layer_pointer, const long* args) {
-#ifdef SYS_open
-  const Layer& layer = *static_cast<const Layer*>(layer_pointer);
-  if (!cuts_hook(args[1])) return open_without_cut_hook(layer, SYS_open, args);
-  return report_around_call_hook(layer, open_part_hook, SYS_open, args);
-#else
-  return openat_hook(layer_pointer, args);
-#endif
+bool openat_hook(const Site& site, const long* args, long* result_out) {
+  return cuts_hook(args[2]) && report_around_call_hook(site, openat_part_hook, SYS_openat, args, result_out);
 }
 
-long openat2_hook(void* layer_pointer, const long* args) {
-  const Layer& layer = *static_cast<const Layer*>(layer_pointer);
+bool openat2_hook(const Site& site, const long* args, long* result_out) {
   uint64_t flags = 0;  // the first member of struct open_how
   const bool is_cut = read_own_memory_hook(args[2], &flags, sizeof(flags)) && cuts_hook(static_cast<long>(flags));
-  return is_cut ? report_around_call_hook(layer, openat_part_hook, kOpenat2, args)
-                : call_original_hook(layer, kOpenat2, args);
+  return is_cut && report_around_call_hook(site, openat_part_hook, kOpenat2, args, result_out);
 }
 
-#ifdef SYS_creat
-long creat_hook(void* layer, const long* args) {
-  return report_around_call_hook(*static_cast<const Layer*>(layer), open_part_hook, SYS_creat, args);
+#ifdef SYS_open
+bool open_hook(const Site& site, const long* args, long* result_out) {
+  return cuts_hook(args[1]) && report_around_call_hook(site, open_part_hook, SYS_open, args, result_out);
+}
+bool creat_hook(const Site& site, const long* args, long* result_out) {
+  return report_around_call_hook(site, open_part_hook, SYS_creat, args, result_out);
 }
 #endif
 

@@ -53,7 +53,6 @@ bool is_loader_munmap(const uint8_t* code) {
 #else
 // The loader does not export its munmap. The function begins as libc's does: mov $11, %eax; syscall.
 constexpr uint8_t kLoaderMunmap[] = {0xb8, 0x0b, 0x00, 0x00, 0x00, 0x0f, 0x05};
-constexpr uint8_t kSystemCall[] = {0x0f, 0x05};
 constexpr uint8_t kEndbr64[] = {0xf3, 0x0f, 0x1e, 0xfa};
 constexpr uintptr_t kAlignment = 16;
 
@@ -62,8 +61,8 @@ constexpr uintptr_t kAlignment = 16;
 bool is_loader_munmap(const uint8_t* code) {
   if (std::memcmp(code, kEndbr64, sizeof(kEndbr64)) == 0) code += sizeof(kEndbr64);
   constexpr uint8_t kJump = 0xe9;
-  const bool patched =
-      code[0] == kJump && std::memcmp(code + patch::kJumpLength, kSystemCall, sizeof(kSystemCall)) == 0;
+  const uint8_t* const system_call = kLoaderMunmap + patch::kJumpLength;
+  const bool patched = code[0] == kJump && std::memcmp(code + patch::kJumpLength, system_call, 2) == 0;
   return patched || std::memcmp(code, kLoaderMunmap, sizeof(kLoaderMunmap)) == 0;
 }
 constexpr size_t kRoom = sizeof(kEndbr64) + sizeof(kLoaderMunmap);
@@ -129,28 +128,26 @@ int locate_in_object(dl_phdr_info* object, size_t, void* place_pointer) {
 
 }  // namespace
 
-patch::Snapshot read_file_bytes(uintptr_t function) {
-  patch::Snapshot bytes = patch::Snapshot::of(function);
-  InFile place{function};
-  if (dl_iterate_phdr(locate_in_object, &place) == 0) return bytes;
+patch::Snapshot read_file_bytes(const patch::Patch& patch) {
+  InFile place{patch.function};
+  if (dl_iterate_phdr(locate_in_object, &place) == 0) return patch::Snapshot::of(patch);
   const int file = open(place.path, O_RDONLY | O_CLOEXEC);
-  if (file < 0) return bytes;
-  patch::Snapshot read;
-  const ssize_t got = pread(file, read.bytes, sizeof(read.bytes), static_cast<off_t>(place.offset));
+  if (file < 0) return patch::Snapshot::of(patch);
+  uint8_t code[patch::kMaxCode] = {};
+  const ssize_t got = pread(file, code, sizeof(code), static_cast<off_t>(place.offset));
   close(file);
-  return got == static_cast<ssize_t>(sizeof(read.bytes)) ? read : bytes;
+  return got == static_cast<ssize_t>(sizeof(code)) ? patch::Snapshot::of(patch, code) : patch::Snapshot::of(patch);
 }
 
-// Returns the function's address, or 0. brk() is found only with __curbrk, because its hook must store the new break
-// there.
+// Returns the function's address, or 0. musl's brk() moves nothing.
 uintptr_t find_function(const Function& function) {
-  if (function.hook == brk_hook && find_current_break() == nullptr) return 0;
+#ifndef __GLIBC__
+  if (function.calls.number == SYS_brk) return 0;
+#endif
   return function.in_loader ? find_loader_munmap() : reinterpret_cast<uintptr_t>(libc_symbol(function.name));
 }
 
 bool has_libc() { return libc_symbol("munmap") != nullptr; }
-
-void** find_current_break() { return static_cast<void**>(libc_symbol("__curbrk")); }
 
 }  // namespace pinrail::patcher
 

@@ -20,7 +20,6 @@ namespace {
 
 constexpr size_t kLongestList = 1024;  // the kernel refuses longer ones
 
-const Layer& layer_of_hook(void* layer) { return *static_cast<const Layer*>(layer); }
 uintptr_t address_hook(long arg) { return static_cast<uintptr_t>(arg); }
 
 // Returns whether the advice leaves every page in place. Unknown advice is reported: that costs a needless miss, but
@@ -48,17 +47,17 @@ bool keeps_pages_hook(int advice) {
 }
 
 // The kernel rounds the length of a hugepage mapping up.
-size_t mapped_length_hook(const Layer& layer, const long* args) {
+size_t mapped_length_hook(const Site& site, const long* args) {
   const auto length = static_cast<size_t>(args[1]);
   const auto flags = static_cast<unsigned>(args[3]);
   size_t unit = kPage;
-  if ((flags & MAP_ANONYMOUS) == 0 && is_active_hook(layer)) {
+  if ((flags & MAP_ANONYMOUS) == 0) {
     struct statfs about {};
     const long status = patch::system_call_hook(SYS_fstatfs, args[4], reinterpret_cast<long>(&about));
     if (status == 0 && about.f_type == HUGETLBFS_MAGIC) unit = static_cast<size_t>(about.f_bsize);
   } else if ((flags & MAP_HUGETLB) != 0) {
     const unsigned power = flags >> MAP_HUGE_SHIFT & MAP_HUGE_MASK;
-    unit = power != 0 ? size_t{1} << power : context_of_hook(layer).huge_page;
+    unit = power != 0 ? size_t{1} << power : context_of_hook(site).huge_page;
   }
   return length <= SIZE_MAX - unit ? round_up_hook(length, unit) : length;
 }
@@ -67,22 +66,23 @@ size_t mapped_length_hook(const Layer& layer, const long* args) {
 
 // Each call is reported before and after it is made (patcher/H1). Another thread may register the range between the
 // first report and the call; that registration is stale after the call.
-long munmap_hook(void* layer, const long* args) {
-  report_hook(layer_of_hook(layer), address_hook(args[0]), static_cast<size_t>(args[1]));
-  const long result = call_original_hook(layer_of_hook(layer), SYS_munmap, args);
-  report_hook(layer_of_hook(layer), address_hook(args[0]), static_cast<size_t>(args[1]));
-  return result;
+bool munmap_hook(const Site& site, const long* args, long* result_out) {
+  report_hook(site, address_hook(args[0]), static_cast<size_t>(args[1]));
+  *result_out = call_original_hook(site, SYS_munmap, args);
+  report_hook(site, address_hook(args[0]), static_cast<size_t>(args[1]));
+  return true;
 }
 
 // A call that fails may have unmapped before what it was to replace.
-long mmap_hook(void* layer, const long* args) {
-  const size_t length = mapped_length_hook(layer_of_hook(layer), args);
+bool mmap_hook(const Site& site, const long* args, long* result_out) {
+  const size_t length = mapped_length_hook(site, args);
   const bool lays_over = (args[3] & MAP_FIXED) != 0;
-  if (lays_over) report_hook(layer_of_hook(layer), address_hook(args[0]), length);
-  const long result = call_original_hook(layer_of_hook(layer), SYS_mmap, args);
-  const long changed = result == -1 && lays_over ? args[0] : result;
-  if (changed != -1) report_hook(layer_of_hook(layer), address_hook(changed), length);
-  return result;
+  if (lays_over) report_hook(site, address_hook(args[0]), length);
+  const long result = call_original_hook(site, SYS_mmap, args);
+  const bool is_mapped = !patch::is_error_hook(result);
+  if (is_mapped || lays_over) report_hook(site, address_hook(is_mapped ? result : args[0]), length);
+  *result_out = result;
+  return true;
 }
 
 // Of a mapping on huge pages the kernel takes whole pages, and nothing says how large they are without a look at the
@@ -113,67 +113,67 @@ static Span moved_range_hook(const long* args, size_t more) {
   return kept < old_length ? Span{base + kept, base + old_length + more} : Span{base, base};
 }
 
-long mremap_hook(void* layer, const long* args) {
+bool mremap_hook(const Site& site, const long* args, long* result_out) {
   constexpr long kFifth = MREMAP_FIXED | MREMAP_DONTUNMAP;  // the fifth argument exists only with these flags
   const long given[6] = {args[0], args[1], args[2], args[3], (args[3] & kFifth) != 0 ? args[4] : 0, 0};
   const size_t more = std::max(rounded_up_by_hook(address_hook(given[0]), static_cast<size_t>(given[1])),
                                rounded_up_by_hook(address_hook(given[0]), static_cast<size_t>(given[2])));
   const Span taken = moved_range_hook(given, more);
-  report_hook(layer_of_hook(layer), taken.base, taken.length());
+  report_hook(site, taken.base, taken.length());
   const size_t length = static_cast<size_t>(given[2]) + more;
   const size_t replaced = (given[3] & MREMAP_FIXED) != 0 ? length : 0;
-  report_hook(layer_of_hook(layer), address_hook(given[4]), replaced);
-  const long result = call_original_hook(layer_of_hook(layer), SYS_mremap, given);
-  report_hook(layer_of_hook(layer), taken.base, taken.length());
-  if (result == -1) {  // the new place may be unmapped nevertheless, or hold a part of the old one
-    report_hook(layer_of_hook(layer), address_hook(given[4]), replaced);
-    return result;
+  report_hook(site, address_hook(given[4]), replaced);
+  const long result = call_original_hook(site, SYS_mremap, given);
+  *result_out = result;
+  report_hook(site, taken.base, taken.length());
+  if (patch::is_error_hook(result)) {  // the new place may be unmapped nevertheless, or hold a part of the old one
+    report_hook(site, address_hook(given[4]), replaced);
+    return true;
   }
   const size_t kept = result == given[0] ? round_up_hook(static_cast<size_t>(given[1]), kPage) : 0;
-  if (length > kept) report_hook(layer_of_hook(layer), address_hook(result) + kept, length - kept);
-  return result;
+  if (length > kept) report_hook(site, address_hook(result) + kept, length - kept);
+  return true;
 }
 
 // MADV_REMOVE takes the pages out of their file, so out of all its mappings. Which file that is only the list of
 // mappings says: all that is kept of files is reported.
-static void report_advice_hook(const Layer& layer, uintptr_t base, size_t length, int advice) {
-  report_hook(layer, base, length);
+static void report_advice_hook(const Site& site, uintptr_t base, size_t length, int advice) {
+  report_hook(site, base, length);
   constexpr pinrail_file_part_t kAnyFile{0, 0, UINT64_MAX, 0};
-  if (advice == MADV_REMOVE && may_show_files_hook(layer)) report_file_hook(layer, kAnyFile);
+  if (advice == MADV_REMOVE && may_show_files_hook(site)) report_file_hook(site, kAnyFile);
 }
 
-// Advice that keeps the pages is not reported.
-long madvise_hook(void* layer, const long* args) {
+bool madvise_hook(const Site& site, const long* args, long* result_out) {
   const auto advice = static_cast<int>(args[2]);
-  if (keeps_pages_hook(advice)) return call_original_hook(layer_of_hook(layer), SYS_madvise, args);
-  report_advice_hook(layer_of_hook(layer), address_hook(args[0]), static_cast<size_t>(args[1]), advice);
-  const long result = call_original_hook(layer_of_hook(layer), SYS_madvise, args);
-  report_advice_hook(layer_of_hook(layer), address_hook(args[0]), static_cast<size_t>(args[1]), advice);
-  return result;
+  if (keeps_pages_hook(advice)) return false;
+  report_advice_hook(site, address_hook(args[0]), static_cast<size_t>(args[1]), advice);
+  *result_out = call_original_hook(site, SYS_madvise, args);
+  report_advice_hook(site, address_hook(args[0]), static_cast<size_t>(args[1]), advice);
+  return true;
 }
 
 static bool holds_patched_code_hook(const Context& context, const Span& span) {
   for (const CodeCopy& copy : context.code_copies) {
     // relaxed: the address of a function does not change.
-    const uintptr_t at = copy.at.load(std::memory_order_relaxed);
+    const uintptr_t at = copy.at[0].load(std::memory_order_relaxed);
     if (at >= span.base && at < span.end) return true;
   }
   return false;
 }
 
 // No memory goes away. But a library that makes patched code writable is about to patch it, or has just done so (E6).
-long mprotect_hook(void* layer, const long* args) {
-  const long result = call_original_hook(layer_of_hook(layer), SYS_mprotect, args);
-  if ((args[2] & PROT_EXEC) == 0 || !is_active_hook(layer_of_hook(layer))) return result;
+bool mprotect_hook(const Site& site, const long* args, long* result_out) {
+  if ((args[2] & PROT_EXEC) == 0) return false;
+  *result_out = call_original_hook(site, SYS_mprotect, args);
   const Span span = Span::of(address_hook(args[0]), static_cast<size_t>(args[1]));
-  Context& context = context_of_hook(layer_of_hook(layer));
+  Context& context = context_of_hook(site);
   if (holds_patched_code_hook(context, span)) raise_alarm_hook(&context);
   probe_hook(&context, span.base, span.length());
-  return result;
+  return true;
 }
 
 // The kernel copies the list, because its address may be invalid; then the kernel reports the error to the caller.
-static void report_list_hook(const Layer& layer, const long* args) {
+static void report_list_hook(const Site& site, const long* args) {
   constexpr size_t kBatch = 16;
   iovec copies[kBatch];
   const auto count = static_cast<size_t>(args[2]);
@@ -182,60 +182,48 @@ static void report_list_hook(const Layer& layer, const long* args) {
     const auto offset = static_cast<long>(done * sizeof(iovec));
     if (!read_own_memory_hook(args[1] + offset, copies, batch * sizeof(iovec))) return;
     for (size_t i = 0; i < batch; ++i) {
-      report_advice_hook(layer, reinterpret_cast<uintptr_t>(copies[i].iov_base), copies[i].iov_len,
+      report_advice_hook(site, reinterpret_cast<uintptr_t>(copies[i].iov_base), copies[i].iov_len,
                          static_cast<int>(args[3]));
     }
   }
 }
 
 // The descriptor says whose memory it is. If it is another process's, its addresses cost this process a needless miss.
-long process_madvise_hook(void* layer, const long* args) {
-  const bool drops = !keeps_pages_hook(static_cast<int>(args[3])) && static_cast<size_t>(args[2]) <= kLongestList &&
-                     is_active_hook(layer_of_hook(layer));
-  if (drops) report_list_hook(layer_of_hook(layer), args);
-  const long result = call_original_hook(layer_of_hook(layer), SYS_process_madvise, args);
-  if (drops) report_list_hook(layer_of_hook(layer), args);
-  return result;
+bool process_madvise_hook(const Site& site, const long* args, long* result_out) {
+  if (keeps_pages_hook(static_cast<int>(args[3])) || static_cast<size_t>(args[2]) > kLongestList) return false;
+  report_list_hook(site, args);
+  *result_out = call_original_hook(site, SYS_process_madvise, args);
+  report_list_hook(site, args);
+  return true;
 }
 
-long remap_file_pages_hook(void* layer, const long* args) {
-  report_hook(layer_of_hook(layer), address_hook(args[0]), static_cast<size_t>(args[1]));
-  const long result = call_original_hook(layer_of_hook(layer), SYS_remap_file_pages, args);
-  report_hook(layer_of_hook(layer), address_hook(args[0]), static_cast<size_t>(args[1]));
-  return result;
-}
-
-// Does what libc's brk() does: the system call, and storing the new break in libc's variable.
-static long move_break_hook(const Layer& layer, const long* args) {
-  if (layer.foreign != 0) return call_original_hook(layer, SYS_brk, args);
-  const long reached = patch::system_call_hook(SYS_brk, args[0]);
-  *context_of_hook(layer).current_break =
-      reinterpret_cast<void*>(reached);  // NOLINT(performance-no-int-to-ptr): as libc does
-  if (address_hook(reached) >= address_hook(args[0])) return 0;
-  errno = ENOMEM;
-  return -1;
+bool remap_file_pages_hook(const Site& site, const long* args, long* result_out) {
+  report_hook(site, address_hook(args[0]), static_cast<size_t>(args[1]));
+  *result_out = call_original_hook(site, SYS_remap_file_pages, args);
+  report_hook(site, address_hook(args[0]), static_cast<size_t>(args[1]));
+  return true;
 }
 
 // Returns the part of the heap that is unmapped when the break moves. An address in the first page is used only by a
 // probe: the kernel refuses it.
-Span below_break_hook(uintptr_t asked, uintptr_t now) {
+static Span below_break_hook(uintptr_t asked, uintptr_t now) {
   const uintptr_t end = round_up_hook(asked, kPage);
   if (asked < kPage) return {asked, asked + 1};
   return end < now ? Span{end, now} : Span{now, now};
 }
 
-// Replaces brk(): reports what goes away below the old break, and what is new above it.
-long brk_hook(void* layer_pointer, const long* args) {
-  const Layer& layer = layer_of_hook(layer_pointer);
-  if (!is_active_hook(layer)) return move_break_hook(layer, args);
-  const uintptr_t asked = round_up_hook(address_hook(args[0]), kPage);
-  const uintptr_t now = round_up_hook(address_hook(patch::system_call_hook(SYS_brk, 0)), kPage);
+// Reports what goes away below the old break, and what is new above it. The kernel returns the new break.
+bool brk_hook(const Site& site, const long* args, long* result_out) {
+  if (args[0] == 0) return false;  // asks for the break
+  const auto now = static_cast<uintptr_t>(patch::system_call_hook(SYS_brk, 0));
   const Span gone = below_break_hook(address_hook(args[0]), now);
-  report_hook(layer, gone.base, gone.length());
-  const long result = move_break_hook(layer, args);
-  report_hook(layer, gone.base, gone.length());
-  if (asked > now && static_cast<int>(result) == 0) report_hook(layer, now, asked - now);
-  return result;
+  report_hook(site, gone.base, gone.length());
+  *result_out = call_original_hook(site, SYS_brk, args);
+  report_hook(site, gone.base, gone.length());
+  const uintptr_t reached = address_hook(*result_out);
+  const uintptr_t above = round_up_hook(now, kPage);  // the page in which the heap ended was there before
+  if (reached > above) report_hook(site, above, reached - above);
+  return true;
 }
 
 }  // namespace pinrail::patcher

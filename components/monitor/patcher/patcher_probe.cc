@@ -194,97 +194,53 @@ constexpr const char* kLate = "libraries that patch over Pinrail are noticed lat
 constexpr uint32_t kDrop = PINRAIL_EVENT_DONTNEED | PINRAIL_EVENT_REMOVE | PINRAIL_EVENT_GUARD_INSTALL;
 constexpr uint32_t kRemap = PINRAIL_EVENT_REMAP | PINRAIL_EVENT_REMAP_ONTO;
 
-// Bits of the arguments that are ints.
-constexpr uint8_t kFirst = 1, kSecond = 2, kThird = 4, kFourth = 8, kFifth = 16;
+#ifdef SYS_open
+constexpr patch::Calls kOpenCalls{SYS_openat, SYS_open};  // of glibc, of musl
+#else
+constexpr patch::Calls kOpenCalls{SYS_openat};
+#endif
 
 }  // namespace
 
 const Function kFunctionTable[kFunctions] = {
-    {"munmap", false, false, munmap_hook, probe_munmap, {2, 0, SYS_munmap}, PINRAIL_EVENT_UNMAP, kNothing},
-    {"mmap",
-     false,
-     false,
-     mmap_hook,
-     probe_mmap,
-     {6, kThird | kFourth | kFifth, SYS_mmap},
-     PINRAIL_EVENT_MAP_OVER,
-     kNothing},
-    {"mremap", false, false, mremap_hook, probe_mremap, {5, kFourth, SYS_mremap}, kRemap, kNothing},
-    {"madvise", false, false, madvise_hook, probe_madvise, {3, kThird, SYS_madvise}, kDrop, kNothing},
-    {"process_madvise",  // glibc 2.36 on
+    // The first one: patches of other libraries call it, so that the events of functions that they patched arrive by
+    // it.
+    {"syscall", false, false, probe_syscall, {patch::kAnyCall}, PINRAIL_EVENTS_ALL, kNothing},
+    {"munmap", false, false, probe_munmap, {SYS_munmap}, PINRAIL_EVENT_UNMAP, kNothing},
+    {"mmap", false, false, probe_mmap, {SYS_mmap}, PINRAIL_EVENT_MAP_OVER, kNothing},
+    {"mremap", false, false, probe_mremap, {SYS_mremap}, kRemap, kNothing},
+    {"madvise", false, false, probe_madvise, {SYS_madvise}, kDrop, kNothing},
+    // glibc 2.36 on
+    {"process_madvise",
      false,
      true,
-     process_madvise_hook,
      probe_process_madvise,
-     {5, kFirst | kFourth | kFifth, SYS_process_madvise},
+     {SYS_process_madvise},
      PINRAIL_EVENT_PROCESS_MADVISE,
      kNothing},
     {"remap_file_pages",
      false,
      true,
-     remap_file_pages_hook,
      probe_remap_file_pages,
-     {5, kThird | kFifth, SYS_remap_file_pages},
+     {SYS_remap_file_pages},
      PINRAIL_EVENT_REMAP_FILE_PAGES,
      kShared},
-    {"brk", false, !kIsGlibc, brk_hook, probe_brk, {1, 0, SYS_brk}, PINRAIL_EVENT_BRK, kHeap},
-    {"shmdt", false, false, shmdt_hook, probe_shmdt, {1, 0, SYS_shmdt}, PINRAIL_EVENT_SHMDT, kSegments},
-    {"shmat",
-     false,
-     false,
-     shmat_hook,
-     probe_shmat,
-     {3, kFirst | kThird, SYS_shmat},
-     PINRAIL_EVENT_SHMAT_OVER,
-     kNothing},
-    {"fallocate",
-     false,
-     false,
-     fallocate_hook,
-     probe_fallocate,
-     {4, kFirst | kSecond, SYS_fallocate},
-     PINRAIL_EVENT_PUNCH_HOLE,
-     kFiles},
-    {"ftruncate",
-     false,
-     false,
-     ftruncate_hook,
-     probe_ftruncate,
-     {2, kFirst, SYS_ftruncate},
-     PINRAIL_EVENT_TRUNCATE,
-     kFiles},
-    {"truncate", false, false, truncate_hook, probe_truncate, {2, 0, SYS_truncate}, PINRAIL_EVENT_TRUNCATE, kFiles},
-    {"open", false, false, open_hook, probe_open, {3, kSecond | kThird, SYS_openat}, PINRAIL_EVENT_TRUNCATE, kFiles},
-    {"openat",
-     false,
-     false,
-     openat_hook,
-     probe_openat,
-     {4, kFirst | kThird | kFourth, SYS_openat},
-     PINRAIL_EVENT_TRUNCATE,
-     kFiles},
-    {"__open64_nocancel",  // of glibc, for its own shm_open()
-     false,
-     true,
-     open_hook,
-     probe_open,
-     {3, kSecond | kThird, SYS_openat},
-     PINRAIL_EVENT_TRUNCATE,
-     kFiles},
+    {"brk", false, !kIsGlibc, probe_brk, {SYS_brk}, PINRAIL_EVENT_BRK, kHeap},
+    {"shmdt", false, false, probe_shmdt, {SYS_shmdt}, PINRAIL_EVENT_SHMDT, kSegments},
+    {"shmat", false, false, probe_shmat, {SYS_shmat}, PINRAIL_EVENT_SHMAT_OVER, kNothing},
+    {"fallocate", false, false, probe_fallocate, {SYS_fallocate}, PINRAIL_EVENT_PUNCH_HOLE, kFiles},
+    {"ftruncate", false, false, probe_ftruncate, {SYS_ftruncate}, PINRAIL_EVENT_TRUNCATE, kFiles},
+    {"truncate", false, false, probe_truncate, {SYS_truncate}, PINRAIL_EVENT_TRUNCATE, kFiles},
+    {"open", false, false, probe_open, kOpenCalls, PINRAIL_EVENT_TRUNCATE, kFiles},
+    {"openat", false, false, probe_openat, {SYS_openat}, PINRAIL_EVENT_TRUNCATE, kFiles},
+    // of glibc, for its own shm_open()
+    {"__open64_nocancel", false, true, probe_open, {SYS_openat}, PINRAIL_EVENT_TRUNCATE, kFiles},
 #ifndef __aarch64__
-    {"creat", false, false, creat_hook, probe_creat, {2, kSecond, SYS_creat}, PINRAIL_EVENT_TRUNCATE, kFiles},
+    {"creat", false, false, probe_creat, {SYS_creat}, PINRAIL_EVENT_TRUNCATE, kFiles},
 #endif
     // Detects libraries that are about to patch; it causes no memory event.
-    {"mprotect", false, false, mprotect_hook, probe_mprotect, {3, kThird, SYS_mprotect}, 0, kLate},
-    {"syscall", false, false, syscall_hook, probe_syscall, {6, 0, patch::kAnyCall}, PINRAIL_EVENTS_ALL, kNothing},
-    {"munmap of the loader",
-     true,
-     !kIsGlibc,
-     munmap_hook,
-     probe_munmap,
-     {2, 0, SYS_munmap},
-     PINRAIL_EVENT_UNMAP,
-     kNothing},
+    {"mprotect", false, false, probe_mprotect, {SYS_mprotect}, 0, kLate},
+    {"munmap of the loader", true, !kIsGlibc, probe_munmap, {SYS_munmap}, PINRAIL_EVENT_UNMAP, kNothing},
 };
 
 // Context::mutex is held. Calls the function on scratch memory; true if its report arrived.

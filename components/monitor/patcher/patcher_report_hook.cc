@@ -16,30 +16,20 @@
 namespace pinrail::patcher {
 
 // acquire: pairs with the release store in try_install_locked().
-Context& context_of_hook(const Layer& layer) { return *layer.context.load(std::memory_order_acquire); }
-
-// The entry of every patch: calls the function's hook.
-long enter_hook(void* layer_pointer, const long* args) {
-  const HookScope scope;
-  const auto* layer = static_cast<const Layer*>(layer_pointer);
-  context_of_hook(*layer);  // acquire: the other members of the layer are visible after it
-  // On 64-bit Arm the system call inside brk() is patched.
-  if (layer->function->hook == brk_hook && !layer->replaces_function) return raw_brk_hook(layer_pointer, args);
-  return layer->function->hook(layer_pointer, args);
-}
+Context& context_of_hook(const Site& site) { return *site.context.load(std::memory_order_acquire); }
 
 // Keeps F1: reads the word before it touches anything else of the library.
-bool is_active_hook(const Layer& layer) {
-  const Context& context = context_of_hook(layer);
+bool is_active_hook(const Site& site) {
+  const Context& context = context_of_hook(site);
   return context.host.load(std::memory_order_acquire) != nullptr &&  // acquire: pairs with the release store in begin()
          context.alive->load(std::memory_order_relaxed) != 0;  // relaxed: the kernel writes it before the child runs
 }
 
 // Reports the range to the library, which rounds it out to pages, unless the context is stopped or inherited by a
 // forked child.
-void report_hook(const Layer& layer, uintptr_t base, size_t length) {
-  if (length == 0 || !is_active_hook(layer)) return;
-  Context& context = context_of_hook(layer);
+void report_hook(const Site& site, uintptr_t base, size_t length) {
+  if (length == 0 || !is_active_hook(site)) return;
+  Context& context = context_of_hook(site);
   // The count rises before the second load of host; stop() clears host and then waits for the count. Both are seq_cst.
   context.in_flight.fetch_add(1);
   if (const pinrail_host_t* host = context.host.load()) {
@@ -50,19 +40,13 @@ void report_hook(const Layer& layer, uintptr_t base, size_t length) {
   context.in_flight.fetch_sub(1);
 }
 
-// Calls the other runtime's patch that was there before ours, or makes the system call. Returns as libc does: -1 and
-// errno after an error.
-long call_original_hook(const Layer& layer, long number, const long* args) {
-  context_of_hook(layer);     // acquire: not every hook has called it before
+// relaxed: it is constant, and written before `context`.
+long call_original_hook(const Site& site, long number, const long* args) {
   const ForeignScope theirs;  // the call may sleep, and a signal handler may run meanwhile or leave by longjmp
-  if (layer.foreign != 0 && layer.function->hook == syscall_hook) {
-    return patch::call_original_syscall_hook(layer.foreign, number, args);
-  }
-  if (layer.foreign != 0) return patch::call_original_hook(layer.foreign, args);
-  const long result = patch::system_call_hook(number, args[0], args[1], args[2], args[3], args[4], args[5]);
-  if (!patch::is_error_hook(result)) return result;
-  if (!layer.function->in_loader) errno = static_cast<int>(-result);  // the loader's errno is not ours
-  return -1;
+  const patch::Record* const original = site.original.load(std::memory_order_relaxed);
+  long result;
+  if (original != nullptr && patch::call_original_hook(original, number, args, &result)) return result;
+  return patch::system_call_hook(number, args[0], args[1], args[2], args[3], args[4], args[5]);
 }
 
 // Where a seccomp filter forbids the call, the memory is read as it is.

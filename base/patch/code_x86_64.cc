@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Islands and jumps on x86-64. Start-up or API context; write_jump() is called with the lock of patches held.
+#include "base/patch/island.h"
+#include "base/patch/system_call.h"
+
+#if PINRAIL_CAN_PATCH && defined(__x86_64__)
+
+#include <cpuid.h>
+#include <sys/syscall.h>
+
+#include <csignal>
+
+namespace pinrail::patch {
+
+const uintptr_t kReach = 0x7fff0000 - kPage;
+
+namespace {
+
+constexpr uint8_t kJump = 0xe9;
+constexpr size_t kBlock = 16;  // aligned bytes that a processor fetches at once
+
+int int_at(const uint8_t* code) {
+  int value;
+  std::memcpy(&value, code, sizeof(value));
+  return value;
+}
+template <size_t N>
+bool is(const uint8_t* code, const uint8_t (&expected)[N]) {
+  return std::memcmp(code, expected, N) == 0;
+}
+
+class Writer {
+ public:
+  explicit Writer(uint8_t* at) : at_(at) {}
+
+  uint8_t* end() const { return at_; }
+  uintptr_t here() const { return reinterpret_cast<uintptr_t>(at_); }
+  bool fits() const { return fits_; }
+  void bytes(const uint8_t* from, size_t length) {
+    std::memcpy(at_, from, length);
+    at_ += length;
+  }
+  template <size_t N>
+  void code(const uint8_t (&from)[N]) {
+    bytes(from, N);
+  }
+  // A displacement to the target from the end of an instruction, which is that many bytes further on.
+  void relative(uintptr_t target, size_t more = 0) {
+    const auto wide = static_cast<intptr_t>(target - (here() + sizeof(int32_t) + more));
+    const auto narrow = static_cast<int32_t>(wide);
+    fits_ = fits_ && narrow == wide;
+    bytes(reinterpret_cast<const uint8_t*>(&narrow), sizeof(narrow));
+  }
+
+ private:
+  uint8_t* at_;
+  bool fits_ = true;
+};
+
+// Copies the instruction at the function's start and jumps behind it.
+void write_resume(Writer* writer, const uint8_t* code, uintptr_t from, const Place& place) {
+  if (place.relative_at == 0) {
+    writer->bytes(code, place.length);
+  } else {
+    const size_t behind = place.relative_at + sizeof(int32_t);
+    writer->bytes(code, place.relative_at);
+    writer->relative(from + place.length + static_cast<uintptr_t>(int_at(code + place.relative_at)),
+                     place.length - behind);
+    writer->bytes(code + behind, place.length - behind);
+  }
+  writer->code({kJump});
+  writer->relative(from + place.length);
+}
+
+// Whether the code returns the kernel's result unless that is an error: cmp $-4095 or $-4096, %rax; jae or ja; ret.
+bool returns_result(const uint8_t* code) {
+  constexpr uint8_t kCompare[] = {0x48, 0x3d}, kRest[] = {0xf0, 0xff, 0xff};
+  return is(code, kCompare) && is(code + 3, kRest) && (code[6] == 0x73 || code[6] == 0x77) && code[8] == 0xc3;
+}
+
+// Copies a system call whose result is returned unless it is an error. A thread that sleeps there, or comes there by
+// another runtime's patch of the function, needs the function's own code after an error only.
+void write_system_call(Writer* writer, const uint8_t* code, uintptr_t behind) {
+  constexpr size_t kUpToJump = 9;  // syscall; cmp; the operation of jae or ja
+  writer->bytes(code, kUpToJump);
+  writer->code({0x01, 0xc3, kJump});  // over the ret
+  writer->relative(behind);
+}
+
+}  // namespace
+
+uint8_t* write_island(uint8_t* at, const uint8_t* code, uintptr_t function, Record* record) {
+  const Place& place = record->place;
+  const uintptr_t from = function + place.offset, behind = from + place.length;
+  const bool is_first = record->behind == 0;  // no other copy of this library was there
+  const bool is_copied = place.kind == Kind::system_call || place.kind == Kind::before_call;
+  Writer writer(at);
+  if (is_copied) writer.bytes(code + place.offset, place.length);
+  writer.code({0x4c, 0x8d, 0x1d});  // lea record, %r11
+  writer.relative(reinterpret_cast<uintptr_t>(record));
+  writer.code({0x3e, 0x41, 0xff, 0x23});  // notrack jmp *(%r11)
+  if (!is_first) return writer.end();
+  constexpr size_t kSystemCallLength = 2;
+  record->resume = record->behind = behind;
+  switch (place.kind) {
+    case Kind::system_call:
+      record->behind += kSystemCallLength;
+      if (!returns_result(code + place.offset + place.length + kSystemCallLength)) break;
+      record->leaves = Leaves::on_success;
+      if (record->number == kAnyCall) break;
+      record->resume = writer.here();
+      write_system_call(&writer, code + place.offset + place.length, record->behind);
+      break;
+    case Kind::before_call: record->behind += kJumpLength; break;
+    case Kind::call: record->called = behind + static_cast<uintptr_t>(int_at(code + place.offset + 1)); break;
+    case Kind::start:
+      record->resume = writer.here();
+      record->leaves = Leaves::always;
+      write_resume(&writer, code + place.offset, from, place);
+  }
+  return writer.fits() ? writer.end() : nullptr;
+}
+
+void put_jump(uintptr_t at, uintptr_t island, uint8_t* jump_out) {
+  const auto relative = static_cast<int32_t>(island - (at + kJumpLength));
+  jump_out[0] = kJump;
+  std::memcpy(jump_out + 1, &relative, sizeof(relative));
+}
+
+uintptr_t target_of_jump(const uint8_t* code, uintptr_t at) {
+  return code[0] == kJump ? at + kJumpLength + static_cast<uintptr_t>(int_at(code + 1)) : 0;
+}
+
+bool is_breakpoint(const uint8_t* bytes, size_t at) { return bytes[at] == 0xcc; }
+
+namespace {
+
+// Replaces bytes of one aligned block in one store. False if they are not `before` any more.
+bool exchange(uintptr_t at, size_t length, const uint8_t* before, const uint8_t* after) {
+  const uintptr_t block = at & ~(kBlock - 1);
+  uint8_t old_bytes[kBlock], new_bytes[kBlock];
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of code
+  std::memcpy(old_bytes, reinterpret_cast<const void*>(block), kBlock);
+  std::memcpy(new_bytes, old_bytes, kBlock);
+  std::memcpy(old_bytes + (at - block), before, length);
+  std::memcpy(new_bytes + (at - block), after, length);
+  uint64_t old_words[2], new_words[2];
+  std::memcpy(old_words, old_bytes, kBlock);
+  std::memcpy(new_words, new_bytes, kBlock);
+  bool done;
+  __asm__ volatile("lock cmpxchg16b (%3)\n\tsete %0"
+                   : "=q"(done), "+a"(old_words[0]), "+d"(old_words[1])
+                   : "r"(block), "b"(new_words[0]), "c"(new_words[1])
+                   : "memory", "cc");
+  return done;
+}
+
+// Keeps signals away, whose handlers may call the function that this thread is changing.
+class NoSignals {
+ public:
+  NoSignals() {
+    uint64_t all = ~uint64_t{0};
+    system_call_hook(SYS_rt_sigprocmask, SIG_SETMASK, reinterpret_cast<long>(&all), reinterpret_cast<long>(&before_),
+                     sizeof(all));
+  }
+  ~NoSignals() {
+    system_call_hook(SYS_rt_sigprocmask, SIG_SETMASK, reinterpret_cast<long>(&before_), 0, sizeof(before_));
+  }
+  NoSignals(const NoSignals&) = delete;
+  NoSignals& operator=(const NoSignals&) = delete;
+
+ private:
+  uint64_t before_ = 0;
+};
+
+// A jump across two blocks. While its end is written, threads that come there run in a loop of one instruction.
+bool write_across(uintptr_t at, const uint8_t* before, const uint8_t* after) {
+  constexpr uint8_t kLoop[] = {0xeb, 0xfe};
+  constexpr size_t kHead = sizeof(kLoop);
+  const NoSignals signals;
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of code
+  auto* const tail = reinterpret_cast<uint8_t*>(at + kHead);
+  if (std::memcmp(tail, before + kHead, kJumpLength - kHead) != 0 || !exchange(at, kHead, before, kLoop)) return false;
+  synchronise();
+  std::memcpy(tail, after + kHead, kJumpLength - kHead);
+  synchronise();
+  return exchange(at, kHead, kLoop, after);
+}
+
+}  // namespace
+
+bool write_jump(uintptr_t at, const uint8_t* before, const uint8_t* after) {
+  return at % kBlock + kJumpLength <= kBlock ? exchange(at, kJumpLength, before, after)
+                                             : write_across(at, before, after);
+}
+
+bool can_write_jumps() {
+  unsigned eax, ebx, ecx, edx;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_CMPXCHG16B) != 0;
+}
+
+}  // namespace pinrail::patch
+
+#endif
