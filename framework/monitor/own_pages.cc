@@ -19,7 +19,7 @@ namespace {
 
 constexpr uint64_t kPresent = uint64_t{1} << 63, kOfFile = uint64_t{1} << 61, kExclusive = uint64_t{1} << 56;
 // Pages that are read at first on each side, where often none counts, and then at once.
-constexpr size_t kFirst = 16, kMost = 512;
+constexpr size_t kFirst = 8, kMost = 512;
 
 // Open from start-up on, because to open it takes longer than to read it.
 std::atomic<const OwnFile*> page_map{nullptr};
@@ -36,8 +36,8 @@ bool read_entries(int file, uintptr_t at, size_t count, uint64_t* entries_out) {
 // The end of the pages that count from `at` on, at most `end`.
 uintptr_t end_of_own(int file, uintptr_t at, uintptr_t end) {
   uint64_t entries[kMost];
-  for (size_t most = kFirst; at < end; most = kMost) {
-    const size_t count = std::min(most, (end - at) / page_size());
+  while (at < end) {
+    const size_t count = std::min(kMost, (end - at) / page_size());
     if (count == 0 || !read_entries(file, at, count, entries)) break;
     const uint64_t* const other = std::find_if_not(entries, entries + count, is_own_page);
     at += static_cast<size_t>(other - entries) * page_size();
@@ -49,8 +49,8 @@ uintptr_t end_of_own(int file, uintptr_t at, uintptr_t end) {
 // The same downwards: the start of the pages that count below `at`, at least `start`.
 uintptr_t start_of_own(int file, uintptr_t at, uintptr_t start) {
   uint64_t entries[kMost];
-  for (size_t most = kFirst; at > start; most = kMost) {
-    const size_t count = std::min(most, (at - start) / page_size());
+  while (at > start) {
+    const size_t count = std::min(kMost, (at - start) / page_size());
     if (count == 0 || !read_entries(file, at - count * page_size(), count, entries)) break;
     size_t own = 0;
     while (own < count && is_own_page(entries[count - 1 - own])) ++own;
@@ -58,6 +58,17 @@ uintptr_t start_of_own(int file, uintptr_t at, uintptr_t start) {
     if (own != count) break;
   }
   return at;
+}
+
+// The few pages next to the span on both sides, by one question: those that count, together with the span.
+Span own_near(int file, const Span& span, const Span& near) {
+  uint64_t entries[kMost];
+  const size_t page = page_size(), count = near.length() / page;
+  if (!read_entries(file, near.base, count, entries)) return span;
+  Span own = span;
+  while (own.base > near.base && is_own_page(entries[(own.base - near.base) / page - 1])) own.base -= page;
+  while (own.end < near.end && is_own_page(entries[(own.end - near.base) / page])) own.end += page;
+  return own;
 }
 
 }  // namespace
@@ -70,7 +81,12 @@ Span own_pages_around(const Span& span, const Span& most) {
   const int file = map != nullptr && is_whole ? map->number() : -1;
   if (file < 0) return span;
   const NoCancel no_cancel;  // reading is a cancellation point
-  return {start_of_own(file, span.base, most.base), end_of_own(file, span.end, most.end)};
+  const size_t first = kFirst * page_size();
+  const Span near{span.base - std::min(span.base - most.base, first), span.end + std::min(most.end - span.end, first)};
+  const bool is_short = near.length() / page_size() <= kMost;
+  const Span own = is_short ? own_near(file, span, near) : span;
+  return {is_short && own.base != near.base ? own.base : start_of_own(file, own.base, most.base),
+          is_short && own.end != near.end ? own.end : end_of_own(file, own.end, most.end)};
 }
 
 void open_page_map() {
