@@ -438,8 +438,8 @@ test_fault_finalize_fault_SOURCES = test/fault/finalize_fault_test.cc test/confo
 test_fault_finalize_fault_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
 check_PROGRAMS += test/fault/patcher_fault
 TESTS += test/fault/patcher_fault
-test_fault_patcher_fault_SOURCES = test/fault/patcher_fault_test.cc test/conform/patcher_host.h \
-	test/conform/foreign_patches.h test/support/library.h \
+test_fault_patcher_fault_SOURCES = test/fault/patcher_fault_test.cc test/conform/foreign_patches.h \
+	test/support/library.h \
 	test/support/skip_main.cc $(nth_allocation_sources) $(fake_registrar_sources)
 test_fault_patcher_fault_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
 check_PROGRAMS += test/conform/patcher_race

@@ -133,9 +133,8 @@ static pinrail_status_t find_or_announce(void* module, pinrail_thread_t* thread,
   pinrail_status_t status = PINRAIL_SUCCESS;
   (void)thread;
   hook_lock_take(&index->lock);
-  pinrail_registration_t* reg =
-      find_with_lock(index, announcement->asked_base, announcement->asked_length, announcement->access,
-                     announcement->flags);
+  pinrail_registration_t* reg = find_with_lock(index, announcement->asked_base, announcement->asked_length,
+                                               announcement->access, announcement->flags);
   const pinrail_announcement_t* answer = reg == NULL ? find_answer(index, announcement) : NULL;
   if (reg != NULL) {
     *reg_out = reg;

@@ -36,10 +36,10 @@ namespace pinrail::pinrun {
 
 // What pinrun's options ask for, from the variables PINRUN_*.
 struct Options {
-  bool stats;          // PINRUN_STATS: print figures at exit
-  long command;        // its value, the pid of the process that prints even if there are none
-  bool share;          // PINRUN_SHARE: a request may hit a larger registration
-  bool release;        // PINRUN_RELEASE: the last deregister ends the key
+  bool stats;    // PINRUN_STATS: print figures at exit
+  long command;  // its value, the pid of the process that prints even if there are none
+  bool share;    // PINRUN_SHARE: a request may hit a larger registration
+  bool release;  // PINRUN_RELEASE: the last deregister ends the key
 };
 const Options& options();
 

@@ -4,8 +4,7 @@
 //
 // Owns     a descriptor of /proc/self/pagemap, which is closed in forked children.
 // Threads  all functions may run together, but open_page_map() and close_page_map() exclude every other. API context;
-// no
-//          lock may be held, because the kernel is asked.
+//          no lock may be held, because the kernel is asked.
 //
 // own_pages/O1  A page counts if it is present, anonymous, and mapped by this process alone. So the zero page, pages of
 //     files and pages that are shared with a forked child do not: a pin that may write would replace them.

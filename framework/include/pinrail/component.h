@@ -133,7 +133,7 @@ typedef struct pinrail_mapping {
   uint64_t device;             /**< of the file, as in stat; 0 if there is none */
   uint64_t inode;              /**< of the file; 0 if there is none */
   pinrail_mapping_kind_t kind; /**< which events can happen to it */
-  uint32_t is_writable; /**< 1: the process may write there */
+  uint32_t is_writable;        /**< 1: the process may write there */
 } pinrail_mapping_t;
 
 /** It sees events of system calls that code makes without the C library, too, as allocators of sanitizers do. */

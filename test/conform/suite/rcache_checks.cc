@@ -239,7 +239,7 @@ void persistent_ones_are_dominated_by_equals_alone(const File& file, Verdict* ve
   KEEPS("R3", index.left().count_of(own) == 0 && index.count() == 2, "a PERSISTENT registration is displaced");
 }
 
-// R4, R5: an announcement may be of more than what was asked for, and answers what lies within all of it.
+// R5: an announcement may be of more than what was asked for, and answers what lies within all of it.
 void what_is_announced_beyond_the_request_is_waited_for(const File& file, Verdict* verdict) {
   INDEX(index, 0);
   pinrail_announcement_t wide{};
@@ -252,7 +252,7 @@ void what_is_announced_beyond_the_request_is_waited_for(const File& file, Verdic
   wide.marks = PINRAIL_KEEP_CACHED;
   pinrail_registration_t* found = nullptr;
   const pinrail_status_t status = index.ops().find_or_announce(index.module(), Index::thread(), &wide, &found);
-  KEEPS("R4", status == PINRAIL_ERR_NOT_FOUND || status == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE, "a miss is answered");
+  KEEPS("R3", status == PINRAIL_ERR_NOT_FOUND || status == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE, "an empty index answers");
   pinrail_announcement_t other;
   const pinrail_registration_t* const beside = index.make(kBase, kPage, kWrite);
   KEEPS("R5", index.announce(*beside, &other) == PINRAIL_ERR_WOULD_BLOCK,

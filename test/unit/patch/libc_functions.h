@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// libc_functions.h - functions that monitor/patcher patches, as C libraries of distributions have them, and where they are
-// to be patched. Taken from Debian's packages for amd64 libc6_2.31-13+deb11u11, libc6_2.36-9, libc6_2.41-12,
+// libc_functions.h - functions that monitor/patcher patches, as C libraries of distributions have them, and where they
+// are to be patched. Taken from Debian's packages for amd64 libc6_2.31-13+deb11u11, libc6_2.36-9, libc6_2.41-12,
 // libc6_2.44-3 (built with endbr64), musl_1.2.2-1, musl_1.2.5-3, musl_1.2.6-2; the places were compared with objdump's
 // listing. musl's functions are cut behind the first place, as they are looked at where no symbol tells their length.
 #ifndef PINRAIL_TEST_UNIT_PATCH_LIBC_FUNCTIONS_H
