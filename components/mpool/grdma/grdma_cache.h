@@ -61,7 +61,6 @@ class Cache {
 
   // What a request knows of its earlier tries.
   struct Tries {
-    bool is_counted = false;        // as a miss
     bool is_possible = false;       // evicting would make enough room, as far as that could be seen
     bool ignores_releases = false;  // neither a drain nor waiting has helped
   };

@@ -56,11 +56,14 @@ Status Pool::register_on_device(pinrail_thread_t* thread, const Request& request
                                 pinrail_registration_t* reg) {
   Status status = admit(thread, miss, reg);
   if (!status.ok()) {
+    miss->reason = PINRAIL_MISS_FULL;
     discard(reg);
     return status;
   }
   status = register_with_rights(thread, request, reg);
-  if (!status.ok()) undo(reg);
+  if (status.ok()) return status;
+  miss->reason = PINRAIL_MISS_REFUSED;
+  undo(reg);
   return status;
 }
 
