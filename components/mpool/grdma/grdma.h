@@ -182,7 +182,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what events w
   }
   size_t tail_of_registrar() const { return (limits_of_registrar_.tail_size + 7) & ~size_t{7}; }
   Status make(const Request& request, const Miss& miss, pinrail_registration_t** reg_out);
-  Status register_wider(pinrail_thread_t* thread, const Request& request, Miss* miss, pinrail_registration_t* reg);
+  Status register_wider(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg);
   void undo(pinrail_registration_t* reg);
   Status register_on_device(pinrail_thread_t* thread, const Request& request, Miss* miss, pinrail_registration_t* reg);
   Status register_with_rights(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg);

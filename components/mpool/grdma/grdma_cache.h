@@ -68,7 +68,7 @@ class Cache {
   Admission admit(Pool* asker, pinrail_registration_t* reg, Tries* tries, Victim* victim_out) EXCLUDES(mutex);
   // The same for what is wider than its request: nothing is evicted, and half of the limit stays free for what is asked
   // for.
-  bool admit_wider(Pool* asker, pinrail_registration_t* reg, Tries* tries) EXCLUDES(mutex);
+  bool admit_wider(pinrail_registration_t* reg) EXCLUDES(mutex);
   // The reverse, once the device has deregistered what was being given back.
   void dismiss(pinrail_registration_t* const* regs, size_t count) EXCLUDES(mutex);
 

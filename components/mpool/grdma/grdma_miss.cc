@@ -172,7 +172,7 @@ Status Pool::register_indexed(pinrail_thread_t* thread, const Request& request, 
     }
     Status status = make(request, *miss, reg_out);
     if (!status.ok()) return status;
-    status = miss->is_wider ? register_wider(thread, request, miss, *reg_out)
+    status = miss->is_wider ? register_wider(thread, request, *reg_out)
                             : register_on_device(thread, request, miss, *reg_out);
     if (!status.ok()) return status;
     if (publish(thread, miss, *reg_out)) {
