@@ -10,7 +10,7 @@ libpinrail_internal_la_SOURCES += \
 # Locks and their ranks, the hook wall, the gate, forked children.
 libpinrail_internal_la_SOURCES += \
 	base/sync/futex_lock.h base/sync/assert_held.h base/sync/lock.h base/sync/lock_rank.h base/sync/thread_safety.h \
-	base/sync/hook_locks.h base/sync/hook_scope.h base/sync/hook_scope.cc base/sync/deferred_hook.h \
+	base/sync/hook_locks.h base/sync/hook_scope.h base/sync/hook_scope.cc base/sync/cause_scope.h base/sync/deferred_hook.h \
 	base/sync/deferred_hook.cc base/sync/call_scope.h base/sync/gate.h base/sync/gate.cc \
 	base/sync/fork_reinit.h base/sync/own_file.h base/sync/own_thread.h base/sync/own_threads.h \
 	base/sync/own_threads.cc

@@ -29,6 +29,7 @@ components_mpool_grdma_la_SOURCES = \
 	components/mpool/grdma/grdma_invalidate_hook.cc components/mpool/grdma/grdma_gc.cc \
 	components/mpool/grdma/grdma_destroy.cc components/mpool/grdma/grdma_stats.cc \
 	components/mpool/grdma/grdma_extent.h components/mpool/grdma/grdma_extent.cc components/mpool/grdma/grdma_area.h components/mpool/grdma/grdma_registrations.h \
+	components/mpool/grdma/grdma_reasons.h components/mpool/grdma/grdma_reasons.cc components/mpool/grdma/grdma_reasons_hook.cc \
 	components/mpool/grdma/grdma_outside.h components/mpool/grdma/grdma_gc_list.h \
 	components/mpool/grdma/grdma_cache.h components/mpool/grdma/grdma_cache.cc \
 	components/mpool/grdma/grdma_gpu.h components/mpool/grdma/grdma_gpu.cc

@@ -28,7 +28,13 @@ CLEANFILES += $(nodist_bashcompletion_DATA)
 zshcompletiondir = $(datadir)/zsh/site-functions
 zshcompletion_DATA = contrib/completion/_pinrail
 endif
-EXTRA_DIST += contrib/completion/pinrail.bash contrib/completion/_pinrail contrib/man/pinrail_perf.1 contrib/man/pinrail_advise.1 contrib/man/pinrail_info.1
+if HAVE_TOOLS
+if HAVE_NCURSES
+bin_PROGRAMS += contrib/tools/pinrail_top
+dist_man_MANS += contrib/man/pinrail_top.1
+endif
+endif
+EXTRA_DIST += contrib/man/pinrail_top.1 contrib/completion/pinrail.bash contrib/completion/_pinrail contrib/man/pinrail_perf.1 contrib/man/pinrail_advise.1 contrib/man/pinrail_info.1
 if EMBEDDED
 EXTRA_DIST += contrib/man/pinrail_params.7
 else
@@ -56,6 +62,7 @@ pinrail_perf_sources = $(replayed_memory_sources) \
 	contrib/tools/perf/scenario_alloc.cc contrib/tools/perf/scenario_mrall.cc contrib/tools/perf/scenario_odp.cc \
 	contrib/tools/perf/session.h contrib/tools/perf/session.cc \
 	contrib/tools/perf/table.h contrib/tools/perf/table.cc contrib/tools/perf/table_verify.cc
+pinrail_perf_sources += contrib/tools/common/miss_reasons.h
 contrib_tools_pinrail_perf_SOURCES = contrib/tools/perf/pinrail_perf.cc $(pinrail_perf_sources)
 contrib_tools_pinrail_perf_LDADD = libpinrail.la $(LZMA_LIBS)
 
@@ -77,6 +84,11 @@ pinrail_info_sources = \
 	contrib/tools/info/refuse.h contrib/tools/info/refuse.cc $(memory_events_sources)
 contrib_tools_pinrail_info_SOURCES = contrib/tools/info/pinrail_info.cc $(pinrail_info_sources)
 contrib_tools_pinrail_info_LDADD = libpinrail.la
+contrib_tools_pinrail_top_SOURCES = contrib/tools/top/pinrail_top.cc \
+	$(command_line_sources) contrib/tools/common/json.h \
+	contrib/tools/top/figures.h contrib/tools/top/figures.cc contrib/tools/top/print.h contrib/tools/top/print.cc \
+	contrib/tools/top/listen.h contrib/tools/top/listen.cc contrib/tools/top/screen.h contrib/tools/top/screen.cc
+contrib_tools_pinrail_top_LDADD = libpinrail.la $(NCURSES_LIBS)
 EXTRA_DIST += contrib/tools/.clang-tidy
 
 # Manual pages of section 3 and the site, from the public headers and the documents. test/pages_test.sh looks at them.

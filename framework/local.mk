@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 public_headers = \
 	framework/include/pinrail/types.h framework/include/pinrail/registrar.h framework/include/pinrail/params.h \
-	framework/include/pinrail/stats.h framework/include/pinrail/pinrail.h framework/include/pinrail/component.h \
+	framework/include/pinrail/stats.h framework/include/pinrail/events.h framework/include/pinrail/figures.h framework/include/pinrail/pinrail.h framework/include/pinrail/component.h \
 	framework/include/pinrail/component_rcache.h framework/include/pinrail/component_mpool.h
 
 libpinrail_internal_la_SOURCES += \
@@ -23,7 +23,7 @@ libpinrail_internal_la_SOURCES += \
 	framework/monitor/coverage.h framework/monitor/coverage.cc \
 	framework/monitor/own_pages.h framework/monitor/own_pages.cc \
 	framework/rcache/rcache.h framework/rcache/rcache.cc \
-	framework/mpool/mpool.h framework/mpool/mpool.cc framework/mpool/default_limits.h \
+	framework/mpool/recorder.h framework/mpool/recorder_hook.cc framework/mpool/recorder.cc framework/mpool/mpool.h framework/mpool/mpool.cc framework/mpool/default_limits.h \
 	framework/mpool/default_limits.cc framework/mpool/pin_table.h \
 	framework/mpool/forward.h framework/mpool/params.h framework/mpool/settings_reader.h framework/mpool/messages.h framework/mpool/budget.h framework/mpool/gpu_block.h \
 	framework/mpool/allocator.h framework/mpool/allocator.cc framework/mpool/allocator_slabs.cc framework/mpool/allocator_regions.cc \
@@ -32,7 +32,7 @@ libpinrail_internal_la_SOURCES += \
 	framework/mpool/pool_works.h \
 	framework/front/front.h framework/front/front_init.cc framework/front/front_services.cc framework/front/front_pool.cc \
 	framework/front/front_fork.h framework/front/front_fork.cc framework/front/refuse.h framework/front/refuse.cc \
-	framework/front/front_call.cc framework/front/front_control.cc framework/front/front_data.cc framework/front/front_chunks.cc framework/front/front_monitor.cc framework/front/front_stats.cc
+	framework/front/front_call.cc framework/front/front_control.cc framework/front/front_data.cc framework/front/front_chunks.cc framework/front/front_monitor.cc framework/front/front_stats.cc framework/front/front_events.h framework/front/front_events.cc
 
 EXTRA_DIST += \
 	framework/registrar/registrar_help.txt framework/monitor/monitor_help.txt framework/rcache/rcache_help.txt \

@@ -137,6 +137,7 @@ test_adopt_rcache_grdma_LDADD = libpinrail.la
 test_adopt_ucs_rcache_SOURCES = test/adopt/ucs_rcache_test.cc test/adopt/ucs_rcache.cc test/adopt/ucs_rcache.h
 test_adopt_ucs_rcache_LDADD = libpinrail.la $(GTEST_LIBS)
 test_conform_grdma_SOURCES = test/conform/grdma_test.cc test/conform/grdma_recent_test.cc \
+	test/conform/grdma_reasons_test.cc test/conform/grdma_events_test.cc \
 	test/conform/grdma_settings_test.cc test/conform/grdma_session_test.cc \
 	test/conform/grdma_ft_test.cc test/conform/grdma_cache_test.cc test/conform/grdma_refusal_test.cc \
 	test/conform/grdma_extent_test.cc \
@@ -326,8 +327,11 @@ TESTS += test/unit/front/monitor_face_test
 test_unit_front_monitor_face_test_SOURCES = test/unit/front/monitor_face_test.cc $(fake_registrar_sources)
 test_unit_front_monitor_face_test_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 endif
-TESTS += test/tools_info_test.sh test/completion_test.sh
-EXTRA_DIST += test/tools_info_test.sh test/completion_test.sh
+TESTS += test/tools_info_test.sh test/completion_test.sh test/tools_top_test.sh
+check_PROGRAMS += test/top_subject
+test_top_subject_SOURCES = test/top_subject.cc
+test_top_subject_LDADD = libpinrail.la
+EXTRA_DIST += test/tools_top_test.sh test/tools_info_test.sh test/completion_test.sh
 
 # Every byte, over a real pin: the host's io_uring here, RDMA in a guest below.
 integrity_sources = test/integrity/integrity.h test/integrity/integrity.cc

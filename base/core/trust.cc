@@ -46,9 +46,9 @@ std::string own_file() {
 std::string why_untrusted(const struct stat& about, const Owners& owners) {
   const bool is_ours = about.st_uid == 0 || about.st_uid == owners.self || about.st_uid == owners.own_file;
   if (!is_ours) return "belongs to user " + std::to_string(about.st_uid);
-  if ((about.st_mode & S_IWOTH) != 0) return "may be written by all users";
+  if ((about.st_mode & S_IWOTH) != 0) return "may be written by all users (chmod go-w)";
   if ((about.st_mode & S_IWGRP) != 0 && about.st_gid != 0)
-    return "may be written by group " + std::to_string(about.st_gid);
+    return "may be written by group " + std::to_string(about.st_gid) + " (chmod go-w)";
   return "";
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // hit_counts.h - counts a pool's hits without a word that threads share.
 //
-// Owns     a cache line for each thread, in pages that are populated on use.
+// Owns     a cache line for each thread, in pages that are populated on use, unless use() gives it other memory.
 // Threads  add() and sum() at any time; construction and destruction exclude them. API context.
 #ifndef PINRAIL_BASE_HIT_HIT_COUNTS_H
 #define PINRAIL_BASE_HIT_HIT_COUNTS_H
@@ -27,9 +27,18 @@ class HitCounts {
     if (memory == MAP_FAILED) throw std::bad_alloc();
     counts_ = static_cast<Count*>(memory);
   }
-  ~HitCounts() { munmap(counts_, kBytes); }
+  ~HitCounts() {
+    if (owns_) munmap(counts_, kBytes);
+  }
   HitCounts(const HitCounts&) = delete;
   HitCounts& operator=(const HitCounts&) = delete;
+
+  // Counts in this memory from now on, kBytes that are 0. Before anything was counted.
+  void use(void* memory) {
+    munmap(counts_, kBytes);
+    counts_ = static_cast<Count*>(memory);
+    owns_ = false;
+  }
 
   void add(const pinrail_thread_t* thread) {
     if (likely(thread->index < kAlone)) {
@@ -45,12 +54,14 @@ class HitCounts {
     return hits;
   }
 
+  static constexpr size_t kStride = 128, kBytes = (kAlone + 1) * kStride;
+
  private:
-  struct alignas(128) Count {
+  struct alignas(kStride) Count {
     uint64_t hits;  // atomic
   };
-  static constexpr size_t kBytes = (kAlone + 1) * sizeof(Count);
   Count* counts_;
+  bool owns_ = true;
 };
 
 }  // namespace pinrail

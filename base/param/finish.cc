@@ -23,6 +23,23 @@ bool belongs_to_any(std::string_view name, const Families& families) {
                      [name](const std::string& family) { return belongs_to(name, family); });
 }
 
+// "a", "a or b", "a, b or c" of the names that end with _ and this one, at most three of them. Empty: there is none.
+std::string endings(const std::string& name, const std::vector<std::string_view>& names) {
+  constexpr size_t kMost = 3;
+  const std::string ending = "_" + name;
+  std::vector<std::string_view> found;
+  for (const std::string_view each : names) {
+    const bool ends = each.size() > ending.size() && each.substr(each.size() - ending.size()) == ending;
+    if (ends && found.size() < kMost) found.push_back(each);
+  }
+  std::string text;
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (i != 0) text += i + 1 == found.size() ? " or " : ", ";
+    text += found[i];
+  }
+  return text;
+}
+
 void warn(const Given& given, const std::string& advice) {
   report::help("unknown parameter",
                {{"source", given.origin().c_str()}, {"name", given.name.c_str()}, {"advice", advice.c_str()}});
@@ -67,8 +84,11 @@ void Registry::finish(const std::vector<std::string>& shipped) {
   for (const Given* given : impl_->settings.unused()) {
     if (belongs_to_any(given->name, absent)) continue;
     const std::string_view near = suggest(given->name, names);
+    const std::string longer = near.empty() ? endings(given->name, names) : "";
     if (!near.empty()) {
       warn(*given, "did you mean " + impl_->lookup_locked(near)->name + "?");
+    } else if (!longer.empty()) {
+      warn(*given, "did you mean " + longer + "?");
     } else if (starts_with(given->name, kEnvironmentPrefix)) {
       warn(*given, "leave " + std::string(kEnvironmentPrefix) + " away: it belongs to names of environment variables");
     } else if (belongs_to_any(given->name, frameworks)) {

@@ -140,12 +140,21 @@ void log(std::string_view channel, int verbosity, int level, std::string_view li
   pass_on(channel, level, without_controls(one_line));
 }
 
-void help(std::string_view channel, std::string_view catalogue, std::string_view topic, const pinrail_help_arg_t* args,
-          size_t arg_count) {
+static std::string help_text(std::string_view catalogue, std::string_view topic, const pinrail_help_arg_t* args,
+                             size_t arg_count) {
   abort_in_hook_scope("a help text is printed");
   const std::string body = render(catalogue, topic, args, arg_count);
-  const std::string text =
-      without_controls(body.empty() ? missing(topic, args, arg_count) : std::string(topic) + "\n" + body);
+  return without_controls(body.empty() ? missing(topic, args, arg_count) : std::string(topic) + "\n" + body);
+}
+
+void help_again(std::string_view channel, std::string_view catalogue, std::string_view topic,
+                const pinrail_help_arg_t* args, size_t arg_count) {
+  pass_on(channel, PINRAIL_LOG_WARN, help_text(catalogue, topic, args, arg_count));
+}
+
+void help(std::string_view channel, std::string_view catalogue, std::string_view topic, const pinrail_help_arg_t* args,
+          size_t arg_count) {
+  const std::string text = help_text(catalogue, topic, args, arg_count);
   if (first_time(std::string(channel) + ": " + text)) pass_on(channel, PINRAIL_LOG_WARN, text);
 }
 

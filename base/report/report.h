@@ -41,6 +41,10 @@ std::string render(std::string_view catalogue, std::string_view topic, const pin
 void help(std::string_view channel, std::string_view catalogue, std::string_view topic, const pinrail_help_arg_t* args,
           size_t arg_count);
 
+// The same, each time: the caller bounds how often.
+void help_again(std::string_view channel, std::string_view catalogue, std::string_view topic,
+                const pinrail_help_arg_t* args, size_t arg_count);
+
 // The same with the catalogue of base (base/report/base_help.txt).
 void help(std::string_view topic, std::initializer_list<pinrail_help_arg_t> args);
 

@@ -46,6 +46,7 @@ struct State {
   uint32_t calls;       // 1 while the thread is in a Call (call_scope.h)
   uint32_t line;        // where its hooks count themselves (subscriptions_hook.h); 0: it had none yet
   Event events[kEvents];
+  const char* cause;  // what reports the memory event under way; NULL: none is, or it was deferred
 };
 
 // initial-exec: hooks run inside allocators, and the first access to any other kind of TLS may allocate.

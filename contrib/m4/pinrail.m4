@@ -170,6 +170,10 @@ AC_DEFUN([PINRAIL_WITH_TOOLS], [
   AM_CONDITIONAL([HAVE_TOOLS], [test "x$pinrail_have_tools" = xyes])
 ])
 
+# The screen of pinrail_top.
+AC_DEFUN([PINRAIL_WITH_NCURSES], [
+  PINRAIL_THIRD_PARTY([ncurses], [ncurses], [ncurses.h], [ncurses], [initscr], [pinrail_top, whose screen ncurses draws])])
+
 # Manual pages of section 3 and the site, made from the headers and the documents. They are not a part of the tarball: what
 # is in there does not depend on the machine that made it.
 AC_DEFUN([PINRAIL_OPTION_PAGES], [

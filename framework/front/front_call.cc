@@ -19,6 +19,7 @@
 #include "base/sync/call_scope.h"
 #include "base/sync/gate.h"
 #include "framework/front/front.h"
+#include "framework/front/front_events.h"
 #include "framework/front/front_fork.h"
 #include "framework/front/record.h"
 #include "framework/front/refuse.h"
@@ -84,6 +85,10 @@ __attribute__((noinline)) pinrail_status_t call_pool(pinrail_mpool_t* pool, void
     record::took('R', addr, length, access_and_flags, status == PINRAIL_SUCCESS ? handle_out : nullptr);
   else if (status == PINRAIL_SUCCESS && flags == 0)
     remember(thread, pool, reinterpret_cast<uintptr_t>(addr), access, *handle_out);
+  if (status == PINRAIL_ERR_OUT_OF_RESOURCE || status == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE) {
+    report_no_room(pool, length, status);
+  }
+  say_events_if_asked(pool);
   return report_if_bad(status, kCall, kNoWholePages);
 }
 

@@ -4,8 +4,12 @@
 // Context  API context. Only functions whose names end in _hook and pinrail_mpool_invalidate_range() may run in a hook.
 // Locks    the caller holds no lock, and no function here holds one while it calls the pool (pool->ops), which takes
 //          its own locks.
+#include <cstring>
+
+#include "base/core/struct_size.h"
 #include "base/registration/thread.h"
 #include "base/sync/call_scope.h"
+#include "base/sync/cause_scope.h"
 #include "base/sync/gate.h"
 #include "framework/front/front.h"
 #include "framework/front/front_fork.h"
@@ -16,6 +20,12 @@
 
 namespace pinrail::front {
 namespace {
+
+// Whether a program of this or of an older version may have passed it: misses by reason were added at the end.
+constexpr bool is_size_of_stats(size_t size) {
+  return size >= offsetof(pinrail_mpool_stats_t, misses_cold) && size <= sizeof(pinrail_mpool_stats_t) &&
+         ends_between_fields<pinrail_mpool_stats_t>(size);
+}
 
 // Invalidates the range in the pool. Hook context.
 void deliver_to_pool_hook(void* pool_pointer, uintptr_t base, size_t length) {
@@ -42,6 +52,7 @@ pinrail_status_t pinrail_mpool_invalidate_range(pinrail_mpool_t* pool, void* add
   const bool is_host = (pool->registrar->table.kinds & PINRAIL_KIND_HOST) != 0;
   const Span span = Span::of(addr, length);
   const Span lost = is_host ? monitor::whole_pages_hook(span) : span;
+  const deferred::CauseScope cause("program");
   front::invalidate_hook(pool, lost.base, lost.length());
   return PINRAIL_SUCCESS;
 }
@@ -89,11 +100,17 @@ pinrail_status_t pinrail_mpool_ft_event(pinrail_mpool_t* pool, pinrail_ft_state_
 pinrail_status_t pinrail_mpool_read_stats(pinrail_mpool_t* pool, pinrail_mpool_stats_t* stats_out) {
   constexpr const char* kCall = "pinrail_mpool_read_stats";
   if (pool == nullptr || stats_out == nullptr) return front::refuse(kCall, "pool or stats_out is NULL");
-  if (stats_out->size != sizeof(*stats_out)) {
+  const size_t size = stats_out->size;
+  if (!front::is_size_of_stats(size)) {
     return front::refuse(kCall, "stats_out->size is not sizeof(pinrail_mpool_stats_t)");
   }
   const deferred::Call call;
   if (!call) return PINRAIL_ERR_BUSY;
   front::handle_fork();
-  return pool->ops->stats(pool->module, stats_out);
+  pinrail_mpool_stats_t totals{};
+  const pinrail_status_t status = pool->ops->stats(pool->module, &totals);
+  if (status != PINRAIL_SUCCESS) return status;
+  totals.size = size;
+  std::memcpy(stats_out, &totals, size);
+  return PINRAIL_SUCCESS;
 }

@@ -3,6 +3,7 @@
 // may hold references, which play no role here.
 #include <memory>
 
+#include "base/sync/cause_scope.h"
 #include "framework/front/front.h"
 #include "framework/front/front_fork.h"
 #include "framework/front/refuse.h"
@@ -61,5 +62,6 @@ void pinrail_monitor_unsubscribe(pinrail_subscription_t* subscription) {
 
 // Hook or API context.
 void pinrail_monitor_report(void* addr, size_t length) {
+  const pinrail::deferred::CauseScope cause("program");
   pinrail::monitor::report_hook(0, reinterpret_cast<uintptr_t>(addr), length);
 }

@@ -74,7 +74,7 @@ Status create(const char* mpool, const pinrail_registrar_choice_t& registrar, co
   const char* const fault = fault_of(options);
   if (fault != nullptr) return refuse(kCall, fault);
   std::unique_ptr<pinrail_mpool> pool;
-  const Status status = mpool::create(*in->loader, mpool, registrar, cache_name, options, &pool);
+  const Status status = mpool::create(*in->loader, in->params, mpool, registrar, cache_name, options, &pool);
   if (!status.ok()) return status;
   Guard guard(in->mutex);
   link(pool.get());

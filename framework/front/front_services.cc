@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The host table: the services that components get.
-
+#include <cerrno>
 #include <string_view>
 
 #include "base/core/file_report.h"
@@ -15,6 +15,7 @@
 #include "base/sync/gate.h"
 #include "base/sync/own_threads.h"
 #include "framework/front/front.h"
+#include "framework/front/front_events.h"
 #include "framework/monitor/coverage.h"
 #include "framework/monitor/monitor.h"
 #include "framework/monitor/own_pages.h"
@@ -75,11 +76,44 @@ void report_hook(const pinrail_host_t* host, uintptr_t base, size_t length) {
 void hold_hook(const pinrail_host_t*) { gate::hold_hook(); }
 void release_hook(const pinrail_host_t*) { gate::release_hook(); }
 
+__attribute__((noinline, cold)) void record_refusal(const pinrail_register_request_t& request, pinrail_mpool_t* pool,
+                                                    pinrail_status_t status, int error) {
+  pinrail_mpool_event_t event{};
+  event.kind = PINRAIL_EVENT_REFUSED;
+  event.base = reinterpret_cast<uintptr_t>(request.addr);
+  event.length = request.length;
+  event.status = status;
+  event.error = error;
+  if (pool != nullptr) record_hook(pool, &event);
+}
+
 // Host service registrar_register. E6: each miss may also check that the monitors still see all events.
 pinrail_status_t register_mem(pinrail_bound_registrar_t* registrar, pinrail_thread_t* thread,
                               const pinrail_register_request_t* request, pinrail_registration_t* reg) {
   monitor::check_on_miss();
-  return registrar::register_mem(registrar, thread, request, reg);
+  errno = 0;  // a registrar need not set it
+  const uint64_t begin = mpool::Recorder::now_ns_hook();
+  const pinrail_status_t status = registrar::register_mem(registrar, thread, request, reg);
+  if (status != PINRAIL_SUCCESS) {
+    record_refusal(*request, reg->pool, status, errno);
+  } else if (reg->pool != nullptr) {
+    reg->pool->recorder.count_registered(reg->length, mpool::Recorder::now_ns_hook() - begin);
+  }
+  return status;
+}
+
+// Host service registrar_deregister.
+pinrail_status_t deregister_mem(pinrail_bound_registrar_t* registrar, pinrail_thread_t* thread,
+                                pinrail_registration_t* reg, pinrail_reason_t reason) {
+  const pinrail_status_t status = registrar::deregister_mem(registrar, thread, reg, reason);
+  pinrail_mpool_event_t event{};
+  event.kind = PINRAIL_EVENT_RELEASED;
+  event.base = reinterpret_cast<uintptr_t>(reg->base);
+  event.length = reg->length;
+  event.reason = reason;
+  event.status = status;
+  if (reg->pool != nullptr) record_hook(reg->pool, &event);
+  return status;
 }
 
 pinrail_status_t gc_join(const pinrail_host_t*, gc::Drain drain, void* arg, uint32_t every_ms, void** member_out) {
@@ -108,6 +142,7 @@ int in_registrar(const pinrail_thread_t* thread) {
   return is_inside ? 1 : 0;
 }
 
+void count_hit(pinrail_mpool_t* pool, const pinrail_thread_t* thread) { pool->hits.add(thread); }
 uint64_t quick_hits(const pinrail_mpool_t* pool) { return pool->hits.sum(); }
 
 constexpr pinrail_registration_services_t kRegistrations = {sizeof(pinrail_registration_services_t),
@@ -127,7 +162,7 @@ constexpr pinrail_registration_services_t kRegistrations = {sizeof(pinrail_regis
 
 constexpr pinrail_pool_services_t kPools = {sizeof(pinrail_pool_services_t),
                                             register_mem,
-                                            registrar::deregister_mem,
+                                            deregister_mem,
                                             registrar::abandon_mem,
                                             registrar::restart,
                                             in_registrar,
@@ -138,7 +173,9 @@ constexpr pinrail_pool_services_t kPools = {sizeof(pinrail_pool_services_t),
                                             gc_leave,
                                             gc_wake_hook,
                                             quick_hits,
-                                            own_pages_around};
+                                            own_pages_around,
+                                            count_hit,
+                                            record_hook};
 
 pinrail_host_shortcut_t host_shortcut{};
 

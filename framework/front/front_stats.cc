@@ -26,6 +26,18 @@ constexpr pinrail_stat_info_t kStats[] = {
     STAT(pinned_bytes, "bytes", "unique pages of registered_bytes"),
     STAT(size_limit, "bytes", "limit of registered_bytes"),
     STAT(count_limit, "registrations", "limit of registered_count"),
+    STAT(misses_cold, "calls", "misses of ranges that were not cached before, or long ago"),
+    STAT(misses_span, "calls", "misses of ranges that overlap what is cached, which does not contain them"),
+    STAT(misses_rights, "calls", "misses of ranges that are cached with fewer rights"),
+    STAT(misses_event, "calls", "misses of ranges that were cached until their memory went away"),
+    STAT(misses_evicted, "calls", "misses of ranges that were cached until they were evicted"),
+    STAT(misses_extent, "calls", "misses of ranges cached in a longer registration, of which another part went away"),
+    STAT(misses_uncovered, "calls", "misses of memory that is not kept, because no monitor sees all its events"),
+    STAT(misses_bypass, "calls", "misses of requests with CACHE_BYPASS or options of their own"),
+    STAT(misses_raced, "calls", "misses whose memory had an event while they were made"),
+    STAT(misses_full, "calls", "misses that failed because what is in use fills a limit"),
+    STAT(misses_refused, "calls", "misses that the registrar refused"),
+    STAT(misses_not_kept, "calls", "misses where nothing is kept: leave_pinned=no, or PERSISTENT"),
 };
 
 #undef STAT

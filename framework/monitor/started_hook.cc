@@ -4,6 +4,7 @@
 // one, never from its own, where a test's --wrap would not meet it.
 #include "framework/monitor/started_hook.h"
 
+#include "base/sync/cause_scope.h"
 #include "base/sync/deferred_hook.h"
 #include "base/sync/gate.h"
 #include "framework/monitor/coverage.h"
@@ -31,17 +32,19 @@ StartedMonitor* StartedMonitors::add(const pinrail_component_t& descriptor, void
   return &entry;
 }
 
-uint32_t StartedMonitors::kinds_hook(const pinrail_host_t* host) const {
+const StartedMonitor* StartedMonitors::find_hook(const pinrail_host_t* host) const {
   const size_t count = count_.load();
   for (size_t i = 0; i < count; ++i) {
-    if (entries_[i].host == host) return entries_[i].kinds;
+    if (entries_[i].host == host) return &entries_[i];
   }
-  return 0;
+  return nullptr;
 }
 
 // Delivers an event from the monitor with this host table, for the kinds of memory that it watches. Hook context.
 void report_of_hook(const pinrail_host_t* host, uintptr_t base, size_t length) {
-  report_hook(started.kinds_hook(host), base, length);
+  const StartedMonitor* const monitor = started.find_hook(host);
+  const deferred::CauseScope cause(monitor != nullptr ? monitor->name : nullptr);
+  report_hook(monitor != nullptr ? monitor->kinds : 0, base, length);
 }
 
 // Delivers an event that names a file, as one for each range of kept memory that shows it. If the event must be

@@ -4,7 +4,7 @@
 // Owns     one entry for each; not the components behind them.
 // Threads  add() and clear() exclude each other; all else may run at any time. Entries stay until clear(), which runs
 //          at start-up and shut-down, when no monitor reports.
-// Hook     kinds_hook().
+// Hook     find_hook().
 #ifndef PINRAIL_FRAMEWORK_MONITOR_STARTED_HOOK_H
 #define PINRAIL_FRAMEWORK_MONITOR_STARTED_HOOK_H
 
@@ -42,8 +42,8 @@ class StartedMonitors {
   size_t count() const { return count_.load(); }
   StartedMonitor& at(size_t index) { return entries_[index]; }
 
-  // The kinds of memory that the monitor with this host table watches; 0: it is not in the table (yet).
-  uint32_t kinds_hook(const pinrail_host_t* host) const;
+  // The monitor with this host table; NULL: it is not in the table (yet).
+  const StartedMonitor* find_hook(const pinrail_host_t* host) const;
 
  private:
   std::array<StartedMonitor, kRoom> entries_{};

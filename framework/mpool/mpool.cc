@@ -7,6 +7,7 @@
 
 #include "base/loader/component_call.h"
 #include "base/report/report.h"
+#include "framework/monitor/monitor.h"
 #include "framework/mpool/default_limits.h"
 #include "framework/mpool/params.h"
 
@@ -107,12 +108,20 @@ constexpr pinrail_enum_value_t kBackings[] = {{0, "slabs"}, {1, "single"}, {0, n
 // The notes on the slabs of a region that is larger need gigabytes, or do not fit at all.
 constexpr int64_t kLargestRegion = int64_t{1} << 40;
 
+constexpr int64_t kMostEvents = int64_t{1} << 24;
+
 constexpr pinrail_param_t kParams[] = {
     param("default_limits", "yes",
           "Derive mpool_grdma_size_limit and mpool_mrall_size_limit, where nothing sets them, from the memory of the "
           "machine, the limits of its control group and of locked memory, and the number of local processes; "
           "pinrail_info shows how. no: they are unlimited.",
           PINRAIL_TYPE_BOOL, 4),
+    param("base_events", "4096",
+          "How many of its last events a pool keeps for pinrail_mpool_events() and pinrail_top, 64 bytes each, rounded "
+          "up "
+          "to a power of two: misses with their reason, memory that went away, refusals, and what was given back. 0: "
+          "none.",
+          PINRAIL_TYPE_UNSIGNED, 6, nullptr, 0, kMostEvents),
     param("alloc_backing", "slabs",
           "Where pinrail_mpool_alloc takes memory from. slabs: from memory that is registered already. single: each "
           "allocation is a mapping and a registration of its own, which costs a registration each time.",
@@ -145,17 +154,23 @@ Status declare(param::Registry* params) {
   return status;
 }
 
-Status create(const loader::Loader& loader, const char* name, const pinrail_registrar_choice_t& registrar,
-              const char* cache_name, const pinrail_mpool_options_t& options,
-              std::unique_ptr<pinrail_mpool>* pool_out) {
+Status create(const loader::Loader& loader, const param::Registry& params, const char* name,
+              const pinrail_registrar_choice_t& registrar, const char* cache_name,
+              const pinrail_mpool_options_t& options, std::unique_ptr<pinrail_mpool>* pool_out) {
   if ((options.flags & ~uint32_t{PINRAIL_POOL_EXACT}) != 0) return PINRAIL_ERR_BAD_PARAM;
   auto pool = std::make_unique<pinrail_mpool>();
   pool->is_exact = (options.flags & PINRAIL_POOL_EXACT) != 0;
   const Status bound = registrar::bind(loader, registrar, kinds_for(loader, name), &pool->registrar);
   if (!bound.ok()) return bound;
+  const Status records = pool->recorder.start(params.value("mpool_base_events").u, &pool->hits);
+  if (!records.ok()) return records;
   const pinrail_mpool_config_t config = config_of(pool.get(), cache_name, options);
   const Status made = create_module(loader, name, config, pool.get());
   if (!made.ok()) return made;
+  pool->verbosity = params.watch("mpool_" + pool->name + "_verbose");
+  pinrail_mpool_stats_t limits{};
+  pool->ops->counters(pool->module, &limits);
+  pool->recorder.show(pool->name, pool->registrar->name, monitor::names_of_started(), limits);
   pool->page_mask = pool->registrar->table.granularity - 1;
   *pool_out = std::move(pool);
   return success();

@@ -17,6 +17,7 @@
 #include "base/loader/loader.h"
 #include "framework/mpool/pin_table.h"
 #include "framework/mpool/pool_works.h"
+#include "framework/mpool/recorder.h"
 #include "framework/registrar/registrar.h"
 
 namespace pinrail::mpool {
@@ -40,6 +41,10 @@ struct alignas(64) pinrail_mpool {
   pinrail::mpool::PoolWorks works;
   std::atomic<pinrail_mpool*> next{nullptr};  // in the process's list: framework/front/front_pool.cc
 
+  pinrail::mpool::Recorder recorder;
+  const std::atomic<int64_t>* verbosity = nullptr;  // of mpool_<name>_verbose; NULL: there is none
+  std::atomic<uint64_t> said_events{0};             // events below this number were said, as far as verbosity asks
+
   pinrail_mpool_ops_t completed_ops = {};  // the component's, with functions that do nothing for the optional ones
 };
 
@@ -50,8 +55,9 @@ namespace pinrail::mpool {
 Status declare(param::Registry* params);
 
 // Creates a pool of the named component, or of the one of highest priority that accepts the registrar. NOT_FOUND: no
-// such component. BAD_PARAM: an option is wrong. Otherwise the registrar's or the component's own error.
-Status create(const loader::Loader& loader, const char* name, const pinrail_registrar_choice_t& registrar,
+// such component. BAD_PARAM: an option is wrong. Otherwise the registrar's or the component's own error. params: the
+// registry that has the parameters of pools.
+Status create(const loader::Loader& loader, const param::Registry& params, const char* name, const pinrail_registrar_choice_t& registrar,
               const char* cache_name, const pinrail_mpool_options_t& options, std::unique_ptr<pinrail_mpool>* pool_out);
 
 }  // namespace pinrail::mpool

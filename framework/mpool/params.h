@@ -35,7 +35,7 @@ constexpr pinrail_param_t size_limit_param(const char* help, const char* const* 
   return param("size_limit", "unlimited", help, PINRAIL_TYPE_SIZE, 2, synonyms);
 }
 constexpr pinrail_param_t count_limit_param(const char* help) {
-  return param("count_limit", "unlimited", help, PINRAIL_TYPE_SIZE, 2);
+  return param("count_limit", "unlimited", help, PINRAIL_TYPE_UNSIGNED, 2);
 }
 constexpr pinrail_param_t max_reg_size_param(const char* help) {
   return param("max_reg_size", "2M", help, PINRAIL_TYPE_SIZE, 5, nullptr, 1, INT64_MAX);

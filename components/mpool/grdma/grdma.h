@@ -25,11 +25,11 @@
 #include <string>
 
 #include "base/core/guarded.h"
-#include "base/hit/hit_counts.h"
 #include "components/mpool/grdma/grdma_cache.h"
 #include "components/mpool/grdma/grdma_extent.h"
 #include "components/mpool/grdma/grdma_gc_list.h"
 #include "components/mpool/grdma/grdma_outside.h"
+#include "components/mpool/grdma/grdma_reasons.h"
 #include "components/mpool/grdma/grdma_settings.h"
 #include "framework/mpool/caches.h"
 
@@ -70,6 +70,13 @@ enum class Room : uint8_t { as_it_is, made };
 
 // Whether the device still has what it registered.
 enum class Device : uint8_t { registered, restarted };
+
+// An event that is being searched for in the index.
+struct Ending {
+  class Pool* pool;
+  Span span;
+  uint32_t count = 0;  // registrations that it has ended
+};
 
 // What an insert has displaced and nothing holds: a chain of numbers (registration_arena.h), linked by `used`, which
 // serves the evictor only while a registration is cached.
@@ -122,6 +129,9 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what events w
     Span span;        // to be registered; more than the request's if is_wider
     uint32_t rights;  // the same (R4)
     bool is_wider = false;
+    bool is_missed = false;  // no registration has answered, because of `cause`
+    pinrail_miss_reason_t cause = PINRAIL_MISS_COLD;
+    pinrail_miss_reason_t reason = PINRAIL_MISS_BYPASS;  // the cause, or what came of the miss
     bool is_announced = false;
     Cache::Tries tries;
   };
@@ -147,6 +157,8 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what events w
   Span extent_of(const Request& request);
   Status register_announced(pinrail_thread_t* thread, const Request& request, Miss* miss,
                             pinrail_registration_t** reg_out);
+  pinrail_miss_reason_t why_missed(pinrail_thread_t* thread, const Request& request);
+  void end_miss(const Request& request, const Miss& miss, const Status& status);
   Status miss(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
   pinrail_status_t announce(pinrail_thread_t* thread, const Request& request, Miss* miss,
                             pinrail_registration_t** reg_out);
@@ -170,7 +182,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what events w
   }
   size_t tail_of_registrar() const { return (limits_of_registrar_.tail_size + 7) & ~size_t{7}; }
   Status make(const Request& request, const Miss& miss, pinrail_registration_t** reg_out);
-  Status register_wider(pinrail_thread_t* thread, const Request& request, Miss* miss, pinrail_registration_t* reg);
+  Status register_wider(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg);
   void undo(pinrail_registration_t* reg);
   Status register_on_device(pinrail_thread_t* thread, const Request& request, Miss* miss, pinrail_registration_t* reg);
   Status register_with_rights(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg);
@@ -215,10 +227,11 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what events w
   // grdma_invalidate_hook.cc
   void push_hook(pinrail_registration_t* first, pinrail_registration_t* last, uint64_t bytes);
   void wake_gc_thread_hook(pinrail_gc_when_t when) const;
-  void kill_batch_hook(pinrail_registration_t* const* regs, size_t count);
+  void kill_batch_hook(pinrail_registration_t* const* regs, size_t count, Ending* ending);
+  void record_hook(const Ending& ending) const;
   void displace_hook(pinrail_registration_t* reg, Displaced* displaced);
   static void displaced_hook(void* displaced, pinrail_registration_t* const* regs, size_t count);
-  static void invalidated_hook(void* pool, pinrail_registration_t* const* regs, size_t count);
+  static void invalidated_hook(void* ending, pinrail_registration_t* const* regs, size_t count);
   static void report_hook(void* pool, uintptr_t base, size_t length);
 
   // grdma_destroy.cc
@@ -266,13 +279,13 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what events w
   void* subscription_ = nullptr;
   void* gc_member_ = nullptr;  // in the gc thread; NULL: only calls drain the pool
 
-  HitCounts hits_;  // those that the C face left to the pool
   Outside outside_;
   Extents extents_;
   GcList gc_list_;
-  std::atomic<uint64_t> misses_{0}, evictions_{0};  // counted under the cache lock
-  std::atomic<uint64_t> invalidations_{0};          // counted under the index lock
-  bool is_closing_ = false;                         // guarded by the cache lock
+  Reasons reasons_;                         // of misses
+  std::atomic<uint64_t> evictions_{0};      // counted under the cache lock
+  std::atomic<uint64_t> invalidations_{0};  // counted under the index lock
+  bool is_closing_ = false;                 // guarded by the cache lock
   std::atomic<uint64_t> visitors_{0};
 
   // Calls that wait for another one's announcement to end. A call that waits is counted before it asks the index for

@@ -88,7 +88,6 @@ bool Cache::is_any_dead_locked(const Pool* asker) const {
 // One hold of the lock from the question for room until the registration has its place.
 Admission Cache::admit(Pool* asker, pinrail_registration_t* reg, Tries* tries, Victim* victim_out) {
   Guard guard(mutex);
-  if (!std::exchange(tries->is_counted, true)) Pool::count_one_hook(&asker->misses_);
   if (!budget_.could_ever_hold(reg->length) || !registrations_.reserve(reg)) return Admission::never;
   if (budget_.has_room_for(reg->length)) {
     add_locked(reg);
@@ -119,9 +118,8 @@ Admission Cache::admit(Pool* asker, pinrail_registration_t* reg, Tries* tries, V
   return Admission::admitted;
 }
 
-bool Cache::admit_wider(Pool* asker, pinrail_registration_t* reg, Tries* tries) {
+bool Cache::admit_wider(pinrail_registration_t* reg) {
   Guard guard(mutex);
-  if (!std::exchange(tries->is_counted, true)) Pool::count_one_hook(&asker->misses_);
   const bool is_half_free = budget_.usage().bytes + reg->length <= limits_.bytes / 2;
   if (!is_half_free || !budget_.has_room_for(reg->length) || !registrations_.reserve(reg)) return false;
   add_locked(reg);

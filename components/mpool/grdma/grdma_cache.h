@@ -61,7 +61,6 @@ class Cache {
 
   // What a request knows of its earlier tries.
   struct Tries {
-    bool is_counted = false;        // as a miss
     bool is_possible = false;       // evicting would make enough room, as far as that could be seen
     bool ignores_releases = false;  // neither a drain nor waiting has helped
   };
@@ -69,7 +68,7 @@ class Cache {
   Admission admit(Pool* asker, pinrail_registration_t* reg, Tries* tries, Victim* victim_out) EXCLUDES(mutex);
   // The same for what is wider than its request: nothing is evicted, and half of the limit stays free for what is asked
   // for.
-  bool admit_wider(Pool* asker, pinrail_registration_t* reg, Tries* tries) EXCLUDES(mutex);
+  bool admit_wider(pinrail_registration_t* reg) EXCLUDES(mutex);
   // The reverse, once the device has deregistered what was being given back.
   void dismiss(pinrail_registration_t* const* regs, size_t count) EXCLUDES(mutex);
 

@@ -58,7 +58,8 @@ Status Pool::create_one(Component* component, const pinrail_mpool_config_t& conf
     component->caches.leave(cache);
     return made;
   }
-  made = pool->join_gc_thread();
+  if (settings.leave_pinned) made = pool->reasons_.start();
+  if (made.ok()) made = pool->join_gc_thread();
   if (made.ok()) made = pool->connect();
   if (!made.ok()) {
     pool->leave_gc_thread();

@@ -32,6 +32,7 @@ pinrail_status_t Pool::deregister_entry(void* pool, pinrail_thread_t* thread, pi
 void Pool::deregister_from_device(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason,
                                   Device device) {
   remove_from_index(reg);
+  if (reason == PINRAIL_REASON_EVICTED) reasons_.ended_hook(span_of(reg), {});
   outside_.unlink(reg);
   if (is_invalidated(reg)) reason = PINRAIL_REASON_INVALIDATED;  // the memory may be another's by now (R12)
   if (device == Device::restarted) {

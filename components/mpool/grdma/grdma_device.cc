@@ -56,11 +56,14 @@ Status Pool::register_on_device(pinrail_thread_t* thread, const Request& request
                                 pinrail_registration_t* reg) {
   Status status = admit(thread, miss, reg);
   if (!status.ok()) {
+    miss->reason = PINRAIL_MISS_FULL;
     discard(reg);
     return status;
   }
   status = register_with_rights(thread, request, reg);
-  if (!status.ok()) undo(reg);
+  if (status.ok()) return status;
+  miss->reason = PINRAIL_MISS_REFUSED;
+  undo(reg);
   return status;
 }
 
@@ -72,8 +75,8 @@ void Pool::undo(pinrail_registration_t* reg) {
 }
 
 // What is wider than the request, if there is room for it as it is, by one call of the registrar.
-Status Pool::register_wider(pinrail_thread_t* thread, const Request& request, Miss* miss, pinrail_registration_t* reg) {
-  if (!cache_->admit_wider(this, reg, &miss->tries)) {
+Status Pool::register_wider(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg) {
+  if (!cache_->admit_wider(reg)) {
     discard(reg);
     return PINRAIL_ERR_OUT_OF_RESOURCE;
   }

@@ -37,7 +37,7 @@ void Pool::push_hook(pinrail_registration_t* first, pinrail_registration_t* last
 
 // Makes them dead, and pushes those that are idle at once, because other threads read the word of that list. What is
 // held goes back with its last drop.
-void Pool::kill_batch_hook(pinrail_registration_t* const* regs, size_t count) {
+void Pool::kill_batch_hook(pinrail_registration_t* const* regs, size_t count, Ending* ending) {
   pinrail_registration_t *first = nullptr, *last = nullptr;
   uint64_t bytes = 0;
   for (size_t i = 0; i < count; ++i) prefetch(regs[i]);
@@ -47,6 +47,8 @@ void Pool::kill_batch_hook(pinrail_registration_t* const* regs, size_t count) {
     if (killed == Killed::no) continue;
     count_one_hook(&invalidations_);
     extents_.died_hook(regs[i]);
+    reasons_.ended_hook(span_of(regs[i]), ending->span);
+    ++ending->count;
     if (killed == Killed::held) continue;
     if (first == nullptr) last = regs[i];
     area_of(regs[i]).gc_next = first;
@@ -74,13 +76,25 @@ void Pool::displaced_hook(void* displaced_pointer, pinrail_registration_t* const
 }
 
 // The index calls it under its lock, with what an event removed.
-void Pool::invalidated_hook(void* pool, pinrail_registration_t* const* regs, size_t count) {
-  static_cast<Pool*>(pool)->kill_batch_hook(regs, count);
+void Pool::invalidated_hook(void* ending_pointer, pinrail_registration_t* const* regs, size_t count) {
+  auto* const ending = static_cast<Ending*>(ending_pointer);
+  ending->pool->kill_batch_hook(regs, count, ending);
+}
+
+void Pool::record_hook(const Ending& ending) const {
+  pinrail_mpool_event_t event{};
+  event.kind = PINRAIL_EVENT_MEMORY;
+  event.base = ending.span.base;
+  event.length = ending.span.length();
+  event.count = ending.count;
+  host_->pools->record_hook(config_.pool, &event);
 }
 
 // grdma/G6. The caller has passed a full barrier.
 void Pool::invalidate_range_hook(const Span& span) {
-  rcache_.ops.invalidate_hook(rcache_.module, span.base, span.length(), invalidated_hook, this);
+  Ending ending{this, span};
+  rcache_.ops.invalidate_hook(rcache_.module, span.base, span.length(), invalidated_hook, &ending);
+  if (ending.count != 0) record_hook(ending);
   if (!outside_.is_empty()) outside_.invalidate(span);
 }
 

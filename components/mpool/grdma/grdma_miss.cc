@@ -2,6 +2,8 @@
 // A miss, in one direction: search and announce -> a place in the budget -> the device -> publish. API context. The
 // caller holds no lock, because the registrar is called. The calling thread may hold references, and gets one more on
 // success.
+#include <utility>
+
 #include "components/mpool/grdma/grdma.h"
 
 namespace pinrail::grdma {
@@ -22,11 +24,14 @@ Status Pool::miss(pinrail_thread_t* thread, const Request& request, pinrail_regi
     miss.span = extent_of(request);
     miss.is_wider = miss.span.length() != request.span.length();
   }
-  const Status status = register_announced(thread, request, &miss, reg_out);
-  if (status.ok() || !miss.is_wider) return status;
-  miss.span = request.span;
-  miss.is_wider = false;
-  return register_announced(thread, request, &miss, reg_out);
+  Status status = register_announced(thread, request, &miss, reg_out);
+  if (!status.ok() && miss.is_wider) {
+    miss.span = request.span;
+    miss.is_wider = false;
+    status = register_announced(thread, request, &miss, reg_out);
+  }
+  if (miss.is_missed) end_miss(request, miss, status);
+  return status;
 }
 
 bool Pool::may_extend(const Request& request) const {
@@ -50,10 +55,38 @@ Status Pool::register_announced(pinrail_thread_t* thread, const Request& request
   Status status = announce(thread, request, miss, reg_out);
   if (status.ok()) count_hit(thread, request, *reg_out);
   if (!miss->is_announced) return status;
+  if (!std::exchange(miss->is_missed, true)) miss->cause = why_missed(thread, request);
+  miss->reason = miss->cause;
   if (status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE)) status = rcache_.ops.prepare(rcache_.module, &miss->announcement);
   if (status.ok() || status.is(PINRAIL_ERR_NOT_FOUND)) status = register_indexed(thread, request, miss, reg_out);
   withdraw(miss);
   return status;
+}
+
+// Why no registration answered.
+pinrail_miss_reason_t Pool::why_missed(pinrail_thread_t* thread, const Request& request) {
+  if (!settings_.leave_pinned || request.has(PINRAIL_FLAG_PERSISTENT)) return PINRAIL_MISS_NOT_KEPT;
+  const Span& span = request.span;
+  const pinrail_miss_reason_t ended = reasons_.why_ended(span);
+  if (ended != PINRAIL_MISS_COLD || rcache_.ops.find_all == nullptr) return ended;
+  if (rcache_.ops.find_all(rcache_.module, thread, span.base, span.length(), nullptr, 0) == 0) return ended;
+  pinrail_registration_t* reg;
+  if (rcache_.ops.find(rcache_.module, thread, span.base, span.length(), request.traits(), &reg) != PINRAIL_SUCCESS) {
+    return PINRAIL_MISS_SPAN;
+  }
+  deregister(thread, {reg, generation_of(reg)}).ignore();  // this thread has the reference
+  return PINRAIL_MISS_RIGHTS;
+}
+
+void Pool::end_miss(const Request& request, const Miss& miss, const Status& status) {
+  reasons_.count(miss.reason);
+  pinrail_mpool_event_t event{};
+  event.kind = PINRAIL_EVENT_MISS;
+  event.base = request.span.base;
+  event.length = request.span.length();
+  event.reason = miss.reason;
+  event.status = status.code();
+  host_->pools->record_hook(config_.pool, &event);
 }
 
 // Announces the call, unless the index answers by now. Waits at most once for a call under way that will answer this
@@ -132,13 +165,14 @@ Status Pool::register_indexed(pinrail_thread_t* thread, const Request& request, 
       // Memory that can become stale without an event is never in the index, not even while it is held.
       withdraw(miss);
       miss->rights = request.rights();
+      miss->reason = PINRAIL_MISS_UNCOVERED;
       const Status status = register_uncached(thread, request, miss, reg_out);
       if (status.ok()) uncovered_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
       return status;
     }
     Status status = make(request, *miss, reg_out);
     if (!status.ok()) return status;
-    status = miss->is_wider ? register_wider(thread, request, miss, *reg_out)
+    status = miss->is_wider ? register_wider(thread, request, *reg_out)
                             : register_on_device(thread, request, miss, *reg_out);
     if (!status.ok()) return status;
     if (publish(thread, miss, *reg_out)) {
@@ -147,6 +181,7 @@ Status Pool::register_indexed(pinrail_thread_t* thread, const Request& request, 
     }
     give_back_one(thread, *reg_out, PINRAIL_REASON_INVALIDATED);
     races_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
+    miss->reason = PINRAIL_MISS_RACED;
     if (miss->is_wider || tries == kRetriesAfterRace) return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
   }
 }
@@ -156,7 +191,9 @@ Status Pool::register_own(pinrail_thread_t* thread, const Request& request, pinr
   Miss miss;
   miss.span = request.span;
   miss.rights = request.rights();
-  return register_uncached(thread, request, &miss, reg_out);
+  const Status status = register_uncached(thread, request, &miss, reg_out);
+  end_miss(request, miss, status);
+  return status;
 }
 
 // A registration that is born dead: its last drop gives it back.

@@ -19,7 +19,7 @@ bool Pool::find_indexed(pinrail_thread_t* thread, const Request& request, pinrai
 // The calling thread holds it.
 void Pool::count_hit(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg) {
   mark_used(reg);
-  hits_.add(thread);
+  host_->pools->count_hit(config_.pool, thread);
   extents_.answered(reg, request.span);
 }
 

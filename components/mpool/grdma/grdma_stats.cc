@@ -9,8 +9,8 @@ namespace pinrail::grdma {
 pinrail_mpool_stats_t Pool::happened() const {
   pinrail_mpool_stats_t totals{};
   totals.size = sizeof(totals);
-  totals.hits = hits_.sum() + (knows_gpu_ == nullptr ? host_->pools->quick_hits(config_.pool) : 0);
-  totals.misses = misses_.load(std::memory_order_relaxed);
+  totals.hits = host_->pools->quick_hits(config_.pool);
+  reasons_.add_to(&totals);
   totals.evictions = evictions_.load(std::memory_order_relaxed);
   totals.invalidations = invalidations_.load(std::memory_order_relaxed);
   totals.races = races_.load(std::memory_order_relaxed);
@@ -20,8 +20,7 @@ pinrail_mpool_stats_t Pool::happened() const {
   totals.extent_lost = extents_.lost();
   if (gpu_ != nullptr) {
     const pinrail_mpool_stats_t more = gpu_->ranges()->happened();
-    totals.hits += more.hits;
-    totals.misses += more.misses;
+    gpu_->ranges()->reasons_.add_to(&totals);
     totals.evictions += more.evictions;
     totals.invalidations += more.invalidations;
     totals.races += more.races;

@@ -8,6 +8,7 @@
 #define PINRAIL_COMPONENT_MPOOL_H
 
 #include <pinrail/component_rcache.h>
+#include <pinrail/events.h>
 #include <pinrail/listing.h>
 #include <pinrail/pinrail.h>
 
@@ -170,6 +171,11 @@ typedef struct pinrail_pool_services {
    */
   void (*own_pages_around)(const pinrail_host_t *host, uintptr_t base, size_t length, uintptr_t *low_inout,
                            uintptr_t *high_inout);
+  /** Counts a hit that the pool has answered. quick_hits() counts it, too. */
+  void (*count_hit)(pinrail_mpool_t *pool, const pinrail_thread_t *thread);
+  /** Records an event of the pool, a MISS or MEMORY, for pinrail_mpool_events(). size, number, time_ns and call need not
+   *  be set. The library records itself what registrars refuse and what is given back to the device. Hook context. */
+  void (*record_hook)(pinrail_mpool_t *pool, const pinrail_mpool_event_t *event);
 } pinrail_pool_services_t;
 
 #ifdef __cplusplus

@@ -10,6 +10,23 @@
 extern "C" {
 #endif
 
+/** Why a register call missed. Each miss has one reason. */
+typedef enum pinrail_miss_reason {
+  PINRAIL_MISS_COLD = 0,  /**< the range was never cached, or so long ago that the pool has forgotten it */
+  PINRAIL_MISS_SPAN,      /**< what is cached overlaps the range, but does not contain it */
+  PINRAIL_MISS_RIGHTS,    /**< what is cached contains the range, but lacks rights */
+  PINRAIL_MISS_EVENT,     /**< it was cached, and its memory went away: unmapped, discarded or replaced */
+  PINRAIL_MISS_EVICTED,   /**< it was cached, and was evicted to make room */
+  PINRAIL_MISS_EXTENT,    /**< it was cached in a longer registration, another part of which went away */
+  PINRAIL_MISS_UNCOVERED, /**< it is not kept: no monitor sees every event that its memory can have */
+  PINRAIL_MISS_BYPASS,    /**< the request had CACHE_BYPASS, or options of its own */
+  PINRAIL_MISS_RACED,     /**< its memory had an event while the registrar ran, so that it was registered again */
+  PINRAIL_MISS_FULL,      /**< it failed: what is in use fills a limit of the pool */
+  PINRAIL_MISS_REFUSED,   /**< it failed: the registrar refused */
+  PINRAIL_MISS_NOT_KEPT,  /**< nothing is kept after its last use: leave_pinned is no, or the request is PERSISTENT */
+  PINRAIL_MISS_REASONS    /**< how many reasons there are */
+} pinrail_miss_reason_t;
+
 /**
  * Statistics of one pool. Fields marked * are of the budget, which all pools of its mpool component and cache_name
  * share.
@@ -35,8 +52,23 @@ typedef struct pinrail_mpool_stats {
   uint32_t evicts_idle_only;      /**< * 1: size_limit is a default, and what is in use may exceed it */
   uint64_t extent_hits;           /**< requests that the part of a registration answered which nobody had asked for;
                                        those that are repeated soon are not counted again */
-  uint64_t extent_lost;           /**< registrations that a memory event invalidated before that part had answered enough
+  uint64_t extent_lost; /**< registrations that a memory event invalidated before that part had answered enough
                                        requests to pay for its pages */
+
+  /* Misses by reason, in the order of pinrail_miss_reason_t. Of a pool grdma their sum is `misses`; other pools name no
+     reasons. */
+  uint64_t misses_cold;      /**< PINRAIL_MISS_COLD */
+  uint64_t misses_span;      /**< PINRAIL_MISS_SPAN */
+  uint64_t misses_rights;    /**< PINRAIL_MISS_RIGHTS */
+  uint64_t misses_event;     /**< PINRAIL_MISS_EVENT */
+  uint64_t misses_evicted;   /**< PINRAIL_MISS_EVICTED */
+  uint64_t misses_extent;    /**< PINRAIL_MISS_EXTENT */
+  uint64_t misses_uncovered; /**< PINRAIL_MISS_UNCOVERED */
+  uint64_t misses_bypass;    /**< PINRAIL_MISS_BYPASS */
+  uint64_t misses_raced;     /**< PINRAIL_MISS_RACED */
+  uint64_t misses_full;      /**< PINRAIL_MISS_FULL */
+  uint64_t misses_refused;   /**< PINRAIL_MISS_REFUSED */
+  uint64_t misses_not_kept;  /**< PINRAIL_MISS_NOT_KEPT */
 } pinrail_mpool_stats_t;
 
 /** One statistic, for programs that list them. */

@@ -287,6 +287,14 @@ TEST_F(ParamRegistry, a_slip_in_the_frameworks_name_is_found_too) {
   EXPECT_TRUE(has(said, "did you mean leave_pinned?")) << said;
 }
 
+TEST_F(ParamRegistry, a_name_without_framework_and_component_is_completed) {
+  sources_.environment = {"PINRAIL_MCA_x=2", "PINRAIL_MCA_nothing_like_it=2"};
+  start();
+  const std::string said = finish();
+  EXPECT_TRUE(has(said, "sets x,") && has(said, "did you mean mpool_test_x?")) << said;
+  EXPECT_FALSE(has(said, "nothing_like_it")) << "it may be another's: " << said;
+}
+
 TEST_F(ParamRegistry, names_of_others_are_none_of_our_business) {
   sources_.environment = {"PINRAIL_MCA_btl_tcp_if_include=eth0"};
   start();

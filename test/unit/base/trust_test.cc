@@ -23,8 +23,8 @@ TEST(Trust, only_root_the_user_and_the_owner_of_pinrail_may_change_a_file) {
   };
   for (const uid_t user : {0u, 1000u, 2000u}) EXPECT_EQ(why(user, 50, 0755), "");
   EXPECT_EQ(why(3000, 0, 0755), "belongs to user 3000");
-  EXPECT_EQ(why(0, 0, 0757), "may be written by all users");
-  EXPECT_EQ(why(0, 50, 0775), "may be written by group 50");
+  EXPECT_EQ(why(0, 0, 0757), "may be written by all users (chmod go-w)");
+  EXPECT_EQ(why(0, 50, 0775), "may be written by group 50 (chmod go-w)");
   EXPECT_EQ(why(0, 0, 0775), "") << "root's own";
 }
 

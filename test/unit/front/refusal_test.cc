@@ -5,6 +5,7 @@
 #include <pinrail/alloc.h>
 #include <pinrail/listing.h>
 #include <pinrail/pin.h>
+#include <pinrail/events.h>
 #include <pinrail/pinrail.h>
 #include <sys/mman.h>
 
@@ -138,6 +139,8 @@ TEST_F(Refusal, each_wrong_argument_is_said_once_with_the_call_and_the_reason) {
        [&] { return pinrail_mpool_ft_event(pool_, static_cast<pinrail_ft_state_t>(99)); }},
       {"pinrail_mpool_read_stats", "stats_out is NULL", [&] { return pinrail_mpool_read_stats(pool_, nullptr); }},
       {"pinrail_mpool_read_stats", "stats_out->size", [&] { return pinrail_mpool_read_stats(pool_, &stats); }},
+      {"pinrail_mpool_events", "a pointer is NULL",
+       [&] { return pinrail_mpool_events(pool_, nullptr, 1, nullptr, nullptr); }},
       {"pinrail_mpool_device_read", "names no registration",
        [&] { return pinrail_mpool_device_read(stale, 0, page, 1); }},
       {"pinrail_mpool_device_read", "do not lie within",

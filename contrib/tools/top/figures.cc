@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "contrib/tools/top/figures.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <memory>
+
+namespace pinrail::top {
+namespace {
+
+using Folder = std::unique_ptr<DIR, int (*)(DIR*)>;
+
+// The numbers that are names in the folder.
+std::vector<int> numbers_in(const std::string& path) {
+  std::vector<int> numbers;
+  const Folder folder(opendir(path.c_str()), closedir);
+  if (folder == nullptr) return numbers;
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): the stream is this function's own.
+  while (const dirent* entry = readdir(folder.get())) {
+    char* end = nullptr;
+    const long number = std::strtol(entry->d_name, &end, 10);
+    if (end != entry->d_name && *end == 0) numbers.push_back(static_cast<int>(number));
+  }
+  return numbers;
+}
+
+bool is_own(int pid) {
+  struct stat about {};
+  return stat(("/proc/" + std::to_string(pid)).c_str(), &about) == 0 && about.st_uid == geteuid();
+}
+
+std::string command_of(int pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/comm");
+  std::string command;
+  std::getline(file, command);
+  for (char& c : command) {
+    if (c < 0x20 || c == 0x7f) c = '?';
+  }
+  return command;
+}
+
+// A text of another process: up to the first 0, without what could control a terminal.
+template <size_t N>
+std::string text_of(const char (&text)[N]) {
+  std::string out(text, strnlen(text, N));
+  for (char& c : out) {
+    if (c < 0x20 || c == 0x7f) c = '?';
+  }
+  return out;
+}
+
+// A mapping of the file for reading; ends with the object.
+class Mapped {
+ public:
+  explicit Mapped(const std::string& path) {
+    const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (file < 0) return;
+    map(file);
+    close(file);
+  }
+  ~Mapped() {
+    if (figures != nullptr) munmap(const_cast<pinrail_figures_t*>(figures), bytes);
+  }
+  Mapped(const Mapped&) = delete;
+  Mapped& operator=(const Mapped&) = delete;
+
+  const pinrail_figures_t* figures = nullptr;  // NULL: it is no such file
+  size_t bytes = 0;
+  uint64_t inode = 0;
+
+ private:
+  // Without the seal the process could shorten the file, which would end this one.
+  void map(int file) {
+    struct stat about {};
+    const int seals = fcntl(file, F_GET_SEALS);
+    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(file, &about) != 0) return;
+    if (static_cast<uint64_t>(about.st_size) < sizeof(pinrail_figures_t)) return;
+    bytes = static_cast<size_t>(about.st_size);
+    inode = about.st_ino;
+    void* const memory = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file, 0);
+    if (memory != MAP_FAILED) figures = static_cast<const pinrail_figures_t*>(memory);
+  }
+};
+
+bool lies_within(uint64_t bytes, uint64_t offset, uint64_t count, uint64_t stride) {
+  return offset % 8 == 0 && stride % 8 == 0 && offset <= bytes && (stride == 0 || count <= (bytes - offset) / stride);
+}
+
+// figures/V1, of a copy that does not change any more.
+bool is_sound(const pinrail_figures_t& head, size_t bytes) {
+  const bool is_ring = (head.ring_count & (head.ring_count - 1)) == 0;
+  return head.magic == PINRAIL_FIGURES_MAGIC && head.version == PINRAIL_FIGURES_VERSION && head.hits_stride >= 8 &&
+         is_ring && lies_within(bytes, head.hits_offset, head.hits_count, head.hits_stride) &&
+         lies_within(bytes, head.ring_offset, head.ring_count, sizeof(pinrail_figures_event_t));
+}
+
+uint64_t load(const void* at) { return __atomic_load_n(static_cast<const uint64_t*>(at), __ATOMIC_ACQUIRE); }
+
+std::vector<CostlyRange> ranges_of(const pinrail_figures_t& head, const char* file) {
+  std::map<uint64_t, CostlyRange> by_base;
+  const auto* const ring = reinterpret_cast<const pinrail_figures_event_t*>(file + head.ring_offset);
+  for (uint32_t i = 0; i < head.ring_count; ++i) {
+    const uint64_t state = load(&ring[i].state);
+    pinrail_figures_event_t event;
+    std::memcpy(&event, &ring[i], sizeof(event));
+    if (state == 0 || state == UINT64_MAX || load(&ring[i].state) != state || event.kind != PINRAIL_EVENT_MISS)
+      continue;
+    CostlyRange& range = by_base[event.base];
+    range.base = event.base;
+    range.length = std::max(range.length, event.length);
+    range.reason = event.reason;
+    ++range.misses;
+  }
+  std::vector<CostlyRange> ranges;
+  ranges.reserve(by_base.size());
+  for (const auto& each : by_base) ranges.push_back(each.second);
+  const auto cost = [](const CostlyRange& range) {
+    return static_cast<double>(range.misses) * (4096.0 + static_cast<double>(range.length));
+  };
+  std::sort(ranges.begin(), ranges.end(), [&](const auto& a, const auto& b) { return cost(a) > cost(b); });
+  constexpr size_t kMost = 16;
+  if (ranges.size() > kMost) ranges.resize(kMost);
+  return ranges;
+}
+
+bool read_pool(const std::string& path, int pid, bool with_ranges, Pool* pool_out) {
+  const Mapped mapped(path);
+  if (mapped.figures == nullptr) return false;
+  Pool pool;
+  std::memcpy(&pool.figures, mapped.figures, sizeof(pool.figures));
+  if (!is_sound(pool.figures, mapped.bytes)) return false;
+  const char* const file = reinterpret_cast<const char*>(mapped.figures);
+  for (uint32_t i = 0; i < pool.figures.hits_count; ++i) {
+    pool.hits += load(file + pool.figures.hits_offset + size_t{i} * pool.figures.hits_stride);
+  }
+  for (const uint64_t count : pool.figures.misses) pool.misses += count;
+  if (with_ranges) pool.ranges = ranges_of(pool.figures, file);
+  pool.pid = pid;
+  pool.file = mapped.inode;
+  pool.command = command_of(pid);
+  pool.name = text_of(pool.figures.pool);
+  pool.registrar = text_of(pool.figures.registrar);
+  pool.monitors = text_of(pool.figures.monitors);
+  *pool_out = std::move(pool);
+  return true;
+}
+
+void add_pools_of(int pid, bool with_ranges, std::vector<Pool>* pools) {
+  const std::string folder = "/proc/" + std::to_string(pid) + "/fd/";
+  for (const int number : numbers_in(folder)) {
+    const std::string path = folder + std::to_string(number);
+    char target[64] = "";
+    if (readlink(path.c_str(), target, sizeof(target) - 1) <= 0) continue;
+    if (std::strncmp(target, "/memfd:" PINRAIL_FIGURES_NAME, sizeof("/memfd:" PINRAIL_FIGURES_NAME) - 1) != 0) continue;
+    Pool pool;
+    if (read_pool(path, pid, with_ranges, &pool)) pools->push_back(std::move(pool));
+  }
+}
+
+}  // namespace
+
+double Pool::hit_rate() const {
+  const uint64_t all = hits + misses;
+  return all == 0 ? 0 : 100.0 * static_cast<double>(hits) / static_cast<double>(all);
+}
+
+std::string reason_name(uint32_t reason) {
+  constexpr char kPrefix[] = "misses_";
+  uint32_t at = 0;
+  for (size_t i = 0; pinrail_stat_at(i) != nullptr; ++i) {
+    const char* const name = pinrail_stat_at(i)->name;
+    if (std::strncmp(name, kPrefix, sizeof(kPrefix) - 1) != 0 || at++ != reason) continue;
+    std::string text = name + sizeof(kPrefix) - 1;
+    std::replace(text.begin(), text.end(), '_', ' ');
+    return text;
+  }
+  return "?";
+}
+
+// A forked child has its parent's file open: each file counts once, for the process that it is of.
+std::vector<Pool> read_pools(int pid, bool with_ranges) {
+  std::vector<Pool> pools;
+  if (pid != 0) {
+    add_pools_of(pid, with_ranges, &pools);
+    return pools;
+  }
+  for (const int each : numbers_in("/proc")) {
+    if (is_own(each)) add_pools_of(each, with_ranges, &pools);
+  }
+  const auto is_first = [](const Pool& a, const Pool& b) {
+    const bool a_is_owner = a.figures.pid == static_cast<uint32_t>(a.pid);
+    const bool b_is_owner = b.figures.pid == static_cast<uint32_t>(b.pid);
+    if (a.file != b.file) return a.file < b.file;
+    return a_is_owner != b_is_owner ? a_is_owner : a.pid < b.pid;
+  };
+  std::sort(pools.begin(), pools.end(), is_first);
+  pools.erase(std::unique(pools.begin(), pools.end(), [](const Pool& a, const Pool& b) { return a.file == b.file; }),
+              pools.end());
+  std::stable_sort(pools.begin(), pools.end(), [](const Pool& a, const Pool& b) { return a.pid < b.pid; });
+  return pools;
+}
+
+Rates rates_of(const Pool& now, const std::vector<Pool>& before, double seconds) {
+  Rates rates;
+  for (const Pool& old : before) {
+    if (old.file != now.file || seconds <= 0) continue;
+    const auto rate = [seconds](uint64_t to, uint64_t from) {
+      return to > from ? static_cast<double>(to - from) / seconds : 0;
+    };
+    rates.hits = rate(now.hits, old.hits);
+    rates.misses = rate(now.misses, old.misses);
+    rates.evictions = rate(now.evictions(), old.evictions());
+    rates.events = rate(now.figures.memory_events, old.figures.memory_events);
+    for (size_t i = 0; i < PINRAIL_MISS_REASONS; ++i) {
+      rates.reasons[i] = rate(now.figures.misses[i], old.figures.misses[i]);
+    }
+  }
+  return rates;
+}
+
+}  // namespace pinrail::top

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// figures.h - finds the pools of this user's processes and reads their figures (pinrail/figures.h).
+//
+// Threads  one at a time.
+//
+// figures/V1  What another process shows is checked before it is used: seals, size, version, offsets, texts. A
+//     file that fails a check is left out.
+#ifndef PINRAIL_TOOLS_TOP_FIGURES_H
+#define PINRAIL_TOOLS_TOP_FIGURES_H
+
+#include <pinrail/figures.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace pinrail::top {
+
+// A range of which requests missed, among the events of the ring.
+struct CostlyRange {
+  uint64_t base = 0, length = 0, misses = 0;
+  uint32_t reason = 0;  // of the last miss
+};
+
+// One pool of one process, at one time.
+struct Pool {
+  int pid = 0;
+  uint64_t file = 0;  // its inode: names the pool
+  std::string command, name, registrar, monitors;
+  pinrail_figures_t figures{};
+  uint64_t hits = 0, misses = 0;
+  std::vector<CostlyRange> ranges;  // the costliest first; only of what is opened
+
+  double hit_rate() const;  // percent; 0: there was no request
+  uint64_t evictions() const { return figures.released[PINRAIL_REASON_EVICTED]; }
+};
+
+// "cold", "not kept"; in the order of pinrail_miss_reason_t.
+std::string reason_name(uint32_t reason);
+
+// pid 0: all processes of this user. with_ranges: their costliest ranges, too.
+std::vector<Pool> read_pools(int pid, bool with_ranges);
+
+// Figures of one second, from two samples of one pool.
+struct Rates {
+  double hits = 0, misses = 0, evictions = 0, events = 0;
+  double reasons[PINRAIL_MISS_REASONS] = {};
+};
+Rates rates_of(const Pool& now, const std::vector<Pool>& before, double seconds);
+
+}  // namespace pinrail::top
+
+#endif

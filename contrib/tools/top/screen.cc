@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "contrib/tools/top/screen.h"
+
+#include <ncurses.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "contrib/tools/top/print.h"
+
+namespace pinrail::top {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+class Screen {
+ public:
+  Screen(int pid, unsigned interval_ms) : pid_(pid), interval_ms_(interval_ms) {}
+
+  void run() {
+    sample();
+    for (bool goes_on = true; goes_on;) {
+      draw();
+      timeout(static_cast<int>(interval_ms_));
+      const int key = getch();
+      goes_on = take_key(key);
+      if (!is_frozen_ && seconds_since_sample() * 1000 >= 0.9 * interval_ms_) sample();
+    }
+  }
+
+ private:
+  double seconds_since_sample() const { return std::chrono::duration<double>(Clock::now() - sampled_).count(); }
+
+  void sample() {
+    before_ = std::move(now_);
+    seconds_ = seconds_since_sample();
+    sampled_ = Clock::now();
+    now_ = read_pools(pid_, is_open_);
+    sort();
+  }
+
+  double key_of(const Pool& pool) const {
+    switch (order_) {
+      case 'h': return -pool.hit_rate();
+      case 'm': return rates_of(pool, before_, seconds_).misses;
+      case 'b': return static_cast<double>(pool.figures.registered_bytes);
+      case 'e': return rates_of(pool, before_, seconds_).evictions;
+      case 'l': return static_cast<double>(pool.figures.longest_call_ns);
+      default: return -pool.pid;
+    }
+  }
+  // The largest first; of the hit rate the smallest one.
+  void sort() {
+    std::stable_sort(now_.begin(), now_.end(), [&](const Pool& a, const Pool& b) { return key_of(a) > key_of(b); });
+    const auto chosen = std::find_if(now_.begin(), now_.end(), [&](const Pool& pool) { return pool.file == chosen_; });
+    if (chosen == now_.end()) chosen_ = now_.empty() ? 0 : now_.front().file;
+  }
+
+  // False: the user leaves.
+  bool take_key(int key) {
+    switch (key) {
+      case 'q': return false;
+      case ' ': is_frozen_ = !is_frozen_; break;
+      case '\n':
+      case KEY_ENTER: open(true); break;
+      case 27: open(false); break;
+      case KEY_UP: move(-1); break;
+      case KEY_DOWN: move(1); break;
+      case 'h':
+      case 'm':
+      case 'b':
+      case 'e':
+      case 'l':
+      case 'p':
+        order_ = key;
+        sort();
+        break;
+      default: break;
+    }
+    return true;
+  }
+  void open(bool is_open) {
+    is_open_ = is_open;
+    if (!is_frozen_) sample();
+  }
+  void move(int by) {
+    for (size_t i = 0; i < now_.size(); ++i) {
+      if (now_[i].file != chosen_) continue;
+      const auto last = static_cast<int>(now_.size()) - 1;
+      chosen_ = now_[static_cast<size_t>(std::clamp(static_cast<int>(i) + by, 0, last))].file;
+      return;
+    }
+  }
+
+  static void put(int line, const std::string& text, int attribute = A_NORMAL) {
+    if (line >= LINES) return;
+    attrset(attribute);
+    mvaddnstr(line, 0, text.c_str(), COLS);
+  }
+
+  void draw() {
+    erase();
+    put(0, "pinrail_top: " + std::to_string(now_.size()) + " pool(s)" + (is_frozen_ ? ", frozen" : ""), A_BOLD);
+    put(1, is_open_ ? "Esc back  space freeze  q quit"
+                    : "sort: h hit rate  m misses  b bytes  e evictions  l longest call  p pid   "
+                      "Enter open  space freeze  q quit");
+    const auto chosen = std::find_if(now_.begin(), now_.end(), [&](const Pool& pool) { return pool.file == chosen_; });
+    if (now_.empty()) {
+      put(3, "No process of this user has a Pinrail pool.");
+    } else if (is_open_ && chosen != now_.end()) {
+      draw_pool(*chosen);
+    } else {
+      draw_list();
+    }
+    refresh();
+  }
+  void draw_list() const {
+    put(3, head_line(), A_REVERSE);
+    int line = 4;
+    for (const Pool& pool : now_) {
+      put(line++, pool_line(pool, rates_of(pool, before_, seconds_)), pool.file == chosen_ ? A_BOLD : A_NORMAL);
+    }
+  }
+  void draw_pool(const Pool& pool) const {
+    const Rates rates = rates_of(pool, before_, seconds_);
+    int line = 3;
+    put(line++, head_line(), A_REVERSE);
+    put(line++, pool_line(pool, rates), A_BOLD);
+    put(++line, "registrar " + pool.registrar + ", monitors " + pool.monitors + ", size_limit " +
+                    bytes_text(pool.figures.size_limit) + ", " + std::to_string(pool.figures.registered_count) +
+                    " registrations");
+    put(++line, std::to_string(pool.hits) + " hits, " + std::to_string(pool.misses) + " misses, " +
+                    std::to_string(pool.evictions()) + " evictions, " + std::to_string(pool.figures.memory_events) +
+                    " memory events that ended " + std::to_string(pool.figures.invalidations) + " registrations, " +
+                    std::to_string(pool.figures.refusals) + " refusals");
+    line += 2;
+    put(line++, "WHY MISSES", A_REVERSE);
+    for (uint32_t reason = 0; reason < PINRAIL_MISS_REASONS; ++reason) {
+      if (pool.figures.misses[reason] == 0) continue;
+      char text[96];
+      std::snprintf(text, sizeof(text), "%-12s %12llu %10.1f/s", reason_name(reason).c_str(),
+                    static_cast<unsigned long long>(pool.figures.misses[reason]), rates.reasons[reason]);
+      put(line++, text);
+    }
+    put(++line, "COSTLIEST RANGES of the last events", A_REVERSE);
+    for (const CostlyRange& range : pool.ranges) {
+      char text[128];
+      std::snprintf(text, sizeof(text), "%#18llx +%-10s %8llu misses, last: %s",
+                    static_cast<unsigned long long>(range.base), bytes_text(range.length).c_str(),
+                    static_cast<unsigned long long>(range.misses), reason_name(range.reason).c_str());
+      put(++line, text);
+    }
+  }
+
+  const int pid_;
+  const unsigned interval_ms_;
+  std::vector<Pool> now_, before_;
+  Clock::time_point sampled_ = Clock::now();
+  double seconds_ = 0;
+  int order_ = 'm';
+  uint64_t chosen_ = 0;
+  bool is_open_ = false, is_frozen_ = false;
+};
+
+}  // namespace
+
+int run_screen(int pid, unsigned interval_ms) {
+  initscr();
+  cbreak();
+  noecho();
+  keypad(stdscr, TRUE);
+  set_escdelay(25);
+  curs_set(0);
+  Screen(pid, interval_ms).run();
+  endwin();
+  return 0;
+}
+
+}  // namespace pinrail::top

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// front_events.h - what pools record (framework/mpool/recorder.h), and what is said of it.
+//
+// Threads  all functions may run together. The caller holds no lock, but for record_hook().
+// Hook     record_hook().
+#ifndef PINRAIL_FRAMEWORK_FRONT_FRONT_EVENTS_H
+#define PINRAIL_FRAMEWORK_FRONT_FRONT_EVENTS_H
+
+#include <pinrail/events.h>
+
+#include "base/core/likely.h"
+#include "framework/mpool/mpool.h"
+
+namespace pinrail::front {
+
+// mpool_<name>_verbose from which on misses, and everything, is said; refusals from PINRAIL_LOG_INFO on.
+constexpr int kLogMisses = 30, kLogAll = 50;
+
+// Host service: see component_mpool.h.
+void record_hook(pinrail_mpool_t* pool, const pinrail_mpool_event_t* event);
+
+// Logs what was recorded since the last call, as far as the pool's verbosity asks for it.
+void say_events(pinrail_mpool_t* pool);
+inline void say_events_if_asked(pinrail_mpool_t* pool) {
+  const std::atomic<int64_t>* const verbosity = pool->verbosity;
+  if (unlikely(verbosity != nullptr && verbosity->load(std::memory_order_relaxed) >= PINRAIL_LOG_INFO)) {
+    say_events(pool);
+  }
+}
+
+// A request for so many bytes found no room: says which limit is full, what is held and what to do, once a second.
+void report_no_room(pinrail_mpool_t* pool, size_t length, pinrail_status_t status);
+
+}  // namespace pinrail::front
+
+#endif

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The memory of a pool's figures, and reading of its events. API context; takes no lock.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+
+#include "base/core/file_limit.h"
+#include "base/core/standard_descriptors.h"
+#include "framework/mpool/recorder.h"
+
+namespace pinrail::mpool {
+namespace {
+
+constexpr uint64_t kPage = 4096;
+static_assert(sizeof(pinrail_figures_t) <= kPage, "the counts of hits come after one page");
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+#ifdef F_SEAL_FUTURE_WRITE
+constexpr int kFutureWrite = F_SEAL_FUTURE_WRITE;
+#else
+constexpr int kFutureWrite = 0x0010;
+#endif
+
+uint64_t ring_of(uint64_t events) {
+  uint64_t count = events == 0 ? 0 : 2;
+  while (count < events) count *= 2;
+  return count;
+}
+
+int make_file() { return above_standard(memfd_create(PINRAIL_FIGURES_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING)); }
+
+// Gives the file its length and memory, without which a write would end the process.
+bool extend(int file, uint64_t bytes) {
+  const auto length = static_cast<off_t>(bytes);
+  return ftruncate(file, length) == 0 && allocate_in_file(file, 0, length);
+}
+
+}  // namespace
+
+Recorder::~Recorder() {
+  if (figures_ != nullptr) munmap(figures_, bytes_);
+}
+
+// Without a file no other process can look: the figures are this process's alone.
+bool Recorder::map(uint64_t bytes) {
+  bytes_ = bytes;
+  void* memory = MAP_FAILED;
+  if (may_make_file(bytes) && file_.open(FileKind::has_inode, make_file) && extend(file_.number(), bytes)) {
+    memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_.number(), 0);
+    const bool is_sealed = fcntl(file_.number(), F_ADD_SEALS, kSeals | kFutureWrite) == 0;  // recorder/J3
+    if (memory != MAP_FAILED && !is_sealed) file_.close();
+  } else {
+    file_.close();
+  }
+  if (memory == MAP_FAILED) {
+    memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  }
+  if (memory == MAP_FAILED) return false;
+  figures_ = static_cast<pinrail_figures_t*>(memory);
+  return true;
+}
+
+Status Recorder::start(uint64_t events, HitCounts* hits) {
+  const uint64_t ring = ring_of(events), ring_offset = kPage + HitCounts::kBytes;
+  if (!map(ring_offset + ring * sizeof(pinrail_figures_event_t))) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  char* const memory = reinterpret_cast<char*>(figures_);
+  figures_->version = PINRAIL_FIGURES_VERSION;
+  figures_->pid = static_cast<uint32_t>(getpid());
+  figures_->size = bytes_;
+  figures_->hits_offset = kPage;
+  figures_->hits_count = HitCounts::kBytes / HitCounts::kStride;
+  figures_->hits_stride = HitCounts::kStride;
+  figures_->ring_count = static_cast<uint32_t>(ring);
+  figures_->ring_offset = static_cast<uint32_t>(ring_offset);
+  ring_ = reinterpret_cast<pinrail_figures_event_t*>(memory + ring_offset);
+  hits->use(memory + kPage);
+  return success();
+}
+
+void Recorder::show(const std::string& pool, const std::string& registrar, const char* monitors,
+                    const pinrail_mpool_stats_t& limits) {
+  std::snprintf(figures_->pool, sizeof(figures_->pool), "%s", pool.c_str());
+  std::snprintf(figures_->registrar, sizeof(figures_->registrar), "%s", registrar.c_str());
+  std::snprintf(figures_->monitors, sizeof(figures_->monitors), "%s", monitors);
+  figures_->size_limit = limits.size_limit;
+  figures_->count_limit = limits.count_limit;
+  __atomic_store_n(&figures_->magic, PINRAIL_FIGURES_MAGIC, __ATOMIC_RELEASE);  // readers look at it first
+}
+
+void Recorder::count_registered(uint64_t bytes, uint64_t ns) {
+  __atomic_fetch_add(&figures_->registered_bytes, bytes, __ATOMIC_RELAXED);
+  __atomic_fetch_add(&figures_->registered_count, 1, __ATOMIC_RELAXED);
+  uint64_t longest = __atomic_load_n(&figures_->longest_call_ns, __ATOMIC_RELAXED);
+  while (ns > longest && !__atomic_compare_exchange_n(&figures_->longest_call_ns, &longest, ns, true, __ATOMIC_RELAXED,
+                                                      __ATOMIC_RELAXED)) {
+  }
+}
+
+bool Recorder::read(uint64_t number, pinrail_mpool_event_t* event_out) const {
+  const pinrail_figures_event_t& slot = ring_[number & (figures_->ring_count - 1)];
+  if (__atomic_load_n(&slot.state, __ATOMIC_ACQUIRE) != number + 1) return false;
+  constexpr size_t kWords = sizeof(slot) / sizeof(uint64_t);
+  uint64_t words[kWords];
+  for (size_t i = 1; i < kWords; ++i) words[i] = __atomic_load_n(&slot.state + i, __ATOMIC_ACQUIRE);
+  if (__atomic_load_n(&slot.state, __ATOMIC_RELAXED) != number + 1) return false;  // recorder/J1
+  pinrail_figures_event_t read;
+  std::memcpy(&read, words, sizeof(read));
+  *event_out = {sizeof(*event_out),
+                number,
+                read.time_ns,
+                read.base,
+                read.length,
+                read.kind,
+                read.reason,
+                read.status,
+                read.error,
+                static_cast<uint32_t>(read.count),
+                {}};
+  std::memcpy(event_out->call, read.call, sizeof(read.call));
+  return true;
+}
+
+uint64_t Recorder::oldest() const {
+  const uint64_t recorded = recorded_hook();
+  return recorded > figures_->ring_count ? recorded - figures_->ring_count : 0;
+}
+
+}  // namespace pinrail::mpool

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// recorder.h - what one pool shows of itself: counters, and its last events in a ring (pinrail/figures.h).
+//
+// Owns     the memory that pinrail/figures.h describes: a sealed file in memory, or, where none can be had, memory of
+//          this process alone. Hits are counted in it, too, by HitCounts.
+// Threads  all functions may run together; start() comes before all others.
+// Hook     record_hook(), recorded_hook(), now_ns_hook() and what they call.
+//
+// recorder/J1  An event is read whole or not at all. A slot's `state` names the event that is complete in it; it
+//     is kBusy while one is written. Fields are stored with release and loaded with acquire, so that a reader that sees
+//     a field of a later event sees that the slot was busy, too.
+// recorder/J2  A thread writes a slot only if it has moved `events` past it and found the slot complete before: no
+//     two write one slot. If a thread was stopped while it wrote there, events are dropped until it has finished.
+// recorder/J3  Nothing of the file but its figures can be read, and none of it can be written, by another process.
+#ifndef PINRAIL_FRAMEWORK_MPOOL_RECORDER_H
+#define PINRAIL_FRAMEWORK_MPOOL_RECORDER_H
+
+#include <pinrail/figures.h>
+
+#include <string>
+
+#include "base/core/status.h"
+#include "base/hit/hit_counts.h"
+#include "base/sync/own_file.h"
+
+namespace pinrail::mpool {
+
+class Recorder {
+ public:
+  Recorder() = default;
+  ~Recorder();  // not in a forked child
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  // events: how many are kept, rounded up to a power of two; 0: none. The pool's hits are counted here from now on.
+  // OUT_OF_RESOURCE: no memory.
+  Status start(uint64_t events, HitCounts* hits);
+  // The pool was made: other processes may look.
+  void show(const std::string& pool, const std::string& registrar, const char* monitors,
+            const pinrail_mpool_stats_t& limits);
+
+  bool has_events() const { return figures_ != nullptr && figures_->ring_count != 0; }
+  // How many events were recorded.
+  uint64_t recorded_hook() const { return __atomic_load_n(&figures_->events, __ATOMIC_ACQUIRE); }
+  // number, time_ns and size of the event need not be set.
+  void record_hook(const pinrail_mpool_event_t& event);
+  // The registrar has registered so many bytes, and its call took so long.
+  void count_registered(uint64_t bytes, uint64_t ns);
+  // False: there is no such event any more, or it is being written.
+  bool read(uint64_t number, pinrail_mpool_event_t* event_out) const;
+  // The number of the oldest one that is kept.
+  uint64_t oldest() const;
+
+  // To a few milliseconds; a vDSO call that reads a page of memory.
+  static uint64_t now_ns_hook();
+
+ private:
+  static constexpr uint64_t kBusy = UINT64_MAX;
+
+  bool map(uint64_t bytes);
+  void count_hook(const pinrail_mpool_event_t& event);
+  pinrail_figures_event_t* take_slot_hook(uint64_t* number_out);
+
+  pinrail_figures_t* figures_ = nullptr;
+  pinrail_figures_event_t* ring_ = nullptr;
+  uint64_t bytes_ = 0;
+  OwnFile file_;
+};
+
+}  // namespace pinrail::mpool
+
+#endif

@@ -1,0 +1,48 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# pinrail_top shows processes of this user, names planted reasons of misses, and shows nothing of a process that ended
+# or of another user's (recorder/J3, figures/V1).
+set -u
+
+top=contrib/tools/pinrail_top
+[ -x $top ] || { echo "SKIP: pinrail_top is not built: ncurses is missing"; exit 77; }
+command -v python3 >/dev/null || { echo "SKIP: python3 is not installed"; exit 77; }
+program=$PWD/test/top_subject
+fails=0
+expect() { # claim, command...
+  local claim=$1
+  shift
+  "$@" || { echo "FAILED: $claim"; fails=1; }
+}
+work=$(mktemp -d)
+trap 'kill $subject $server 2>/dev/null; rm -rf "$work"' EXIT
+subject= server=
+"$program" > "$work/ready" & subject=$!
+for _ in $(seq 200); do [ -s "$work/ready" ] && break; sleep 0.05; done
+json() { $top --json --pid $subject > "$work/json"; python3 - "$work/json" "$1" <<'PY'
+import json, sys
+pool = json.load(open(sys.argv[1]))["pools"][0]
+sys.exit(0 if eval(sys.argv[2], {"p": pool, "r": pool["miss_reasons"]}) else print(sys.argv[2], pool) or 1)
+PY
+}
+expect "hits are counted" json 'p["hits"] >= 1000'
+expect "each planted reason is named" json 'r == {"evicted": 5, "cold": 4, "event": 3, "span": 2, "rights": 1}'
+expect "evictions" json 'p["evictions"] >= 5'
+expect "ranges" json 'p["costliest_ranges"][0]["misses"] >= 1'
+expect "bytes" json 'p["registered_bytes"] > 0'
+expect "a table" sh -c "$top --once --interval 50 --pid $subject | grep -q 'evicted 33.3 %, cold 26.7 %'"
+expect "all processes" sh -c "$top --once --interval 50 | grep -q '^ *$subject '"
+$top --listen 0 --pid $subject > "$work/url" & server=$!
+for _ in $(seq 100); do [ -s "$work/url" ] && break; sleep 0.05; done
+python3 -c 'import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=5).read().decode())' \
+  "$(cat "$work/url")" > "$work/page"
+expect "a page for Prometheus" grep -q '^pinrail_misses_total{.*reason="evicted"} 5$' "$work/page"
+file=$(find /proc/$subject/fd -lname '*memfd:pinrail-figures*' | head -n 1)
+expect "the file can be read" sh -c "head -c 8 '$file' >/dev/null"
+expect "the file cannot be written by others" sh -c "! (printf x > '$file') 2>/dev/null"
+if [ "$(id -u)" = 0 ] && setpriv --reuid 65534 --clear-groups true 2>/dev/null; then
+  expect "another user sees nothing" sh -c "! setpriv --reuid 65534 --clear-groups head -c 8 '$file' >/dev/null 2>&1"
+fi
+kill -9 $subject; wait $subject 2>/dev/null
+expect "a process that crashed leaves nothing" sh -c "! $top --once --interval 50 --pid $subject | grep -q '^ *$subject '"
+exit $fails
