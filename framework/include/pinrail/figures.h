@@ -20,24 +20,24 @@
 
 /** The beginning of the file. Offsets are from its beginning, in bytes. */
 typedef struct pinrail_figures {
-  uint64_t magic;        /**< PINRAIL_FIGURES_MAGIC, written last */
-  uint32_t version;      /**< PINRAIL_FIGURES_VERSION; another one has another layout */
-  uint32_t pid;          /**< of the process, as it sees itself */
-  uint64_t size;         /**< bytes of the file */
-  char pool[32];         /**< name of the mpool component */
-  char registrar[32];    /**< name of the registrar */
-  char monitors[96];     /**< the monitors at work when the pool was made */
-  uint64_t size_limit;   /**< UINT64_MAX: none */
-  uint64_t count_limit;  /**< UINT64_MAX: none */
-  uint32_t hits_offset;  /**< hits are the sum of so many numbers of 64 bits, this many bytes apart */
-  uint32_t hits_count;   /**< see hits_offset */
-  uint32_t hits_stride;  /**< see hits_offset */
-  uint32_t ring_count;   /**< events in the ring, a power of two; 0: none (mpool_base_events) */
-  uint32_t ring_offset;  /**< the events, pinrail_figures_event_t */
-  uint32_t spare;        /**< 0 */
-  uint64_t events;       /**< how many were recorded: event number N is at N % ring_count */
-  uint64_t misses[16];   /**< by pinrail_miss_reason_t */
-  uint64_t refusals;     /**< register calls that the registrar refused */
+  uint64_t magic;            /**< PINRAIL_FIGURES_MAGIC, written last */
+  uint32_t version;          /**< PINRAIL_FIGURES_VERSION; another one has another layout */
+  uint32_t pid;              /**< of the process, as it sees itself */
+  uint64_t size;             /**< bytes of the file */
+  char pool[32];             /**< name of the mpool component */
+  char registrar[32];        /**< name of the registrar */
+  char monitors[96];         /**< the monitors at work when the pool was made */
+  uint64_t size_limit;       /**< UINT64_MAX: none */
+  uint64_t count_limit;      /**< UINT64_MAX: none */
+  uint32_t hits_offset;      /**< hits are the sum of so many numbers of 64 bits, this many bytes apart */
+  uint32_t hits_count;       /**< see hits_offset */
+  uint32_t hits_stride;      /**< see hits_offset */
+  uint32_t ring_count;       /**< events in the ring, a power of two; 0: none (mpool_base_events) */
+  uint32_t ring_offset;      /**< the events, pinrail_figures_event_t */
+  uint32_t spare;            /**< 0 */
+  uint64_t events;           /**< how many were recorded: event number N is at N % ring_count */
+  uint64_t misses[16];       /**< by pinrail_miss_reason_t */
+  uint64_t refusals;         /**< register calls that the registrar refused */
   uint64_t memory_events;    /**< memory events that ended registrations */
   uint64_t invalidations;    /**< registrations that they ended */
   uint64_t released[4];      /**< registrations given back to the device, by pinrail_reason_t */

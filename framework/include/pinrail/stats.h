@@ -50,10 +50,10 @@ typedef struct pinrail_mpool_stats {
   uint64_t count_limit;           /**< * registrations; UINT64_MAX: no limit */
   uint32_t leave_pinned;          /**< 1 if idle registrations are kept */
   uint32_t evicts_idle_only;      /**< * 1: size_limit is a default, and what is in use may exceed it */
-  uint64_t extent_hits;           /**< requests that the part of a registration answered which nobody had asked for;
-                                       those that are repeated soon are not counted again */
-  uint64_t extent_lost; /**< registrations that a memory event invalidated before that part had answered enough
-                                       requests to pay for its pages */
+  uint64_t extent_hits;           /**< requests answered by what a registration covers beyond its first request; those
+                                       that are repeated soon are not counted again */
+  uint64_t extent_lost;           /**< registrations that a memory event invalidated before what they covered beyond
+                                       their first requests had answered enough requests to pay for its pages */
 
   /* Misses by reason, in the order of pinrail_miss_reason_t. Of a pool grdma their sum is `misses`; other pools name no
      reasons. */

@@ -3,9 +3,9 @@
 // wants to hear it.
 #include <gtest/gtest.h>
 #include <pinrail/alloc.h>
+#include <pinrail/events.h>
 #include <pinrail/listing.h>
 #include <pinrail/pin.h>
-#include <pinrail/events.h>
 #include <pinrail/pinrail.h>
 #include <sys/mman.h>
 
