@@ -13,6 +13,7 @@
 #include "components/mpool/grdma/grdma_deregister.cc"
 #include "components/mpool/grdma/grdma_destroy.cc"
 #include "components/mpool/grdma/grdma_device.cc"
+#include "components/mpool/grdma/grdma_extent.cc"
 #include "components/mpool/grdma/grdma_gc.cc"
 #include "components/mpool/grdma/grdma_gpu.cc"
 #include "components/mpool/grdma/grdma_invalidate_hook.cc"
@@ -26,6 +27,14 @@
 #include "components/rcache/vma/vma_tree.cc"
 #include "test/model/explorer.h"
 #include "test/model/real_threads.h"
+
+// Why a request missed is a statistic, and no part of the protocol.
+namespace pinrail::grdma {
+Status Reasons::start() { return success(); }
+void Reasons::add_to(pinrail_mpool_stats_t*) const {}
+void Reasons::ended_hook(const Span&, const Span&) {}
+pinrail_miss_reason_t Reasons::why_ended(const Span&) { return PINRAIL_MISS_EVICTED; }
+}  // namespace pinrail::grdma
 
 namespace pinrail::model {
 namespace {
@@ -106,6 +115,8 @@ pinrail_status_t subscribe(const pinrail_host_t*, uint32_t, void (*)(void*, uint
   return PINRAIL_SUCCESS;
 }
 void unsubscribe(const pinrail_host_t*, void*) {}
+void count_nothing(pinrail_mpool_t*, const pinrail_thread_t*) {}
+void record_nothing_hook(pinrail_mpool_t*, const pinrail_mpool_event_t*) {}
 int monitor_works(const pinrail_host_t*, const char**) { return 1; }
 int monitor_covers(const pinrail_host_t*, uintptr_t, size_t) { return 1; }
 
@@ -128,6 +139,8 @@ class RealPool {
     pools_.registrar_register = device_register;
     pools_.registrar_deregister = device_deregister;
     pools_.rcache_create = make_index;
+    pools_.count_hit = count_nothing;
+    pools_.record_hook = record_nothing_hook;
     host_.registrations = &registrations_;
     host_.pools = &pools_;
     host_.extension = extension;
