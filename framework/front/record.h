@@ -44,7 +44,7 @@ struct Area {
 };
 extern std::atomic<Area*> recording;  // NULL: nothing is recorded
 
-// relaxed: whoever sees it a moment later records a moment later.
+// relaxed: a thread that sees it later begins to record later.
 inline bool is_on() { return recording.load(std::memory_order_relaxed) != nullptr; }
 
 Status declare(param::Registry* params);

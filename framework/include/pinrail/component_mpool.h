@@ -164,9 +164,8 @@ typedef struct pinrail_pool_services {
   uint64_t (*quick_hits)(const pinrail_mpool_t *pool);
   /**
    * Narrows [*low_inout, *high_inout), whole pages which contain the range, to those around the range that a
-   * registration of it may contain as well, although nobody asked for them: of the same mapping, which is memory without
-   * a file, and which the monitors cover; present, and mapped by this process alone, so that pinning them adds no page
-   * to the process. Just the range's pages if there are none, or if what is registered must be kept out of forked
+   * registration of it may contain beyond the request: of the same mapping, which is memory without a file, and which
+   * the monitors cover; present, and mapped by this process alone, so that pinning them adds no page to the process. Just the range's pages if there are none, or if what is registered must be kept out of forked
    * children.
    */
   void (*own_pages_around)(const pinrail_host_t *host, uintptr_t base, size_t length, uintptr_t *low_inout,
