@@ -45,13 +45,12 @@ constexpr pinrail_param_t kParams[] = {
         "device refuses more; so one registration answers all later requests of its range, and a peer that has "
         "its key may read and write it. asked: those of the request. EXACT pools always do as with asked.",
         PINRAIL_TYPE_ENUM, 5, nullptr, 0, 0, kRights),
-    mpool::param(
-        "extent", "2M",
-        "Bytes of the aligned window around a request that a miss registers as well, as far as the pages are "
-        "the process's own, in the same mapping and present already; rounded down to a power of two. Windows "
-        "become smaller where memory events make this useless. Not done in EXACT pools, where a size_limit is "
-        "set that is no default, and in mappings of files. 0: exactly the pages of the request.",
-        PINRAIL_TYPE_SIZE, 5, nullptr, 0, INT64_MAX),
+    mpool::param("extent", "2M",
+                 "Bytes of the aligned window around a request that a miss registers as well, as far as the pages are "
+                 "the process's own, in the same mapping and present already; rounded down to a power of two. Windows "
+                 "become smaller where memory events make this useless. Not done in EXACT pools, where a size_limit is "
+                 "set, and in mappings of files. 0: exactly the pages of the request.",
+                 PINRAIL_TYPE_SIZE, 5, nullptr, 0, INT64_MAX),
     mpool::kRcacheName,
     mpool::param(
         "gpu_registrar", "",
