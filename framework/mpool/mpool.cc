@@ -74,15 +74,17 @@ void report_other_memory(const char* name, const char* registrar) {
 
 // Creates the module by the first component in the order of priority that has the name (if given) and accepts the
 // registrar.
-Status create_module(const loader::Loader& loader, const char* name, const pinrail_mpool_config_t& config,
-                     pinrail_mpool* pool) {
+Status create_module(const loader::Loader& loader, const param::Registry& params, const char* name,
+                     const pinrail_mpool_config_t& config, pinrail_mpool* pool) {
   for (const loader::Opened& opened : loader.opened("mpool")) {
     if (name != nullptr && std::strcmp(opened.descriptor->name, name) != 0) continue;
     const auto* ops = static_cast<const pinrail_mpool_ops_t*>(opened.descriptor->ops);
     if (!is_complete(*ops)) return refuse("incomplete mpool", "name", opened.descriptor->name, PINRAIL_ERR_ERROR);
     pool->completed_ops = completed(*ops);
     pool->ops = &pool->completed_ops;
-    pool->name = opened.descriptor->name;  // may throw, so it comes before the module exists
+    // Both may throw. No one would destroy a module that exists by then.
+    pool->name = opened.descriptor->name;
+    pool->verbosity = params.watch("mpool_" + pool->name + "_verbose");
     const Status status =
         loader::answer_of_component([&] { return ops->create(opened.context, &config, &pool->module); });
     if (!status.is(PINRAIL_ERR_NOT_SUPPORTED)) return status;
@@ -165,9 +167,8 @@ Status create(const loader::Loader& loader, const param::Registry& params, const
   const Status records = pool->recorder.start(params.value("mpool_base_events").u, &pool->hits);
   if (!records.ok()) return records;
   const pinrail_mpool_config_t config = config_of(pool.get(), cache_name, options);
-  const Status made = create_module(loader, name, config, pool.get());
+  const Status made = create_module(loader, params, name, config, pool.get());
   if (!made.ok()) return made;
-  pool->verbosity = params.watch("mpool_" + pool->name + "_verbose");
   pinrail_mpool_stats_t limits{};
   pool->ops->counters(pool->module, &limits);
   pool->recorder.show(pool->name, pool->registrar->name, monitor::names_of_started(), limits);
