@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include <iterator>
 #include <list>
 #include <mutex>
 #include <new>
@@ -58,7 +59,13 @@ Table& the_table() {
 bool start_locked(Table* own) {
   if (own->started) return own->usable;
   own->started = true;
+  // A region has the rights and the pages that the program asked for, also with --share. The program knows nothing of
+  // pools, so no message explains why one has no room.
+  static constexpr pinrail_setting_t kDefaults[] = {
+      {"mpool_grdma_rights", "asked"}, {"mpool_grdma_extent", "0"}, {"mpool_base_events", "0"}};
   pinrail_init_options_t init = PINRAIL_INIT_OPTIONS_INIT;
+  init.defaults = kDefaults;
+  init.default_count = std::size(kDefaults);
   init.settings_from = "pinrun";
   own->usable = pinrail_init(&init) == PINRAIL_SUCCESS;
   return own->usable;

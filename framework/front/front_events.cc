@@ -138,7 +138,7 @@ void say_events(pinrail_mpool_t* pool) {
 
 void report_no_room(pinrail_mpool_t* pool, size_t length, pinrail_status_t status) {
   static std::atomic<int64_t> last_of[2];
-  if (!is_new_second(&last_of[status == PINRAIL_ERR_OUT_OF_RESOURCE ? 1 : 0])) return;
+  if (!pool->recorder.has_events() || !is_new_second(&last_of[status == PINRAIL_ERR_OUT_OF_RESOURCE ? 1 : 0])) return;
   (void)guarded([&] {
     pinrail_mpool_stats_t stats{};
     if (pool->ops->stats(pool->module, &stats) != PINRAIL_SUCCESS) return success();

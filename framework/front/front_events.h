@@ -28,7 +28,8 @@ inline void say_events_if_asked(pinrail_mpool_t* pool) {
   }
 }
 
-// A request for so many bytes found no room: says which limit is full, what is held and what to do, once a second.
+// A request for so many bytes found no room: says which limit is full, what is held and what to do, once a second. Not
+// where the pool records no events.
 void report_no_room(pinrail_mpool_t* pool, size_t length, pinrail_status_t status);
 
 }  // namespace pinrail::front

@@ -95,9 +95,9 @@ pinrail_status_t register_mem(pinrail_bound_registrar_t* registrar, pinrail_thre
   const uint64_t begin = mpool::Recorder::now_ns_hook();
   const pinrail_status_t status = registrar::register_mem(registrar, thread, request, reg);
   if (status != PINRAIL_SUCCESS) {
-    record_refusal(*request, reg->pool, status, errno);
-  } else if (reg->pool != nullptr) {
-    reg->pool->recorder.count_registered(reg->length, mpool::Recorder::now_ns_hook() - begin);
+    record_refusal(*request, registrar->pool, status, errno);
+  } else if (registrar->pool != nullptr) {
+    registrar->pool->recorder.count_registered(reg->length, mpool::Recorder::now_ns_hook() - begin);
   }
   return status;
 }
@@ -112,7 +112,7 @@ pinrail_status_t deregister_mem(pinrail_bound_registrar_t* registrar, pinrail_th
   event.length = reg->length;
   event.reason = reason;
   event.status = status;
-  if (reg->pool != nullptr) record_hook(reg->pool, &event);
+  if (registrar->pool != nullptr) record_hook(registrar->pool, &event);
   return status;
 }
 

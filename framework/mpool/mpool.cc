@@ -120,9 +120,8 @@ constexpr pinrail_param_t kParams[] = {
           PINRAIL_TYPE_BOOL, 4),
     param("base_events", "4096",
           "How many of its last events a pool keeps for pinrail_mpool_events() and pinrail_top, 64 bytes each, rounded "
-          "up "
-          "to a power of two: misses with their reason, memory that went away, refusals, and what was given back. 0: "
-          "none.",
+          "up to a power of two: misses with their reason, memory that went away, refusals, and what was given back. "
+          "0: none, and no message explains why a request finds no room.",
           PINRAIL_TYPE_UNSIGNED, 6, nullptr, 0, kMostEvents),
     param("alloc_backing", "slabs",
           "Where pinrail_mpool_alloc takes memory from. slabs: from memory that is registered already. single: each "
@@ -164,6 +163,7 @@ Status create(const loader::Loader& loader, const param::Registry& params, const
   pool->is_exact = (options.flags & PINRAIL_POOL_EXACT) != 0;
   const Status bound = registrar::bind(loader, registrar, kinds_for(loader, name), &pool->registrar);
   if (!bound.ok()) return bound;
+  pool->registrar->pool = pool.get();
   const Status records = pool->recorder.start(params.value("mpool_base_events").u, &pool->hits);
   if (!records.ok()) return records;
   const pinrail_mpool_config_t config = config_of(pool.get(), cache_name, options);

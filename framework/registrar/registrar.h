@@ -44,6 +44,7 @@ struct pinrail_bound_registrar {
   pinrail_registrar_t table{};
   std::string name;
   bool marks_for_fork = false;
+  pinrail_mpool* pool = nullptr;        // whose calls these are; NULL: a component opened the registrar for itself
   pinrail::loader::Opened component{};  // descriptor NULL: an embedder lent the table
 
   std::shared_ptr<pinrail::registrar::Serial> serial;  // NULL: the registrar may be called by any number of threads

@@ -32,6 +32,8 @@ Status Gpu::create(Component* component, const pinrail_mpool_config_t& config, c
   Settings kept = settings;
   kept.leave_pinned = settings.gpu_leave_pinned;
   kept.print_stats = false;
+  kept.all_rights = false;  // in an EXACT pool a registration with more rights answers no request
+  kept.extent = 0;
   status = Pool::create_one(component, own, kept, gpu->table_, &gpu->ranges_);
   if (status.ok()) *gpu_out = std::move(gpu);
   return status;

@@ -14,8 +14,11 @@
 
 #include <pinrail/events.h>
 
+/** The name of the file in memory, as /proc/PID/fd shows it behind "/memfd:". */
 #define PINRAIL_FIGURES_NAME "pinrail-figures"
+/** The first word of the file. */
 #define PINRAIL_FIGURES_MAGIC 0x7365727567696670u
+/** The layout that this header describes. */
 #define PINRAIL_FIGURES_VERSION 1u
 
 /** The beginning of the file. Offsets are from its beginning, in bytes. */
