@@ -283,12 +283,15 @@ void Model::check_rights(const Call& call, const Entry& entry) {
     return;
   }
   const uint32_t widest = call.widest;
+  const uint32_t first = call.attempts.front().rights;
+  // What the device refused before is not asked for again; nor are atomics, if that was all that it was asked for.
+  const uint32_t without_atomics = widest & (asked | ~uint32_t{PINRAIL_ACCESS_REMOTE_ATOMIC});
+  const auto is_less = [&](uint32_t rights) { return has_refused_ && (rights == asked || rights == without_atomics); };
+  if (first != widest && !is_less(first))
+    note("R4: the first request had rights " + std::to_string(first) + ", not " + std::to_string(widest) + ": " +
+         text_of(entry));
   const bool is_refused = entry.rights == asked && call.attempts.size() > 1;
-  // What the device refused before is not asked for again.
-  if (call.attempts.front().rights != widest && (entry.rights != asked || !has_refused_))
-    note("R4: the first request had rights " + std::to_string(call.attempts.front().rights) + ", not " +
-         std::to_string(widest) + ": " + text_of(entry));
-  if (entry.rights != widest && !is_refused && !has_refused_) note("R4: other rights: " + text_of(entry));
+  if (entry.rights != widest && !is_refused && !is_less(entry.rights)) note("R4: other rights: " + text_of(entry));
 }
 
 // R3: what the new one dominates leaves the index.

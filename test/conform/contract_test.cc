@@ -9,6 +9,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "config.h"
@@ -48,9 +49,9 @@ class Contract : public testing::Test {
     ASSERT_EQ(pinrail_init(&options), PINRAIL_SUCCESS) << said_;
     ++entries_;
   }
-  void make_pool(const FakeOptions& options = {}) {
+  void make_pool(const FakeOptions& options = {}, std::vector<pinrail_setting_t> settings = {}) {
     fake_ = std::make_unique<FakeRegistrar>(options);
-    start();
+    start(std::move(settings));
     const pinrail_registrar_choice_t lent = {nullptr, fake_->table(), nullptr};
     ASSERT_EQ(pinrail_mpool_create("grdma", &lent, nullptr, nullptr, &pool_), PINRAIL_SUCCESS);
   }
@@ -188,7 +189,7 @@ TEST_F(Contract, a_tail_is_zeroed_before_each_attempt) {
   FakeOptions options;
   options.tail_size = 200;
   options.count_capacity = 1;
-  make_pool(options);
+  make_pool(options, {{"mpool_grdma_extent", "0"}});  // else one registration may answer for both pages
   int dirty = 0;
   fake_->on_register([&dirty](const pinrail_register_request_t&, pinrail_registration_t* reg) {
     char* const tail = static_cast<char*>(pinrail_registration_tail(reg));

@@ -123,7 +123,7 @@ TEST_F(ForkMarks, a_dmabuf_neither_marks_nor_unmarks) {
 
 TEST_F(ForkMarks, what_the_device_refused_is_there) {
   const Pool pool(device_);
-  device_.fail_register(1, PINRAIL_ERR_PERM);
+  device_.fail_every_register(PINRAIL_ERR_PERM);
   pinrail_handle_t handle{};
   EXPECT_EQ(pool.reg(page(0), kPage, &handle), PINRAIL_ERR_PERM);
   EXPECT_EQ(seen(), 0xffu);
