@@ -74,14 +74,20 @@ class Registrations {
 
   // The next one that is idle, was not hit lately, and for which may_evict(reg) is true: dead now, and the caller's.
   // Two rounds are enough: in the second one nothing was hit since the hand passed, unless other threads hit it all the
-  // time. NULL: there is none.
+  // time. They begin again after each that is parked, for the hand has passed by what fills its place. NULL: there is
+  // none.
   template <typename MayEvict>
   pinrail_registration_t* retire_next(MayEvict&& may_evict) {
-    for (size_t steps = 2 * size_t{active_}; steps != 0 && active_ != 0; --steps) {
+    size_t steps = 2 * size_t{active_};
+    while (steps != 0) {
       if (hand_ >= active_) hand_ = 0;
       pinrail_registration_t* const reg = at(hand_);
       const uint64_t word = state::load(reg);
-      if (state::references(word) != 0 && park(reg, word)) continue;
+      if (state::references(word) != 0 && park(reg, word)) {
+        steps = 2 * size_t{active_};
+        continue;
+      }
+      --steps;
       ++hand_;
       const bool is_idle = (word & state::kIndexed) != 0 && state::references(word) == 0;
       if (is_idle && may_evict(reg) && !take_second_chance(reg) && retire(reg, word)) return reg;

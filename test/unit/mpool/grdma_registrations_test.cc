@@ -129,6 +129,19 @@ TEST_F(RegistrationsTest, what_is_held_is_parked_and_is_no_victim) {
   for (const auto* reg : {regs[0], regs[2]}) EXPECT_NE(state::load(reg) & state::kNotify, 0u);
 }
 
+// R9: it fills two holes, so the hand passes by it twice before it takes the second chance away.
+TEST_F(RegistrationsTest, what_fills_the_places_of_what_is_parked_is_found_in_the_end) {
+  const Regs regs = add_some(8);
+  const auto next_if = [&](const pinrail_registration_t* wanted) {
+    return all_.retire_next([&](const pinrail_registration_t* reg) { return reg == wanted; });
+  };
+  ASSERT_EQ(next_if(regs[5]), regs[5]);  // the hand stands behind it
+  take_one(regs[6]);
+  take_one(regs[4]);
+  mark_used(regs[7]);
+  EXPECT_EQ(next_if(regs[7]), regs[7]) << "the others are of pools that may not be called";
+}
+
 TEST_F(RegistrationsTest, the_drop_of_the_last_reference_brings_it_back) {
   const Regs regs = add_some(2);
   for (int i = 0; i < 2; ++i) take_one(regs[0]);
