@@ -14,6 +14,7 @@
 #include "base/core/guarded.h"
 #include "base/registration/registration.h"
 #include "base/report/report.h"
+#include "base/sync/fork_reinit.h"
 #include "framework/monitor/monitor.h"
 #include "framework/mpool/params.h"
 
@@ -121,7 +122,7 @@ void stop() {
 void fork_reinit() {
   if (!is_on()) return;
   recording.store(nullptr);
-  subscription = nullptr;
+  replace_in_child(&subscription, nullptr);
   munmap(area.records, kMost * sizeof(Record));
 }
 

@@ -34,10 +34,11 @@ pinrail_status_t see(void* context, const pinrail_registration_t* reg, size_t of
 class PerfByteCheck : public testing::Test {
  protected:
   void SetUp() override {
-    static const pinrail_setting_t kSettings[] = {{"monitor", "external"}, {"mpool_grdma_rights", "asked"}};
+    static const pinrail_setting_t kSettings[] = {
+        {"monitor", "external"}, {"mpool_grdma_rights", "asked"}, {"mpool_grdma_extent", "0"}};
     pinrail_init_options_t options = PINRAIL_INIT_OPTIONS_INIT;
     options.settings = kSettings;
-    options.setting_count = 2;
+    options.setting_count = std::size(kSettings);
     ASSERT_EQ(pinrail_init(&options), PINRAIL_SUCCESS);
     table_ = test::host_table("test", &device_);
     table_.register_mem = accept;
