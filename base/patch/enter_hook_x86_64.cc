@@ -22,15 +22,13 @@ long pinrail_patch_call_hook(const void* record_pointer, void* registers) {
   using namespace pinrail::patch;
   const auto& record = *static_cast<const Record*>(record_pointer);
   auto& at = *static_cast<Registers*>(registers);
-  // A function's arguments; a replaced call has two more on the stack.
-  const long args[8] = {at.rdi, at.rsi, at.rdx, at.rcx, at.r8, at.r9, at.stack[0], at.stack[1]};
+  const Kind kind = record.place.kind;
   const long of_kernel[6] = {at.rdi, at.rsi, at.rdx, at.r10, at.r8, at.r9};
-  switch (record.place.kind) {
-    case Kind::system_call: return call_hook(record, at.rax, of_kernel, false, &at.rax);
-    case Kind::start: return call_hook(record, record.number, args, true, &at.rax);
-    case Kind::call:
-    case Kind::before_call: break;
-  }
+  if (kind == Kind::system_call) return call_hook(record, at.rax, of_kernel, false, &at.rax);
+  long args[8] = {at.rdi, at.rsi, at.rdx, at.rcx, at.r8, at.r9};
+  if (kind == Kind::start) return call_hook(record, record.number, args, true, &at.rax);
+  args[6] = at.stack[0];  // a replaced call has two more arguments, which lie on the stack
+  args[7] = at.stack[1];
   const size_t number_at = record.place.number_at;
   const bool is_last = number_at == 6;  // then the called function returns as libc's functions do
   return call_hook(record, args[number_at], is_last ? args : args + number_at + 1, is_last, &at.rax);
