@@ -291,7 +291,8 @@ Status PinJob::register_ranges(size_t number) {
   return first_error;
 }
 
-Status PinJob::acquire_outside(const Span& span, pinrail_handle_t* handle_out) const {
+// The descriptor stays until the job has finished, which it cannot while one of its chunks is being registered.
+Status PinJob::acquire_outside(const Span& span, pinrail_handle_t* handle_out) const NO_THREAD_SAFETY_ANALYSIS {
   const deferred::CallerScope outside;
   if (descriptor_ != nullptr && descriptor_->fd() < 0) {
     report_closed_dmabuf();
