@@ -16,7 +16,7 @@ expect() { # claim, command...
 }
 work=$(mktemp -d)
 trap 'kill $subject $server 2>/dev/null; rm -rf "$work"' EXIT
-subject= server=
+subject='' server=''
 "$program" > "$work/ready" & subject=$!
 for _ in $(seq 200); do [ -s "$work/ready" ] && break; sleep 0.05; done
 json() { $top --json --pid $subject > "$work/json"; python3 - "$work/json" "$1" <<'PY'
