@@ -331,6 +331,9 @@ TESTS += test/tools_info_test.sh test/completion_test.sh test/tools_top_test.sh
 check_PROGRAMS += test/top_subject
 test_top_subject_SOURCES = test/top_subject.cc
 test_top_subject_LDADD = libpinrail.la
+# As for bench_test.sh below.
+top_test_log = test/tools_top_test.sh.log
+$(top_test_log): test/top_subject
 EXTRA_DIST += test/tools_top_test.sh test/tools_info_test.sh test/completion_test.sh
 
 # Every byte, over a real pin: the host's io_uring here, RDMA in a guest below.

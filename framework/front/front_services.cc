@@ -2,6 +2,7 @@
 // The host table: the services that components get.
 #include <cerrno>
 #include <string_view>
+#include <utility>
 
 #include "base/core/file_report.h"
 #include "base/core/gate_report.h"
@@ -91,7 +92,7 @@ __attribute__((noinline, cold)) void record_refusal(const pinrail_register_reque
 pinrail_status_t register_mem(pinrail_bound_registrar_t* registrar, pinrail_thread_t* thread,
                               const pinrail_register_request_t* request, pinrail_registration_t* reg) {
   monitor::check_on_miss();
-  errno = 0;  // a registrar need not set it
+  const int kept = std::exchange(errno, 0);  // a registrar need not set it
   const uint64_t begin = mpool::Recorder::now_ns_hook();
   const pinrail_status_t status = registrar::register_mem(registrar, thread, request, reg);
   if (status != PINRAIL_SUCCESS) {
@@ -99,6 +100,7 @@ pinrail_status_t register_mem(pinrail_bound_registrar_t* registrar, pinrail_thre
   } else if (registrar->pool != nullptr) {
     registrar->pool->recorder.count_registered(reg->length, mpool::Recorder::now_ns_hook() - begin);
   }
+  if (status == PINRAIL_SUCCESS || errno == 0) errno = kept;
   return status;
 }
 
