@@ -49,10 +49,11 @@ int with_pools(const Options& options, const test::RdmaDevice& device, Link* lin
 }
 
 int with_link(const Options& options, const test::RdmaDevice& device, Link* link) {
-  const pinrail_setting_t settings[] = {{"monitor", options.monitor.c_str()}};
+  // A buffer beside one that was registered is to be a miss.
+  const pinrail_setting_t settings[] = {{"monitor", options.monitor.c_str()}, {"mpool_grdma_extent", "0"}};
   pinrail_init_options_t init = PINRAIL_INIT_OPTIONS_INIT;
   init.settings = settings;
-  init.setting_count = 1;
+  init.setting_count = std::size(settings);
   const pinrail_status_t status = pinrail_init(&init);
   if (status != PINRAIL_SUCCESS) return complain(std::string("pinrail_init: ") + pinrail_status_name(status));
   const int result = with_pools(options, device, link);
