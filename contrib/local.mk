@@ -62,7 +62,6 @@ pinrail_perf_sources = $(replayed_memory_sources) \
 	contrib/tools/perf/scenario_alloc.cc contrib/tools/perf/scenario_mrall.cc contrib/tools/perf/scenario_odp.cc \
 	contrib/tools/perf/session.h contrib/tools/perf/session.cc \
 	contrib/tools/perf/table.h contrib/tools/perf/table.cc contrib/tools/perf/table_verify.cc
-pinrail_perf_sources += contrib/tools/common/miss_reasons.h
 contrib_tools_pinrail_perf_SOURCES = contrib/tools/perf/pinrail_perf.cc $(pinrail_perf_sources)
 contrib_tools_pinrail_perf_LDADD = libpinrail.la $(LZMA_LIBS)
 

@@ -21,7 +21,7 @@ libpinrail_internal_la_SOURCES += \
 	framework/monitor/kept_files_hook.h framework/monitor/kept_files_hook.cc \
 	framework/monitor/mapping.h framework/monitor/mapping.cc framework/monitor/file_kind.cc framework/monitor/kernel_events.cc \
 	framework/monitor/coverage.h framework/monitor/coverage.cc \
-	framework/monitor/own_pages.h framework/monitor/own_pages.cc \
+	framework/monitor/own_pages.h framework/monitor/own_pages.cc framework/monitor/proc_file.h \
 	framework/rcache/rcache.h framework/rcache/rcache.cc \
 	framework/mpool/recorder.h framework/mpool/recorder_hook.cc framework/mpool/recorder.cc framework/mpool/mpool.h framework/mpool/mpool.cc framework/mpool/default_limits.h \
 	framework/mpool/default_limits.cc framework/mpool/pin_table.h \

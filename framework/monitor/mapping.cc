@@ -2,12 +2,10 @@
 // Reads mappings from /proc/self/maps, by ioctl or as text. API context; takes no lock.
 #include "framework/monitor/mapping.h"
 
-#include <fcntl.h>
 #include <linux/ioctl.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
@@ -15,8 +13,7 @@
 #include <memory>
 
 #include "base/core/ioctl.h"
-#include "base/sync/fork_reinit.h"
-#include "base/sync/own_file.h"
+#include "framework/monitor/proc_file.h"
 
 namespace pinrail::monitor {
 namespace {
@@ -38,10 +35,7 @@ constexpr uint64_t kWritable = 0x02, kShared = 0x08;
 
 enum class ListingResult : uint8_t { yes, unmapped, unavailable };
 
-int open_list() { return ::open(kList, O_RDONLY | O_CLOEXEC); }
-
-// Open from start-up on, because to open the list takes six times as long as to ask for a mapping.
-std::atomic<const OwnFile*> list_file{nullptr};
+ProcFile list_file(kList);
 
 // Asks the kernel by ioctl (since 6.11) for the mapping at the address or the next one. unavailable: the kernel or a
 // filter refuses.
@@ -74,7 +68,7 @@ ListingResult ask_kernel(int file, uintptr_t at, pinrail_mapping_t* mapping_out)
 // The same by a list that is open for this question only: before start-up, in a forked child, and where the program has
 // closed ours.
 ListingResult open_and_ask_kernel(uintptr_t at, pinrail_mapping_t* mapping_out) {
-  const int file = open_list();
+  const int file = list_file.open_another();
   if (file < 0) return ListingResult::unavailable;
   const ListingResult result = ask_kernel(file, at, mapping_out);
   ::close(file);
@@ -131,19 +125,12 @@ bool find_mapping_in_list(uintptr_t at, pinrail_mapping_t* mapping_out) {
   return false;
 }
 
-void open_mappings() {
-  if (list_file.load() != nullptr) return;
-  auto file = std::make_unique<OwnFile>();
-  if (file->open(FileKind::has_inode, open_list)) list_file.store(file.release());
-}
-
-void close_mappings() { delete list_file.exchange(nullptr); }
-
-void fork_reinit_mappings() { replace_in_child(&list_file, nullptr); }
+void open_mappings() { list_file.open(); }
+void close_mappings() { list_file.close(); }
+void fork_reinit_mappings() { list_file.fork_reinit(); }
 
 bool find_mapping(uintptr_t at, pinrail_mapping_t* mapping_out) {
-  const OwnFile* const open_one = list_file.load();
-  const int file = open_one != nullptr ? open_one->number() : -1;
+  const int file = list_file.number();
   const ListingResult result = file >= 0 ? ask_kernel(file, at, mapping_out) : open_and_ask_kernel(at, mapping_out);
   return result == ListingResult::yes ||
          (result == ListingResult::unavailable && find_mapping_in_list(at, mapping_out));

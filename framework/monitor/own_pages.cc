@@ -3,16 +3,12 @@
 // context; takes no lock.
 #include "framework/monitor/own_pages.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <memory>
 
 #include "base/core/no_cancel.h"
-#include "base/sync/fork_reinit.h"
-#include "base/sync/own_file.h"
+#include "framework/monitor/proc_file.h"
 
 namespace pinrail::monitor {
 namespace {
@@ -21,8 +17,7 @@ constexpr uint64_t kPresent = uint64_t{1} << 63, kOfFile = uint64_t{1} << 61, kE
 // Pages that are read at first on each side, where often none counts, and then at once.
 constexpr size_t kFirst = 8, kMost = 512;
 
-// Open from start-up on, because to open it takes longer than to read it.
-std::atomic<const OwnFile*> page_map{nullptr};
+ProcFile page_map("/proc/self/pagemap");
 
 size_t page_size() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
 
@@ -76,9 +71,8 @@ Span own_near(int file, const Span& span, const Span& near) {
 bool is_own_page(uint64_t entry) { return (entry & (kPresent | kOfFile | kExclusive)) == (kPresent | kExclusive); }
 
 Span own_pages_around(const Span& span, const Span& most) {
-  const OwnFile* const map = page_map.load();
   const bool is_whole = ((span.base | span.end) & (page_size() - 1)) == 0;
-  const int file = map != nullptr && is_whole ? map->number() : -1;
+  const int file = is_whole ? page_map.number() : -1;
   if (file < 0) return span;
   const NoCancel no_cancel;  // reading is a cancellation point
   const size_t first = kFirst * page_size();
@@ -89,15 +83,8 @@ Span own_pages_around(const Span& span, const Span& most) {
           is_short && own.end != near.end ? own.end : end_of_own(file, own.end, most.end)};
 }
 
-void open_page_map() {
-  if (page_map.load() != nullptr) return;
-  auto file = std::make_unique<OwnFile>();
-  const auto open = [] { return ::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC); };
-  if (file->open(FileKind::has_inode, open)) page_map.store(file.release());
-}
-
-void close_page_map() { delete page_map.exchange(nullptr); }
-
-void fork_reinit_page_map() { replace_in_child(&page_map, nullptr); }
+void open_page_map() { page_map.open(); }
+void close_page_map() { page_map.close(); }
+void fork_reinit_page_map() { page_map.fork_reinit(); }
 
 }  // namespace pinrail::monitor
