@@ -193,6 +193,17 @@ TEST_F(GrdmaExtent, exact_pools_and_own_pins_and_what_bypasses_are_registered_as
   expect_exact(registered(released, base), base);
 }
 
+// A lock of the process makes madvise() fail on pages that the program asked nothing for, and is not taken away from
+// those that are there still when an event has ended the registration.
+TEST_F(GrdmaExtent, locks_of_the_process_are_registered_as_asked_for) {
+  const Memory memory(1);
+  memory.touch_all();
+  pinrail_registrar_t table = *fake_.table();
+  table.pins_nothing = 1;  // as registrar mlock says
+  Pool pool(table);
+  expect_exact(registered(pool, memory.base + 20 * kPage), memory.base + 20 * kPage);
+}
+
 // R8: what is added counts as registered; so under a limit that refuses, a request could fail for it.
 TEST_F(GrdmaExtent, under_a_limit_that_refuses_ranges_are_registered_as_asked_for) {
   const Memory memory(4);

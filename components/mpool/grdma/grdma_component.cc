@@ -49,7 +49,7 @@ constexpr pinrail_param_t kParams[] = {
                  "Bytes of the aligned window around a request that a miss registers as well, as far as the pages are "
                  "the process's own, in the same mapping and present already; rounded down to a power of two. Windows "
                  "become smaller where memory events make this useless. Not done in EXACT pools, where a size_limit is "
-                 "set, and in mappings of files. 0: exactly the pages of the request.",
+                 "set, with registrar mlock, and in mappings of files. 0: exactly the pages of the request.",
                  PINRAIL_TYPE_SIZE, 5, nullptr, 0, INT64_MAX),
     mpool::kRcacheName,
     mpool::param(

@@ -24,9 +24,12 @@ Status resolve_leave_pinned(const pinrail_host_t* host, int64_t asked, bool* kep
   return success();
 }
 
-// Rounded down to a power of two. 0 where registrations answer only what they were made for, or are not kept.
+// Rounded down to a power of two. 0 where registrations answer only what they were made for, or are not kept; or where
+// they are locks of this process, which change what the program may do with the memory beside its buffers.
 size_t extent_of(uint64_t asked, const pinrail_mpool_config_t& config, bool is_kept) {
-  if (!is_kept || (config.flags & PINRAIL_POOL_EXACT) != 0 || asked <= config.limits->granularity) return 0;
+  if (!is_kept || config.limits->pins_nothing != 0 || (config.flags & PINRAIL_POOL_EXACT) != 0 ||
+      asked <= config.limits->granularity)
+    return 0;
   return size_t{1} << (63 - __builtin_clzll(asked));
 }
 
