@@ -88,6 +88,18 @@ expect "cases that run only when asked for" PASS <<'END'
 
 END
 
+want "passed t A.one" "passed t A.one"
+expect "a program that is run twice" PASS <<'END'
+[==========] Running 1 test from 1 test suite.
+[ RUN      ] A.one
+[       OK ] A.one (0 ms)
+[==========] 1 test from 1 test suite ran. (1 ms total)
+[==========] Running 1 test from 1 test suite.
+[ RUN      ] A.one
+[       OK ] A.one (0 ms)
+[==========] 1 test from 1 test suite ran. (1 ms total)
+END
+
 want "failed t: has 2 cases, but 0 were seen to end"
 expect "cases that were not seen" PASS <<'END'
 [==========] Running 2 tests from 1 test suite.

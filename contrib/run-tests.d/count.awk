@@ -2,7 +2,8 @@
 # count.awk - reads the log of one test program and prints a line for each result.
 #   passed <name>      failed <name>: <why>      skipped <name>: <why>
 # -v name=  the program's name    -v status=  PASS, SKIP, or anything else for failed
-# A log of GoogleTest counts by its cases, any other as one. A program that crashed, hung, or ended without a result failed.
+# A log of GoogleTest counts by its cases, those of several runs together; any other as one. A program that crashed,
+# hung, or ended without a result failed.
 
 function result(word, of, why) {
   count[word]++
@@ -41,7 +42,7 @@ function program(   seen) {
 /\[       OK \] .*\([0-9]+ ms\)$/ { result("passed", case_name($0)); running = ""; next }
 /\[  FAILED  \] .*\([0-9]+ ms\)$/ { result("failed", case_name($0), why); running = ""; next }
 /\[  SKIPPED \] .*\([0-9]+ ms\)$/ { result("skipped", case_name($0), why == "" ? "no reason was given" : why); running = ""; next }
-/\[==========\] [0-9]+ tests? from .* ran\./ { total = $0; sub(/^.*\[==========\] /, "", total); total += 0; next }
+/\[==========\] [0-9]+ tests? from .* ran\./ { sub(/^.*\[==========\] /, ""); total += $0; next }
 after_skip { why = $0; after_skip = 0 }
 /^ *YOU HAVE [0-9]+ DISABLED TESTS?$/ { disabled = $3; next }
 /: Skipped$/ { after_skip = 1 }

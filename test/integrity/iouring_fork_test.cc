@@ -50,14 +50,16 @@ pinrail_handle_t take(pinrail_mpool_t* pool, const Mapping& memory) {
   return handle;
 }
 
-// The device sees what the processor wrote last, and the processor what the device did.
+// The device sees what the processor wrote last, and the processor what the device did. The registration may begin
+// below the memory.
 int agrees(pinrail_handle_t handle, const Mapping& memory, uint64_t seed) {
+  const size_t offset = memory.base() - static_cast<unsigned char*>(handle.reg->base);
   memory.fill(seed);
   std::vector<unsigned char> seen(kLength);
-  STEP(41, pinrail_mpool_device_read(handle, 0, seen.data(), kLength) == PINRAIL_SUCCESS);
+  STEP(41, pinrail_mpool_device_read(handle, offset, seen.data(), kLength) == PINRAIL_SUCCESS);
   STEP(42, seen == stamped(seed, 0, kLength));
   const std::vector<unsigned char> sent = stamped(seed + 1, 0, kLength);
-  STEP(43, pinrail_mpool_device_write(handle, 0, sent.data(), kLength) == PINRAIL_SUCCESS);
+  STEP(43, pinrail_mpool_device_write(handle, offset, sent.data(), kLength) == PINRAIL_SUCCESS);
   STEP(44, std::memcmp(memory.base(), sent.data(), kLength) == 0);
   return 0;
 }
