@@ -122,7 +122,6 @@ Status Loader::Impl::load_all() {
     Listed& listed = component->listed;
     if (!listed.selected) {
       params.expect(param::full_name(listed.framework, listed.name, ""));
-      component->descriptor = nullptr;
       continue;
     }
     const Status status = load(component.get());

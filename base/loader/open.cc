@@ -170,7 +170,6 @@ void Loader::Impl::close_one(Component* component) {
                      [=] { component->descriptor->close(component->context); });
   }
   component->opened = false;
-  component->context = nullptr;
 }
 
 // Closes the components in reverse order of opening, and unmaps them.

@@ -91,9 +91,7 @@ Exporter::~Exporter() {
   const NoCancel no_cancel;
   Guard guard(mutex_);
   if (header_ != nullptr) {
-    for (uint32_t i = 0; i < used_; ++i) {
-      if (taken_[i] != 0) kill_hook(i);
-    }
+    for (uint32_t i = 0; i < used_; ++i) kill_hook(i);
     end_mark_.stop();
     munmap(header_, bytes_);
     file_.close();

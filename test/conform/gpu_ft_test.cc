@@ -194,5 +194,18 @@ TEST_F(GpuFtOwner, a_restart_ends_all_blocks_and_new_ones_are_good) {
   EXPECT_EQ(pool.stats().registered_count, 1u) << "the old handle let nothing new go";
 }
 
+// The count of deaths begins anew with the segment.
+TEST_F(GpuFtOwner, as_many_frees_after_a_restart_as_before_it_are_noticed) {
+  GpuPool pool("gpusm");
+  for (int life = 0; life < 2; ++life) {
+    EXPECT_TRUE(is_alive(block_of(pool)));
+    EXPECT_EQ(pool.stats().registered_count, 1u);
+    pinrail_monitor_report(memory(), 1);
+    EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+    EXPECT_EQ(pool.stats().registered_count, 0u) << "what was freed is not closed in life " << life;
+    tell(pool, PINRAIL_FT_RESTART);
+  }
+}
+
 }  // namespace
 }  // namespace pinrail::test

@@ -136,6 +136,19 @@ TEST_F(Gpusm, a_reported_free_kills_at_once) {
   EXPECT_EQ(cuMemFree(other), CUDA_SUCCESS);
 }
 
+// Another allocation may get the address before anything else is asked for there.
+TEST_F(Gpusm, what_a_reported_free_killed_is_closed_by_the_next_miss) {
+  Library library(without_threads());
+  GpuPool pool("gpusm");
+  const CUdeviceptr at = alloc(8192), other = alloc(8192);
+  must_export(pool, at, 8192);
+  pinrail_monitor_report(pointer_of(at), 1);
+  must_export(pool, other, 8192);
+  EXPECT_EQ(pool.stats().registered_count, 1u);
+  EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemFree(other), CUDA_SUCCESS);
+}
+
 TEST_F(Gpusm, the_monitor_sees_frees_and_says_nothing_about_host_memory) {
 #if defined(__x86_64__) && !defined(PINRAIL_UNDER_THREAD_SANITIZER)
   Settings settings = without_threads();

@@ -399,6 +399,9 @@ TEST_F(PatcherFiles, a_file_that_is_opened_to_be_cut_is_reported_first) {
   Patcher patcher;
   NEED_PATCHER(patcher);
   const char* const path = path_.c_str();
+  alignas(2 * O_TRUNC) char paths[2][O_TRUNC] = {};  // one where the address has the bit O_TRUNC, and one where not
+  for (char* each : paths) std::strncpy(each, path, O_TRUNC - 1);
+  const auto path_at = [&](bool has_bit) { return paths[has_bit ? 1 : 0]; };
   const std::vector<std::pair<const char*, std::function<int(int flags)>>> ways = {
       {"open", [path](int flags) { return open(path, O_RDWR | O_CLOEXEC | flags); }},
       {"openat", [path](int flags) { return openat(AT_FDCWD, path, O_RDWR | O_CLOEXEC | flags); }},
@@ -414,6 +417,12 @@ TEST_F(PatcherFiles, a_file_that_is_opened_to_be_cut_is_reported_first) {
          if (stream != nullptr) std::fclose(stream);
          return file;
        }},
+#ifdef SYS_open
+      {"syscall open, whose path lies where its address says the opposite",
+       [&](int flags) {
+         return static_cast<int>(syscall(SYS_open, path_at(flags != O_TRUNC), O_RDWR | O_CLOEXEC | flags, 0));
+       }},
+#endif
       {"creat", [path](int flags) { return flags != 0 ? creat(path, 0600) : open(path, O_RDWR | O_CLOEXEC); }}};
   for (const auto& [name, way] : ways) {
     SCOPED_TRACE(name);

@@ -42,6 +42,24 @@ class Image {
   Image& name(const char* text) { return put_text(offsetof(pinrail_component_t, name), text, 32); }
   Image& table_size(size_t value) { return put(table_, &value, sizeof(value)); }
 
+  // What the symbol of the descriptor says of its size.
+  Image& symbol_size(uint64_t value) {
+    const auto* header = reinterpret_cast<const ElfW(Ehdr)*>(bytes_.data());
+    const auto* sections = reinterpret_cast<const ElfW(Shdr)*>(bytes_.data() + header->e_shoff);
+    for (size_t i = 0; i < header->e_shnum; ++i) {
+      if (sections[i].sh_type != SHT_DYNSYM) continue;
+      const char* const names = bytes_.data() + sections[sections[i].sh_link].sh_offset;
+      for (size_t end = sections[i].sh_size, at = 0; at < end; at += sizeof(ElfW(Sym))) {
+        const size_t place = sections[i].sh_offset + at;
+        const auto* symbol = reinterpret_cast<const ElfW(Sym)*>(bytes_.data() + place);
+        if (strcmp(names + symbol->st_name, "pinrail_component") != 0) continue;
+        return put(place + offsetof(ElfW(Sym), st_size), &value, sizeof(symbol->st_size));
+      }
+    }
+    ADD_FAILURE() << "there is no such symbol";
+    return *this;
+  }
+
   // Changes every place where the text stands; both have one length.
   Image& replace(const std::string& text, const std::string& by) {
     EXPECT_EQ(text.size(), by.size());

@@ -114,6 +114,8 @@ std::vector<Wrong> wrong_images() {
 #ifdef __GLIBC__  // musl does not tell a symbol's size, and a component there needs no other library
       {"a size larger than the symbol", Image().size(1000), PINRAIL_ERR_VERSION,
        "exports a symbol pinrail_component of " + ours + " bytes (this library: " + ours + ")"},
+      {"a symbol without a size", Image().symbol_size(0), PINRAIL_ERR_ERROR,
+       "exports a symbol pinrail_component that lies nowhere"},
       {"a missing library", Image().replace("libstdc++.so", "libstdcxx.so"), PINRAIL_ERR_ERROR,
        "cannot be loaded: libstdcxx.so.6: cannot open shared object file: No such file or directory"},
 #endif
@@ -261,6 +263,69 @@ TEST_F(LoaderTest, a_component_that_declares_wrongly_is_skipped) {
   EXPECT_EQ(times(said_, "skipped built in: it declares its parameters wrongly"), 1U) << said_;
   EXPECT_TRUE(open().ok());
   EXPECT_EQ(opened(), "");
+}
+
+TEST_F(LoaderTest, one_without_version_and_help_is_listed_with_empty_ones) {
+  pinrail_component_t bare = built_in("bare");
+  bare.version = bare.help = nullptr;
+  built_in_ = {&bare, nullptr};
+  ASSERT_TRUE(discover().ok());
+  EXPECT_TRUE(listed("bare").selected);
+  EXPECT_EQ(listed("bare").version + listed("bare").help, "");
+}
+
+TEST_F(LoaderTest, a_verbosity_is_declared_for_each_component_with_its_bounds) {
+  write("mpool_tiny", Image());
+  for (const char* value : {"0", "100"}) {
+    set("mpool_tiny_verbose", value);
+    EXPECT_TRUE(discover().ok()) << value << said_;
+  }
+  for (const char* value : {"-1", "101"}) {
+    set("mpool_tiny_verbose", value);
+    EXPECT_TRUE(discover().is(PINRAIL_ERR_BAD_PARAM)) << value;
+    EXPECT_TRUE(said("for parameter mpool_tiny_verbose")) << said_;
+  }
+}
+
+TEST_F(LoaderTest, one_that_declares_its_own_verbosity_keeps_it) {
+  pinrail_component_t own = built_in("own");
+  const pinrail_param_t params[] = {{sizeof(pinrail_param_t), "first", "0", "Its first.", PINRAIL_TYPE_INT,
+                                     PINRAIL_SCOPE_READONLY, 9, nullptr, 0, 9, nullptr},
+                                    {sizeof(pinrail_param_t), "verbose", "7", "Its own.", PINRAIL_TYPE_INT,
+                                     PINRAIL_SCOPE_READONLY, 9, nullptr, 0, 9, nullptr}};
+  own.params = params;
+  own.param_count = 2;
+  built_in_ = {&own, nullptr};
+  ASSERT_TRUE(discover().ok());
+  EXPECT_EQ(said_, "");
+  EXPECT_TRUE(listed("own").status.ok());
+  pinrail_param_info_t info{};
+  ASSERT_TRUE(params_->find("mpool_own_verbose", &info).ok());
+  EXPECT_STREQ(info.declaration->help, "Its own.");
+}
+
+TEST_F(LoaderTest, parameters_of_one_that_is_refused_are_not_unknown) {
+  write("mpool_tiny", Image().abi(7));
+  set("mpool_tiny_open_says", "-9");
+  ASSERT_TRUE(discover().ok());
+  EXPECT_EQ(test::said_by([this] { params_->finish({}); }), "");
+}
+
+TEST_F(LoaderTest, one_of_priority_zero_that_is_left_out_says_which_list_leaves_it_out) {
+  pinrail_component_t zero = built_in("zero");
+  zero.priority = 0;
+  built_in_ = {&zero, nullptr};
+  set("mpool", "^zero");
+  ASSERT_TRUE(discover().ok());
+  EXPECT_TRUE(test::has(listed("zero").reason, "not selected: mpool = ")) << listed("zero").reason;
+}
+
+TEST_F(LoaderTest, a_malformed_parameter_stays_an_error_though_other_components_follow) {
+  write("mpool_tiny", Image());
+  write("mpool_zeta", Image().name("zeta"));
+  set("mpool_tiny_open_says", "much");
+  EXPECT_TRUE(discover().is(PINRAIL_ERR_BAD_PARAM));
+  EXPECT_TRUE(listed("zeta").status.ok()) << "it is loaded all the same";
 }
 
 TEST(DefaultComponentPath, ends_with_the_folder_that_was_configured) {

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <string>
+#include <vector>
 
 #include "base/report/report.h"
 #include "test/support/child.h"
@@ -151,6 +153,24 @@ bool lives_on(int signal_of_write, void (*make_stderr)()) {
       },
       &answer);
   return lives && answer == test::ChildAnswer{0, 1, 1};
+}
+
+TEST(Report, the_programs_function_gets_each_message_instead_of_standard_error) {
+  std::vector<std::string> got;
+  const auto take = [](void* arg, int level, const char* channel, const char* text) {
+    static_cast<std::vector<std::string>*>(arg)->push_back(std::to_string(level) + " " + channel + ": " + text);
+  };
+  report::divert(take, &got);
+  EXPECT_EQ(said_by([] {
+              report::log("c", 0, PINRAIL_LOG_WARN, "a line");
+              help("second topic", {{"what", "x"}});
+            }),
+            "");
+  report::divert(nullptr, nullptr);
+  const std::string level = std::to_string(PINRAIL_LOG_WARN);
+  EXPECT_EQ(got, (std::vector<std::string>{level + " c: a line", level + " channel: second topic\nWhat happened  x."}));
+  EXPECT_EQ(said_by([] { report::log("c", 0, PINRAIL_LOG_WARN, "a line"); }), "[pinrail:c] a line\n");
+  EXPECT_EQ(got.size(), 2U) << "it was taken back";
 }
 
 TEST(Report, what_cannot_be_written_does_not_end_the_process) {

@@ -428,6 +428,19 @@ TEST_F(Slots, importers_that_crashed_are_forgotten_in_all_slots_and_others_are_n
   EXPECT_EQ(exporter_.importers_hook(slot[0]), 0u);
 }
 
+// A look at every importer that crashed would take as long as they are many, inside a call of the pool.
+TEST_F(Slots, of_importers_that_crashed_one_is_forgotten_in_each_call) {
+  uint32_t slot = 0;
+  uint64_t life = 0;
+  ASSERT_TRUE(exporter_.take(&slot, &life).ok());
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(crash_in(process_, exporter_, {{slot, life}}));
+  for (uint32_t left = 3; left > 0; --left) {
+    EXPECT_EQ(exporter_.importers_hook(slot), left);
+    exporter_.forget_one_dead();
+  }
+  EXPECT_EQ(exporter_.importers_hook(slot), 0u);
+}
+
 TEST_F(Slots, an_importer_leaves_as_often_as_it_entered_and_enters_nothing_dead) {
   uint32_t slot = 0;
   uint64_t life = 0;
