@@ -32,9 +32,6 @@ uid_t owner_of_own_file(uid_t self) {
   return stat(own_file().c_str(), &about) == 0 ? about.st_uid : self;
 }
 
-// Returns whether trust/X2 applies to this process.
-bool must_check_owners() { return geteuid() == 0 || !in_environment(); }
-
 }  // namespace
 
 std::string own_file() {
@@ -54,8 +51,8 @@ std::string why_untrusted(const struct stat& about, const Owners& owners) {
 
 // What belongs to root or to this user is trusted whatever file contains Pinrail, which is then not looked for.
 std::string why_untrusted(const struct stat& about) {
-  if (!must_check_owners()) return "";
   const uid_t self = geteuid();
+  if (self != 0 && in_environment()) return "";  // trust/X2 does not apply
   const bool is_own = about.st_uid == 0 || about.st_uid == self;
   return why_untrusted(about, {self, is_own ? self : owner_of_own_file(self)});
 }
@@ -63,14 +60,18 @@ std::string why_untrusted(const struct stat& about) {
 // A file that does not exist is trusted: the caller reports that it is missing.
 std::string why_untrusted_path(const std::string& path) {
   struct stat about {};
-  const std::string file = resolved(path.c_str());
-  if (stat(file.c_str(), &about) != 0) return "";
+  std::string file = path;
+  if (lstat(path.c_str(), &about) != 0) return "";
+  if (S_ISLNK(about.st_mode)) {
+    file = resolved(path.c_str());
+    if (stat(file.c_str(), &about) != 0) return "";
+  }
   std::string why = why_untrusted(about);
   if (!why.empty()) return why;
   const std::string folder = file.substr(0, file.rfind('/') + 1);
   if (stat(folder.c_str(), &about) != 0) return "";
   const std::string of_folder = why_untrusted(about);
-  return of_folder.empty() ? "" : "is in " + folder + ", which " + of_folder;
+  return of_folder.empty() ? "" : "is in " + resolved(folder.c_str()) + "/, which " + of_folder;
 }
 
 }  // namespace pinrail::trust

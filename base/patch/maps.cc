@@ -12,6 +12,8 @@
 
 #include <cerrno>
 
+#include "base/patch/island.h"
+
 namespace pinrail::patch {
 namespace {
 
@@ -76,7 +78,7 @@ bool for_each_mapping(bool (*visit)(void* arg, const Mapping& mapping), void* ar
   const long file =
       system_call_hook(SYS_openat, AT_FDCWD, reinterpret_cast<long>("/proc/self/maps"), O_RDONLY | O_CLOEXEC);
   if (is_error_hook(file)) return false;
-  char buffer[1024];
+  char buffer[kPage];  // the kernel returns no more at once
   Line line;
   bool goes_on = true;
   long got = 0;

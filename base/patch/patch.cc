@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Start-up or API context. activate() and mend() take the lock of patches.
+// Start-up or API context. prepare(), activate() and mend() take the lock of patches.
 #include "base/patch/patch.h"
 
 #include "base/patch/system_call.h"
@@ -76,14 +76,41 @@ void begin_record(const Calls& calls, Hook hook, void* arg, const Patch& patch, 
   record_out->mark = kMark;
 }
 
-bool make_executable(uint8_t* page) {
-  return system_call_hook(SYS_mprotect, reinterpret_cast<long>(page), kPage, PROT_READ | PROT_EXEC) == 0;
+// The page on which prepare() puts islands. activate() makes it executable, and then it is not written any more.
+struct OpenPage {
+  uint8_t* base = nullptr;
+  uint8_t* free = nullptr;
+
+  bool has_room(uintptr_t function, size_t bytes) const {
+    const auto at = reinterpret_cast<uintptr_t>(base);
+    return base != nullptr && (at < function ? function - at : at - function) <= kReach && free + bytes <= base + kPage;
+  }
+};
+OpenPage open_page GUARDED_BY(mutex);
+
+// PERM: the page stays open, so that no patch that leads there is written.
+Status close_page_locked() REQUIRES(mutex) {
+  const auto base = reinterpret_cast<long>(open_page.base);
+  if (base == 0) return success();
+  __builtin___clear_cache(reinterpret_cast<char*>(open_page.base), reinterpret_cast<char*>(open_page.free));
+  if (system_call_hook(SYS_mprotect, base, kPage, PROT_READ | PROT_EXEC) != 0) return PINRAIL_ERR_PERM;
+  open_page = {};
+  return success();
 }
 
-Status build_islands(const Calls& calls, Hook hook, void* arg, Code* code, Patch* patch) {
-  uint8_t* const page = map_near(patch->function, kReach);
-  if (page == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  uint8_t* at = page;
+// Puts a page with that much room near the function.
+Status open_page_locked(uintptr_t function, size_t bytes) REQUIRES(mutex) {
+  if (open_page.has_room(function, bytes)) return success();
+  const Status closed = close_page_locked();
+  if (!closed.ok()) return closed;
+  open_page.base = open_page.free = map_near(function, kReach);
+  return open_page.base != nullptr ? success() : Status(PINRAIL_ERR_OUT_OF_RESOURCE);
+}
+
+Status build_islands_locked(const Calls& calls, Hook hook, void* arg, Code* code, Patch* patch) REQUIRES(mutex) {
+  const Status opened = open_page_locked(patch->function, patch->count * (sizeof(Record) + kLongestIsland));
+  if (!opened.ok()) return opened;
+  uint8_t* at = open_page.free;
   for (size_t i = 0; at != nullptr && i < patch->count; ++i) {
     const uintptr_t place = patch->function + patch->places[i].offset;
     const uintptr_t other = target_of_jump(code->bytes + patch->places[i].offset, place);
@@ -94,11 +121,9 @@ Status build_islands(const Calls& calls, Hook hook, void* arg, Code* code, Patch
     at = write_island(at + sizeof(Record), code->bytes, patch->function, record);
     while (at != nullptr && reinterpret_cast<uintptr_t>(at) % alignof(Record) != 0) ++at;
   }
-  __builtin___clear_cache(reinterpret_cast<char*>(page), reinterpret_cast<char*>(page) + kPage);
-  const bool runs = at != nullptr && make_executable(page);
-  if (runs) return success();
-  system_call_hook(SYS_munmap, reinterpret_cast<long>(page), kPage);
-  return at == nullptr ? PINRAIL_ERR_OUT_OF_RESOURCE : PINRAIL_ERR_PERM;
+  if (at == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  open_page.free = at;
+  return success();
 }
 
 // The bytes with the jumps.
@@ -110,28 +135,33 @@ Snapshot with_jumps(const Patch& patch, Code code) {
   return Snapshot::of(patch, code.bytes);
 }
 
-struct ProtectionQuery {
-  uintptr_t address;
-  int protection;
-};
-
-// A visitor for for_each_mapping() that finds the protection of one address.
-bool is_there(void* arg, const Mapping& mapping) {
-  auto* wanted = static_cast<ProtectionQuery*>(arg);
-  if (wanted->address >= mapping.end) return true;
-  if (wanted->address >= mapping.base) wanted->protection = mapping.protection;
+// A visitor for for_each_mapping() that finds the mapping of the address with which *mapping_pointer begins.
+bool is_there(void* mapping_pointer, const Mapping& mapping) {
+  auto* const wanted = static_cast<Mapping*>(mapping_pointer);
+  if (wanted->base >= mapping.end) return true;
+  if (wanted->base >= mapping.base) *wanted = mapping;
   return false;
 }
 
-// Makes the function's pages writable for its life. They stay executable, because other threads run in them.
+uintptr_t end_of(const Patch& patch) { return patch.function + patch.places[patch.count - 1].offset + kJumpLength; }
+
+// Makes the pages of functions writable for its life: of the first one, and of those that follow it and lie in the same
+// mapping. They stay executable, because other threads run in them.
 class Writable {
  public:
-  explicit Writable(const Patch& patch)
-      : base_(patch.function & ~(kPage - 1)),
-        length_((patch.function + patch.places[patch.count - 1].offset + kJumpLength + kPage - 1) / kPage * kPage -
-                base_) {
-    ProtectionQuery wanted{patch.function, 0};
-    if (for_each_mapping(is_there, &wanted)) before_ = wanted.protection;
+  Writable(const Patch* const* patches, size_t count) {
+    Mapping mapping{};
+    mapping.base = patches[0]->function;
+    if (for_each_mapping(is_there, &mapping)) before_ = mapping.protection;
+    uintptr_t low = patches[0]->function, high = end_of(*patches[0]);
+    for (; count_ < count; ++count_) {
+      const Patch& next = *patches[count_];
+      if (next.function < mapping.base || end_of(next) > mapping.end) break;
+      low = std::min(low, next.function);
+      high = std::max(high, end_of(next));
+    }
+    base_ = low & ~(kPage - 1);
+    length_ = (high + kPage - 1) / kPage * kPage - base_;
     is_writable_ = before_ != 0 && protect(PROT_READ | PROT_WRITE | PROT_EXEC);
   }
   ~Writable() {
@@ -141,29 +171,37 @@ class Writable {
   Writable& operator=(const Writable&) = delete;
 
   bool is_writable() const { return is_writable_; }
+  size_t count() const { return count_; }  // of the functions
 
  private:
   bool protect(int protection) const {
     return system_call_hook(SYS_mprotect, static_cast<long>(base_), static_cast<long>(length_), protection) == 0;
   }
 
-  const uintptr_t base_;
-  const size_t length_;
+  size_t count_ = 1, length_;
+  uintptr_t base_;
   int before_ = 0;
-  bool is_writable_ = false;
+  bool is_writable_;
 };
 
 // Writes all jumps of which the bytes are not there.
-Status write_locked(const Patch& patch, const Snapshot& before) REQUIRES(mutex) {
-  const Writable writable(patch);
-  if (!writable.is_writable()) return PINRAIL_ERR_PERM;
-  bool done = true;
-  for (size_t i = 0; done && i < patch.count; ++i) {
-    const uint8_t *const now = before.places[i], *const own = patch.own.places[i];
-    done = std::memcmp(now, own, kJumpLength) == 0 || write_jump(patch.function + patch.places[i].offset, now, own);
+Status write_jumps(const Patch& patch) {
+  for (size_t i = 0; i < patch.count; ++i) {
+    const uint8_t *const now = patch.seen.places[i], *const own = patch.own.places[i];
+    const bool is_there = std::memcmp(now, own, kJumpLength) == 0;
+    if (!is_there && !write_jump(patch.function + patch.places[i].offset, now, own)) return PINRAIL_ERR_BUSY;
+  }
+  return success();
+}
+
+// Writes them for as many functions as lie in the first one's mapping, and returns how many.
+size_t write_mapping_locked(Patch* const* patches, size_t count) REQUIRES(mutex) {
+  const Writable writable(patches, count);
+  for (size_t i = 0; i < writable.count(); ++i) {
+    patches[i]->written = writable.is_writable() ? write_jumps(*patches[i]) : Status(PINRAIL_ERR_PERM);
   }
   synchronise();
-  return done ? success() : Status(PINRAIL_ERR_BUSY);
+  return writable.count();
 }
 
 }  // namespace
@@ -186,23 +224,30 @@ Status prepare(uintptr_t function, const Calls& calls, Hook hook, void* arg, Pat
   Patch patch;
   patch.function = function;
   if (!find_places(code.bytes, code.length, code.is_whole, calls, &patch)) return PINRAIL_ERR_NOT_SUPPORTED;
-  if (!can_write_jumps() || !may_synchronise()) return PINRAIL_ERR_NOT_AVAILABLE;
   patch.seen = Snapshot::of(patch, code.bytes);
-  const Status status = build_islands(calls, hook, arg, &code, &patch);
+  Guard guard(mutex);
+  const Status status = build_islands_locked(calls, hook, arg, &code, &patch);
   if (!status.ok()) return status;
   patch.own = with_jumps(patch, code);
   *patch_out = patch;
   return status;
 }
 
-Status activate(Patch* patch) {
+void activate(Patch* const* patches, size_t count) {
   Guard guard(mutex);
-  const Status status = write_locked(*patch, patch->seen);
-  if (status.ok()) patch->seen = patch->own;
-  return status;
+  const bool can_write = can_write_jumps() && may_synchronise();
+  const Status ready = can_write ? close_page_locked() : Status(PINRAIL_ERR_NOT_AVAILABLE);
+  for (size_t i = 0; i < count; ++i) patches[i]->written = ready;
+  for (size_t i = 0; ready.ok() && i < count;) i += write_mapping_locked(patches + i, count - i);
+  for (size_t i = 0; i < count; ++i) {
+    if (patches[i]->written.ok()) patches[i]->seen = patches[i]->own;
+  }
 }
 
-void fork_reinit() NO_THREAD_SAFETY_ANALYSIS { new (&mutex) Mutex(LockRank::patch); }
+void fork_reinit() NO_THREAD_SAFETY_ANALYSIS {
+  new (&mutex) Mutex(LockRank::patch);
+  open_page = {};
+}
 
 bool is_in_place(const Patch& patch) { return Snapshot::of(patch) == patch.seen; }
 
@@ -223,10 +268,13 @@ Bytes whose(const Patch& patch, const Snapshot& file, const Snapshot& now) {
 }
 
 Status mend(Patch* patch, const Snapshot& now) {
+  Patch torn = *patch;
+  torn.seen = now;
+  Patch* const only = &torn;
   Guard guard(mutex);
-  const Status status = write_locked(*patch, now);
-  if (status.ok()) patch->seen = Snapshot::of(*patch);
-  return status;
+  write_mapping_locked(&only, 1);
+  if (torn.written.ok()) patch->seen = Snapshot::of(*patch);
+  return torn.written;
 }
 
 void accept(Patch* patch) { patch->seen = Snapshot::of(*patch); }
@@ -240,7 +288,7 @@ namespace pinrail::patch {
 Snapshot Snapshot::of(const Patch&, const uint8_t*) { return Snapshot(); }
 Snapshot Snapshot::of(const Patch&) { return Snapshot(); }
 Status prepare(uintptr_t, const Calls&, Hook, void*, Patch*) { return PINRAIL_ERR_NOT_SUPPORTED; }
-Status activate(Patch*) { return PINRAIL_ERR_NOT_SUPPORTED; }
+void activate(Patch* const*, size_t) {}
 void fork_reinit() {}
 bool is_in_place(const Patch&) { return false; }
 Bytes whose(const Patch&, const Snapshot&, const Snapshot&) { return Bytes::foreign; }

@@ -2,7 +2,7 @@
 // patch.h - calls a hook where a function of this process makes its system call, while other threads run in it.
 //
 // Owns     nothing that is ever freed: a patch stays until the process ends.
-// Threads  prepare() and is_in_place() may run together. activate() and mend() take the lock of patches, one per shared
+// Threads  All functions may run together: prepare(), activate() and mend() take the lock of patches, one per shared
 //          object. Other threads may run in the function and may sleep in system calls inside it all the while.
 // Contexts start-up and API.
 //
@@ -87,17 +87,23 @@ struct Patch {
   const Record* original = nullptr;  // of another copy of this library, which was there first; NULL: none
   Snapshot own;                      // with the jumps
   Snapshot seen;                     // what is expected: `own`, or what accept() found
+  Status written = PINRAIL_SUCCESS;  // of the last activate()
 };
 
 // Finds the places and builds the islands; it does not change the function. NOT_SUPPORTED: the function has a system
 // call at a place that is not recognised or cannot be written, or none, or this machine cannot be patched.
-// NOT_AVAILABLE: the kernel or the processor lacks a required feature. OUT_OF_RESOURCE: there is no free page within
-// the jump's reach. PERM: the system does not permit new code.
+// OUT_OF_RESOURCE: there is no free page within the jump's reach. PERM: the system does not permit new code.
 Status prepare(uintptr_t function, const Calls& calls, Hook hook, void* arg, Patch* patch_out);
 
-// Writes the jumps. BUSY: the function was changed since prepare(); call prepare() again. PERM: the system does not
-// permit code to be written. After BUSY some of several places may be patched, and they work.
-Status activate(Patch* patch);
+// Writes the jumps of several functions, of each shared object together. Patch::written of each: BUSY: the function was
+// changed since prepare(); call prepare() again. PERM: the system does not permit new code, or code to be written.
+// NOT_AVAILABLE: the kernel or the processor lacks a required feature. After BUSY some of a function's places may be
+// patched, and they work.
+void activate(Patch* const* patches, size_t count);
+inline Status activate(Patch* patch) {
+  activate(&patch, 1);
+  return patch->written;
+}
 
 // In a forked child, before any other function of this file: makes the lock of patches anew.
 void fork_reinit();

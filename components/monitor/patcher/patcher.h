@@ -73,6 +73,7 @@ struct Site {
   patch::Patch patch;     // without places: it could not be patched, but its events arrive by another function's patch
   patch::Snapshot file;   // the function's bytes in its file
   patch::Snapshot tried;  // its bytes when its events did not arrive
+  Status patched = PINRAIL_SUCCESS;  // of the last patch_locked()
   bool is_unseen = false;
   // For the hook, and constant once it was patched. `context` is written last and read first.
   std::atomic<const patch::Record*> original{nullptr};  // as in patch::Patch
@@ -164,8 +165,20 @@ void report_file_hook(const Site& site, const pinrail_file_part_t& part);
 
 // patcher_find.cc: finds the functions. Start-up context.
 uintptr_t find_function(const Function& function);
-// The bytes of the patched function in the file of its object; those in memory if the file cannot be read.
-patch::Snapshot read_file_bytes(const patch::Patch& patch);
+// The files of the objects that hold the functions. The last one stays open.
+class CodeFile {
+ public:
+  CodeFile() = default;
+  ~CodeFile();
+  CodeFile(const CodeFile&) = delete;
+  CodeFile& operator=(const CodeFile&) = delete;
+  // The bytes of the function in the file of its object; those in memory if the file cannot be read.
+  patch::Snapshot read(const patch::Patch& patch);
+
+ private:
+  const char* path_ = nullptr;  // of the loader, which keeps it
+  int file_ = -1;
+};
 bool has_libc();  // false in a program that is linked statically
 
 // patcher_probe.cc: calls the function on scratch memory. Returns whether its report reached this context's
@@ -173,9 +186,10 @@ bool has_libc();  // false in a program that is linked statically
 bool fire(Context* context, const Function& function, uintptr_t address);
 
 // patcher_install.cc, patcher_check.cc
-// Patches the function unless that was done before, and tries it. NOT_SUPPORTED: its events do not arrive. Reports
-// errors.
-Status install_locked(Context* context, Site* site, const Function& function) REQUIRES(context->mutex);
+// Patches the functions of all sites that have an address, unless that was done before.
+void patch_locked(Context* context) REQUIRES(context->mutex);
+// Tries a function after that. NOT_SUPPORTED: its events do not arrive. Reports errors.
+Status try_locked(Context* context, Site* site, const Function& function) REQUIRES(context->mutex);
 // Prints a message of that topic with the function's name and the consequence.
 void print_topic(const Context& context, const char* topic, const Function& function);
 // Copies the function's bytes into its CodeCopy.

@@ -167,13 +167,11 @@ bool affects_all_functions(Status status) {
   return status.is(PINRAIL_ERR_PERM) || status.is(PINRAIL_ERR_NOT_AVAILABLE);
 }
 
-// Patches and tries one function. A patch of an earlier start() is kept.
-Status patch_function_locked(Context* context, size_t index) REQUIRES(context->mutex) {
-  const Function& function = kFunctionTable[index];
+// Tries one function.
+Status try_function_locked(Context* context, size_t index) REQUIRES(context->mutex) {
   Site* const site = &context->sites[index];
-  if (site->address == 0) site->address = find_function(function);
-  if (site->address == 0) return report_missing(*context, function);
-  const Status status = install_locked(context, site, function);
+  if (site->address == 0) return report_missing(*context, kFunctionTable[index]);
+  const Status status = try_locked(context, site, kFunctionTable[index]);
   if (status.ok()) copy_code_locked(context, index);
   return status;
 }
@@ -194,14 +192,19 @@ Status report_if_static(const Context& context) {
   return PINRAIL_ERR_NOT_SUPPORTED;
 }
 
-// If a function cannot be patched, only its events are not seen (E5).
+// If a function cannot be patched, only its events are not seen (E5). Patches of an earlier start() are kept.
 Status patch_all_locked(Context* context, const std::string& leave_out) REQUIRES(context->mutex) {
   context->left_out.store(0);
+  for (size_t i = 0; i < kFunctions; ++i) {
+    Site& site = context->sites[i];
+    if (site.address == 0 && !lists(leave_out, kFunctionTable[i])) site.address = find_function(kFunctionTable[i]);
+  }
+  patch_locked(context);
   uint32_t seen = kSeen;  // the events of left-out functions count as seen: leave_out exists to show what
                           // is then missed
   for (size_t i = 0; i < kFunctions; ++i) {
     if (leaves_out(context, i, leave_out)) continue;
-    const Status status = patch_function_locked(context, i);
+    const Status status = try_function_locked(context, i);
     if (affects_all_functions(status)) return status;
     if (status.ok()) continue;
     seen &= ~kFunctionTable[i].events;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Patches one function and tries it. Start-up context; Context::mutex is held in functions with REQUIRES.
+// Patches functions and tries them. Start-up context; Context::mutex is held in functions with REQUIRES.
 #include <unistd.h>
 
 #include <cstdio>
@@ -36,35 +36,36 @@ void report_why(const Context& context, const Function& function, const Site& si
   if (status.is(PINRAIL_ERR_OUT_OF_RESOURCE)) print_topic(context, "no room", function);
 }
 
-// BUSY: another library changed the function meanwhile; try again.
-Status try_patch_locked(Context* context, Site* site, const Function& function) REQUIRES(context->mutex) {
-  patch::Patch made;
-  Status status = patch::prepare(site->address, function.calls, enter_hook, site, &made);
+// Makes the site ready for a patch, which is not written yet.
+Status prepare_locked(Context* context, Site* site, const Function& function, CodeFile* files, patch::Patch* made_out)
+    REQUIRES(context->mutex) {
+  made_out->function = site->patch.function = site->address;
+  site->function = &function;
+  const Status status = patch::prepare(site->address, function.calls, enter_hook, site, made_out);
+  site->file = files->read(*made_out);
   if (!status.ok()) return status;
-  site->file = read_file_bytes(made);
-  site->original.store(made.original, std::memory_order_relaxed);  // relaxed: `context` is written behind it
-  site->context.store(context, std::memory_order_release);         // release: pairs with context_of_hook()
-  status = patch::activate(&made);
-  if (status.ok()) site->patch = made;
+  site->original.store(made_out->original, std::memory_order_relaxed);  // relaxed: `context` is written behind it
+  site->context.store(context, std::memory_order_release);              // release: pairs with context_of_hook()
   return status;
 }
 
-// Patches the function, several times if another library patches it as well.
-Status patch_locked(Context* context, Site* site, const Function& function) REQUIRES(context->mutex) {
-  if (site->patch.count != 0) {
-    const patch::Snapshot now = patch::Snapshot::of(site->patch);
-    if (patch::whose(site->patch, site->file, now) != patch::Bytes::torn) return success();
-    return patch::mend(&site->patch, now);
+// Another library has patched the function meanwhile.
+void patch_again_locked(Context* context, Site* site, const Function& function, CodeFile* files)
+    REQUIRES(context->mutex) {
+  for (int tries = 1; site->patched.is(PINRAIL_ERR_BUSY) && tries < kMaxTries; ++tries) {
+    usleep(1000);  // so that the other library can finish
+    patch::Patch made;
+    site->patched = prepare_locked(context, site, function, files, &made);
+    if (site->patched.ok()) site->patched = patch::activate(&made);
+    if (site->patched.ok()) site->patch = made;
   }
-  site->function = &function;
-  site->patch.function = site->address;
-  site->file = read_file_bytes(site->patch);
-  Status status = PINRAIL_ERR_BUSY;
-  for (int tries = 0; status.is(PINRAIL_ERR_BUSY) && tries < kMaxTries; ++tries) {
-    if (tries != 0) usleep(1000);  // so that the other library can finish
-    status = try_patch_locked(context, site, function);
-  }
-  return status;
+}
+
+// Only what others have torn is written again.
+Status keep_patch(Site* site) {
+  const patch::Snapshot now = patch::Snapshot::of(site->patch);
+  if (patch::whose(site->patch, site->file, now) != patch::Bytes::torn) return success();
+  return patch::mend(&site->patch, now);
 }
 
 }  // namespace
@@ -74,15 +75,38 @@ void print_topic(const Context& context, const char* topic, const Function& func
   context.services->help(context.services, topic, args, 2);
 }
 
+// The jumps are written together, because to make code writable and to stop all processors take longer than that.
+void patch_locked(Context* context) {
+  CodeFile files;
+  patch::Patch made[kFunctions];
+  patch::Patch* wanted[kFunctions];
+  size_t count = 0;
+  for (size_t i = 0; i < kFunctions; ++i) {
+    Site* const site = &context->sites[i];
+    if (site->address == 0) continue;
+    const bool is_patched = site->patch.count != 0;
+    site->patched = is_patched ? keep_patch(site) : prepare_locked(context, site, kFunctionTable[i], &files, &made[i]);
+    if (!is_patched && site->patched.ok()) wanted[count++] = &made[i];
+  }
+  patch::activate(wanted, count);
+  for (size_t i = 0; i < kFunctions; ++i) {
+    Site* const site = &context->sites[i];
+    if (made[i].count == 0) continue;
+    site->patched = made[i].written;
+    if (site->patched.ok()) site->patch = made[i];
+    if (site->patched.is(PINRAIL_ERR_BUSY)) patch_again_locked(context, site, kFunctionTable[i], &files);
+  }
+}
+
 // Keeps E5: a function counts only if its event arrives. It may arrive where another library was there first: the
 // patches of UCX, Open MPI and libfabric call syscall() in the end.
-Status install_locked(Context* context, Site* site, const Function& function) {
+Status try_locked(Context* context, Site* site, const Function& function) {
+  const Status patched = site->patched;
   site->is_unseen = false;
-  const Status status = patch_locked(context, site, function);
-  const bool is_tried = status.ok() || status.is(PINRAIL_ERR_NOT_SUPPORTED) || status.is(PINRAIL_ERR_BUSY);
+  const bool is_tried = patched.ok() || patched.is(PINRAIL_ERR_NOT_SUPPORTED) || patched.is(PINRAIL_ERR_BUSY);
   const bool arrives = is_tried && fire(context, function, site->address);
-  if (!arrives) report_why(*context, function, *site, status);
-  if (!arrives) return status.ok() || status.is(PINRAIL_ERR_BUSY) ? Status(PINRAIL_ERR_NOT_SUPPORTED) : status;
+  if (!arrives) report_why(*context, function, *site, patched);
+  if (!arrives) return patched.ok() || patched.is(PINRAIL_ERR_BUSY) ? Status(PINRAIL_ERR_NOT_SUPPORTED) : patched;
   patch::accept(&site->patch);
   return success();
 }

@@ -36,6 +36,9 @@ extern "C" long pinrail_test_called(long a, long b, long c, long d, long e, long
 FUNCTION(victim_plain, "mov %rcx, %r10\n" MAKE_CALL "ret\n");
 FUNCTION(victim_left, "endbr64\nmov %rcx, %r10\n" MAKE_CALL "ret\n");
 FUNCTION(victim_changed, MAKE_CALL "ret\n");
+FUNCTION(victim_first, MAKE_CALL "ret\n");
+FUNCTION(victim_second, MAKE_CALL "ret\n");
+FUNCTION(victim_third, MAKE_CALL "ret\n");
 FUNCTION(victim_other_number, "mov $110, %eax\nmov $39, %eax\nsyscall\nret\n");
 FUNCTION(victim_between, "mov $110, %eax\nmov %rdi, %rsi\nmov $7, %edi\nsyscall\nret\n");
 FUNCTION(victim_unknown, "mov $110, %eax\njmp 1f\n1: syscall\nret\n");
@@ -334,6 +337,24 @@ TEST(Patch, a_function_that_changed_since_it_was_looked_at_is_left_alone) {
   EXPECT_EQ(victim_changed(0, 0, 0, 0, 0, 0), 42);
   EXPECT_EQ(late.calls, 1);
   EXPECT_EQ(early.calls, 0);
+}
+
+TEST(Patch, functions_are_written_together_but_for_one_that_changed) {
+  Seen first, early, late, third;
+  Patch patches[3];
+  Patch* const list[] = {&patches[0], &patches[1], &patches[2]};
+  ASSERT_TRUE(prepare(address_of(victim_first), kParent, record_hook, &first, &patches[0]).ok());
+  ASSERT_TRUE(prepare(address_of(victim_second), kParent, record_hook, &early, &patches[1]).ok());
+  ASSERT_TRUE(prepare(address_of(victim_third), kParent, record_hook, &third, &patches[2]).ok());
+  EXPECT_EQ(patches[0].islands[0] / kPage, patches[2].islands[0] / kPage) << "their islands are on one page";
+  patched(victim_second, kParent, &late);
+  activate(list, 3);
+  EXPECT_TRUE(patches[0].written.ok() && patches[1].written.is(PINRAIL_ERR_BUSY) && patches[2].written.ok());
+  for (const auto function : {victim_first, victim_second, victim_third}) EXPECT_EQ(function(0, 0, 0, 0, 0, 0), 42);
+  EXPECT_EQ(first.calls, 1);
+  EXPECT_EQ(early.calls, 0);
+  EXPECT_EQ(late.calls, 1);
+  EXPECT_EQ(third.calls, 1);
 }
 
 bool is_in(uintptr_t address, long (*function)(long, long, long, long, long, long)) {
