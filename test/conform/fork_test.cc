@@ -10,6 +10,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -235,6 +236,32 @@ TEST_F(Fork, init_and_finalize_inside_fork_are_busy_in_the_parent) {
 
 TEST_F(Fork, init_again_gives_a_pool_that_works) {
   EXPECT_EQ(first_wrong([this] { return works_anew(pool_); }), 0);
+}
+
+// Whether a descriptor of this process is that file of its own folder in /proc.
+bool has_open_of_its_own(const char* file) {
+  const std::string path = "/proc/" + std::to_string(getpid()) + "/" + file;
+  for (int number = 0; number < 1024; ++number) {
+    char name[64];
+    const ssize_t length = readlink(("/proc/self/fd/" + std::to_string(number)).c_str(), name, sizeof(name));
+    if (length > 0 && std::string(name, static_cast<size_t>(length)) == path) return true;
+  }
+  return false;
+}
+
+// Descriptors of the parent's files would tell of the parent's memory.
+TEST_F(Fork, init_again_opens_the_childs_own_files_of_mappings_and_pages) {
+  if (!has_open_of_its_own("maps")) GTEST_SKIP() << "no monitor works here";
+  EXPECT_TRUE(has_open_of_its_own("pagemap"));
+  EXPECT_EQ(first_wrong([] {
+              STEP(1, !has_open_of_its_own("maps") && !has_open_of_its_own("pagemap"));
+              const Library again;
+              STEP(2, again.status == PINRAIL_SUCCESS);
+              STEP(3, has_open_of_its_own("maps"));
+              STEP(4, has_open_of_its_own("pagemap"));
+              return 0;
+            }),
+            0);
 }
 
 TEST_F(Fork, a_child_of_a_child_too_whether_the_first_one_began_anew_or_not) {

@@ -195,7 +195,7 @@ TEST_F(GpuFtOwner, a_restart_ends_all_blocks_and_new_ones_are_good) {
 }
 
 // The count of deaths begins anew with the segment.
-TEST_F(GpuFtOwner, as_many_frees_after_a_restart_as_before_it_are_noticed) {
+TEST_F(GpuFtOwner, what_is_freed_after_a_restart_is_closed_as_before_it) {
   GpuPool pool("gpusm");
   for (int life = 0; life < 2; ++life) {
     EXPECT_TRUE(is_alive(block_of(pool)));

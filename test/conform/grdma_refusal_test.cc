@@ -102,7 +102,7 @@ TEST(GrdmaAllRights, that_the_device_has_no_room_for_evicts_nothing_and_what_was
   const Library library;
   pinrail_registrar_t table = host_table(nullptr);
   table.register_mem = [](void*, const pinrail_register_request_t* request, pinrail_registration_t*) {
-    return request->rights == PINRAIL_RIGHTS_MASK ? PINRAIL_ERR_OUT_OF_RESOURCE : PINRAIL_SUCCESS;
+    return (request->rights & PINRAIL_ACCESS_REMOTE_WRITE) != 0 ? PINRAIL_ERR_OUT_OF_RESOURCE : PINRAIL_SUCCESS;
   };
   Pool pool(table);
   use(pool, kBase, kPage, PINRAIL_ACCESS_LOCAL_WRITE);

@@ -116,21 +116,6 @@ TEST_F(MrallMaker, what_a_limit_kept_out_is_registered_when_there_is_room) {
   munmap(second, kLong);
 }
 
-TEST_F(MrallMaker, what_a_limit_kept_out_is_listed_as_kept_out_by_the_limit) {
-  start();
-  const uint64_t others = pool_->stats().registered_bytes;
-  EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
-  PoolOptions options;
-  options.size_limit = static_cast<int64_t>(others + kLong);
-  pool_ = std::make_unique<MrallPool>(*device_, options);
-  ASSERT_EQ(pool_->status, PINRAIL_SUCCESS);
-  void* const at = map(4 * kLong);
-  pool_->catch_up();
-  EXPECT_TRUE(pool_->leaves_out(static_cast<char*>(at) + 2 * kLong, PINRAIL_LEFT_OUT_LIMIT));
-  EXPECT_FALSE(pool_->leaves_out(static_cast<char*>(at) + 2 * kLong, PINRAIL_LEFT_OUT_REFUSED));
-  munmap(at, 4 * kLong);
-}
-
 class MrallRoom : public MrallMaker {
  protected:
   // Maps so many bytes, of which pieces are registered, and leaves so much room to the limit.

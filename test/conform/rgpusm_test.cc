@@ -46,6 +46,19 @@ TEST_F(Rgpusm, two_exporters_with_equal_addresses_never_mix) {
   pinrail_mpool_deregister(of_b);
 }
 
+// The kernel gives a pid again, and drivers count buffer ids in each process from the beginning.
+TEST_F(Rgpusm, an_exporter_that_began_later_with_the_pid_of_another_is_another) {
+  GpuPool pool("rgpusm");
+  const PeerMemory memory(kA, kBase, kSmall);
+  pinrail_gpu_block_t later = memory.block;
+  ++later.start;
+  seal_block(&later);
+  for (int use = 0; use < 2; ++use) {
+    for (const pinrail_gpu_block_t& block : {memory.block, later}) pool.use(block);
+  }
+  EXPECT_EQ(pool.stats().misses, 2u) << "one of each";
+}
+
 TEST_F(Rgpusm, eviction_takes_the_least_recently_used_and_a_release_is_a_use) {
   PoolOptions options;
   options.count_limit = 3;

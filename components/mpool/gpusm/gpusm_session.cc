@@ -48,7 +48,6 @@ void Session::end(const Session& next) {
 void Session::set_own_peer(gpu_pool::Peer* own) const {
   own->owner = {self_.pid, self_.start, exporter_.segment()};
   own->deaths = exporter_.segment() != 0 ? exporter_.deaths() : nullptr;
-  own->deaths_seen = 0;
 }
 
 // Fills in the owner's part of a block and takes a slot. OUT_OF_RESOURCE, TEMP_OUT_OF_RESOURCE: no slot, which is

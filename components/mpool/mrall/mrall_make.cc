@@ -46,17 +46,16 @@ bool Pool::is_rescan_due() {
   return true;
 }
 
-// One round. What is to be done after it, because events came meanwhile or the round itself caused some, has the thread
-// come again at once, but after the other members' turns: there may be no end of it. After a failure it comes later.
+// One round. Events that come meanwhile, also those that the round itself causes, wake the thread for another one,
+// after the other members' turns: there may be no end of it. What a failure leaves is looked at later (work_entry()).
 void Pool::work(pinrail_thread_t* thread) {
   give_back_dead(thread);
   Ranges touched;
   Demand* demands = nullptr;
   const bool is_due = is_rescan_due();
   if (!work_.begin_round(is_due, &touched, &demands)) return;
-  const Status status = work_once(thread, is_due, &touched, demands);
+  work_once(thread, is_due, &touched, demands).ignore();
   give_back_dead(thread);
-  if (status.ok() && work_.is_behind()) host_->pools->gc_wake_hook(host_, PINRAIL_GC_NOW);
 }
 
 // What a round that fails was to look at is queued again.

@@ -274,6 +274,21 @@ TEST_F(IndexTest, a_persistent_request_is_answered_beside_what_is_cached) {
   EXPECT_EQ(found, persistent);
 }
 
+// As a registrar could grant them.
+TEST_F(IndexTest, more_kinds_of_rights_and_traits_than_there_are_classes_are_refused) {
+  Index index(false);
+  constexpr uint32_t kRights = PINRAIL_RIGHTS_MASK + 1, kTrait = PINRAIL_TRAIT_RELAXED_ORDERING;
+  uintptr_t page = 0;
+  for (uint32_t traits = 0; traits <= PINRAIL_TRAITS_MASK; traits += kTrait) {
+    for (uint32_t rights = 0; rights < kRights; ++rights) {
+      EXPECT_TRUE(put(index, make(page += kPage, kPage, rights, traits)).ok()) << rights << " " << traits;
+    }
+  }
+  pinrail_registration_t* const other = make(kPage, kPage, kRights);
+  EXPECT_TRUE(put(index, other).is(PINRAIL_ERR_BAD_PARAM));
+  EXPECT_TRUE(index.remove(other).is(PINRAIL_ERR_NOT_FOUND));
+}
+
 TEST_F(IndexTest, find_all_gives_referenced_ones_up_to_the_room_and_the_whole_count) {
   Index index(false);
   for (uintptr_t i = 0; i < 10; ++i) ASSERT_TRUE(put(index, make(0x10000 + i * 0x1000, 0x1800, 1)).ok());
