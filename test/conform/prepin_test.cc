@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/core/span.h"
+#include "test/support/host_table.h"
 #include "test/support/library.h"
 
 namespace pinrail::test {
@@ -238,6 +239,18 @@ TEST_F(Prepin, with_partial_each_range_has_its_own_status) {
   EXPECT_EQ(statuses[1], PINRAIL_ERR_PERM);
   EXPECT_EQ(statuses[2], PINRAIL_SUCCESS);
   EXPECT_EQ(unpin({range(kBase, kPage), range(kBase + 4 * kPage, kPage)}), PINRAIL_SUCCESS);
+}
+
+TEST_F(Prepin, with_partial_the_answer_is_the_error_of_the_callers_first_range_that_failed) {
+  pinrail_registrar_t table = host_table(nullptr);
+  table.register_mem = [](void*, const pinrail_register_request_t* request, pinrail_registration_t*) {
+    return Span::of(request->addr, 1).base == kBase ? PINRAIL_ERR_PERM : PINRAIL_ERR_NOT_SUPPORTED;
+  };
+  pool_ = std::make_unique<Pool>(table);
+  ASSERT_EQ(pool_->status, PINRAIL_SUCCESS);
+  const pinrail_range_t low = range(kBase, kPage), high = range(kBase + 2 * kPage, kPage);
+  EXPECT_EQ(pin({low, high}, PINRAIL_PREPIN_PARTIAL), PINRAIL_ERR_PERM);
+  EXPECT_EQ(pin({high, low}, PINRAIL_PREPIN_PARTIAL), PINRAIL_ERR_NOT_SUPPORTED);
 }
 
 TEST_F(Prepin, pinned_memory_that_goes_away_is_found_no_more_and_can_be_pinned_again) {
