@@ -26,12 +26,11 @@ components_mpool_grdma_la_SOURCES = \
 	components/mpool/grdma/grdma_settings.cc components/mpool/grdma/grdma.h components/mpool/grdma/grdma_create.cc \
 	components/mpool/grdma/grdma_register.cc components/mpool/grdma/grdma_miss.cc \
 	components/mpool/grdma/grdma_device.cc components/mpool/grdma/grdma_deregister.cc \
-	components/mpool/grdma/grdma_invalidate_hook.cc components/mpool/grdma/grdma_gc.cc \
+	components/mpool/grdma/grdma_invalidate_hook.cc \
 	components/mpool/grdma/grdma_destroy.cc components/mpool/grdma/grdma_stats.cc \
-	components/mpool/grdma/grdma_extent.h components/mpool/grdma/grdma_extent.cc components/mpool/grdma/grdma_area.h components/mpool/grdma/grdma_registrations.h \
+	components/mpool/grdma/grdma_extent.h components/mpool/grdma/grdma_extent.cc \
 	components/mpool/grdma/grdma_reasons.h components/mpool/grdma/grdma_reasons.cc components/mpool/grdma/grdma_reasons_hook.cc \
-	components/mpool/grdma/grdma_outside.h components/mpool/grdma/grdma_gc_list.h \
-	components/mpool/grdma/grdma_cache.h components/mpool/grdma/grdma_cache.cc \
+	components/mpool/grdma/grdma_outside.h \
 	components/mpool/grdma/grdma_gpu.h components/mpool/grdma/grdma_gpu.cc
 components_mpool_grdma_la_LDFLAGS = $(component_ldflags)
 components_mpool_grdma_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_mpool_grdma)
@@ -42,8 +41,6 @@ components_mpool_mrall_la_SOURCES = \
 	components/mpool/mrall/mrall_component.cc components/mpool/mrall/mrall.h \
 	components/mpool/mrall/mrall_create.cc components/mpool/mrall/mrall_register.cc \
 	components/mpool/mrall/mrall_make.cc components/mpool/mrall/mrall_invalidate_hook.cc \
-	components/common/cache_list/cache_list.h components/common/cache_list/list_pool.h \
-	components/mpool/mrall/mrall_cache.h \
 	components/mpool/mrall/mrall_left_out.h components/mpool/mrall/mrall_maps.h \
 	components/mpool/mrall/mrall_maps.cc components/mpool/mrall/mrall_work.h components/mpool/mrall/mrall_work.cc
 components_mpool_mrall_la_LDFLAGS = $(component_ldflags)
@@ -52,9 +49,7 @@ components_mpool_mrall_la_CXXFLAGS = $(room_cxxflags)
 
 component_libraries += components/mpool_odp.la
 components_mpool_odp_la_SOURCES = \
-	components/mpool/odp/odp_component.cc components/mpool/odp/odp.h components/mpool/odp/odp_create.cc \
-	components/mpool/odp/odp_register.cc components/mpool/odp/odp_device.cc \
-	components/mpool/odp/odp_cache.h components/common/cache_list/cache_list.h components/common/cache_list/list_pool.h
+	components/mpool/odp/odp_component.cc components/mpool/odp/odp.h components/mpool/odp/odp_register.cc
 components_mpool_odp_la_LDFLAGS = $(component_ldflags)
 components_mpool_odp_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_mpool_odp)
 components_mpool_odp_la_CXXFLAGS = $(room_cxxflags)

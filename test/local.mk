@@ -74,8 +74,8 @@ test_unit_rcache_vma_test_SOURCES = test/unit/rcache/vma_index_test.cc test/unit
 test_unit_rcache_vma_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/unit/mpool/grdma_lists_test
 TESTS += test/unit/mpool/grdma_lists_test
-test_unit_mpool_grdma_lists_test_SOURCES = test/unit/mpool/grdma_registrations_test.cc \
-	test/unit/mpool/grdma_outside_test.cc test/unit/mpool/grdma_gc_list_test.cc
+test_unit_mpool_grdma_lists_test_SOURCES = test/unit/mpool/pool_registrations_test.cc \
+	test/unit/mpool/grdma_outside_test.cc test/unit/mpool/gc_list_test.cc
 test_unit_mpool_grdma_lists_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_stress_vma_stress_SOURCES = test/stress/vma_stress_test.cc $(vma_sources)
 test_stress_vma_stress_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
@@ -779,10 +779,6 @@ check_PROGRAMS += test/unit/base/hints_test
 TESTS += test/unit/base/hints_test
 test_unit_base_hints_test_SOURCES = test/unit/base/hints_test.cc
 test_unit_base_hints_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/unit/mpool/odp_cache_test
-TESTS += test/unit/mpool/odp_cache_test
-test_unit_mpool_odp_cache_test_SOURCES = test/unit/mpool/odp_cache_test.cc
-test_unit_mpool_odp_cache_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/unit/mpool/default_limits_test
 TESTS += test/unit/mpool/default_limits_test
 test_unit_mpool_default_limits_test_SOURCES = test/unit/mpool/default_limits_test.cc test/support/temp_folder.h

@@ -14,27 +14,24 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "base/core/status.h"
+#include "base/registration/shortcut.h"
 #include "base/sync/lock.h"
-#include "framework/mpool/budget.h"
+#include "framework/mpool/pool_cache.h"
 
 namespace pinrail::mpool {
 
-// Cache(limits, more...) is made by the first pool; limits() answers with its limits.
-template <typename Cache>
 class Caches {
  public:
   // Each join is followed by one leave(). BAD_PARAM: the limits differ, which the component's help says. May throw
   // bad_alloc.
-  template <typename... More>
-  Status join(const pinrail_host_t* host, const char* cache_name, const WantedLimits& wanted, Cache** cache_out,
-              More&&... more) EXCLUDES(mutex_) {
+  Status join(const pinrail_host_t* host, const char* cache_name, const WantedLimits& wanted, Cache** cache_out)
+      EXCLUDES(mutex_) {
     Guard guard(mutex_);
     auto found = by_name_.find(cache_name);
     if (found == by_name_.end()) {
-      auto cache = std::make_unique<Cache>(wanted, std::forward<More>(more)...);
+      auto cache = std::make_unique<Cache>(wanted, shortcut::of(host)->chunks);
       found = by_name_.emplace(cache_name, Shared{std::move(cache), 0}).first;
     }
     Shared& shared = found->second;
@@ -65,6 +62,13 @@ class Caches {
 
   Mutex mutex_{LockRank::caches};
   std::map<std::string, Shared> by_name_ GUARDED_BY(mutex_);
+};
+
+// One opened component.
+struct Component {
+  explicit Component(const pinrail_host_t* where) : host(where) {}
+  const pinrail_host_t* const host;
+  Caches caches;
 };
 
 }  // namespace pinrail::mpool

@@ -8,8 +8,10 @@
 #include <pinrail/component_mpool.h>
 #include <pinrail/pinrail.h>
 
+#include <iterator>
 #include <string>
 
+#include "base/core/status.h"
 #include "framework/mpool/budget.h"
 
 namespace pinrail::mpool {
@@ -22,11 +24,43 @@ inline bool options_are_sane(const pinrail_mpool_config_t& config) {
          (kept == PINRAIL_UNSET || (kept >= -1 && kept <= 1));
 }
 
+// Reports why there can be no pool, under that topic of the component's messages.
+inline Status refuse(const pinrail_host_t* host, const char* topic, const char* why) {
+  const pinrail_help_arg_t args[] = {{"why", why}};
+  host->help(host, topic, args, std::size(args));
+  return PINRAIL_ERR_NOT_SUPPORTED;
+}
+
+// For pools that keep host memory registered, in pieces of their own choice. unfit: NULL, or why the registrar cannot
+// serve such a pool.
+inline Status check_config(const pinrail_host_t* host, const pinrail_mpool_config_t& config, const char* topic,
+                           const char* unfit) {
+  if (!options_are_sane(config)) return PINRAIL_ERR_BAD_PARAM;
+  if ((config.limits->kinds & PINRAIL_KIND_HOST) == 0) return PINRAIL_ERR_NOT_SUPPORTED;
+  if (unfit != nullptr) return refuse(host, topic, unfit);
+  if ((config.flags & PINRAIL_POOL_EXACT) != 0) {
+    return refuse(host, topic, "the pool was asked for exact ranges (EXACT)");
+  }
+  return config.leave_pinned != 0 ? success() : refuse(host, topic, "leave_pinned=no was asked for");
+}
+
+// What each pool is told.
+struct PoolSettings {
+  const char* prefix = "";  // of the names of the component's parameters: "mpool_grdma_"
+  bool leave_pinned = true;
+  bool empty_cache = false;
+  bool print_stats = false;
+  uint64_t gc_limit = UINT64_MAX;
+  size_t max_reg_size = 0;
+  WantedLimits limits;
+  std::string rcache_name;
+};
+
 // A parameter is named without the prefix. One that is not declared reads as 0 or empty, and is_complete() says so.
 class SettingsReader {
  public:
   // prefix: what the component's parameters begin with, "mpool_grdma_".
-  SettingsReader(const pinrail_host_t* host, std::string prefix) : host_(host), prefix_(std::move(prefix)) {}
+  SettingsReader(const pinrail_host_t* host, const char* prefix) : host_(host), prefix_(prefix) {}
 
   uint64_t number(const char* name) { return info(name).typed.u; }
   int64_t choice(const char* name) { return info(name).typed.i; }
@@ -42,11 +76,19 @@ class SettingsReader {
     return option_wins(config.leave_pinned, own) ? config.leave_pinned : own.typed.i;
   }
 
+  // What the parameters of all pools say.
+  void read(const pinrail_mpool_config_t& config, PoolSettings* settings) {
+    settings->prefix = prefix_;
+    settings->limits.bytes = limit("size_limit", config.size_limit, &settings->limits.explicit_bytes);
+    settings->limits.count = limit("count_limit", config.count_limit, &settings->limits.explicit_count);
+    settings->max_reg_size = number("max_reg_size");
+    settings->print_stats = flag("print_stats");
+  }
+
   WantedLimits limits(const pinrail_mpool_config_t& config) {
-    WantedLimits limits;
-    limits.bytes = limit("size_limit", config.size_limit, &limits.explicit_bytes);
-    limits.count = limit("count_limit", config.count_limit, &limits.explicit_count);
-    return limits;
+    PoolSettings settings;
+    read(config, &settings);
+    return settings.limits;
   }
 
   // Whether the limit of bytes is a default, as a rule the one that is derived from the machine (default_limits.h): no
@@ -62,7 +104,7 @@ class SettingsReader {
   pinrail_param_info_t info(const char* name) {
     pinrail_param_info_t info{};
     info.size = sizeof(info);
-    if (host_->param_info(host_, (prefix_ + name).c_str(), &info) != PINRAIL_SUCCESS) is_complete_ = false;
+    if (host_->param_info(host_, (std::string(prefix_) + name).c_str(), &info) != PINRAIL_SUCCESS) is_complete_ = false;
     return info;
   }
 
@@ -79,7 +121,7 @@ class SettingsReader {
   }
 
   const pinrail_host_t* const host_;
-  const std::string prefix_;
+  const char* const prefix_;
   bool is_complete_ = true;
 };
 

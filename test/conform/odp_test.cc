@@ -219,7 +219,6 @@ TEST_F(Odp, pools_of_one_cache_share_the_limit_and_evict_from_each_other) {
   EXPECT_EQ(other.close(), PINRAIL_SUCCESS);
 }
 
-// test/unit/mpool/odp_cache_test.cc has the step in which destroy and the evictor meet.
 TEST_F(Odp, a_pool_may_end_while_its_neighbour_evicts_from_it) {
   PoolOptions options;
   options.count_limit = 4;

@@ -89,7 +89,7 @@ class IouringFlat : public ::testing::Test {
     }
     EXPECT_LT(most_used, used + (size_t{4} << 20));
     // While one thread gives back a batch of 256, which other processes may keep from running, up to 256 more of the
-    // dead wait (components/mpool/grdma/grdma_gc.h). A leak would pin 20,000.
+    // dead wait (framework/mpool/engine.h). A leak would pin 20,000.
     EXPECT_LE(most_pinned, (2 * 256 + 4) * kLength);
     EXPECT_TRUE(comes_true([] { return vm_pin_bytes() == 0; }));
     std::printf("%d rounds: RssAnon %zu KiB at first, %zu at most; pinned %zu KiB at most, none in the end\n", rounds,

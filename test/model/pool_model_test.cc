@@ -147,7 +147,7 @@ TEST_F(PoolModel, a_drop_against_an_invalidation_knows_the_reason) {
                 }});
 }
 
-// grdma_gc_list/D1
+// gc_list/D1
 TEST_F(PoolModel, an_event_against_a_drain) {
   cache(kA);
   cache(kB);
@@ -159,7 +159,7 @@ TEST_F(PoolModel, an_event_against_a_drain) {
                 }});
 }
 
-// grdma_registrations/M2: parked, because the evictor found it held.
+// pool_registrations/M2: parked, because the evictor found it held.
 TEST_F(PoolModel, a_drop_of_what_is_parked_against_the_evictor_and_an_event) {
   const pinrail_handle_t handle = hold(0, kA);
   pool_->evict(1);

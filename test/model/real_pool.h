@@ -8,13 +8,11 @@
 
 #include "base/hit/recent.h"
 #include "base/hit/start_hints.cc"
-#include "components/mpool/grdma/grdma_cache.cc"
 #include "components/mpool/grdma/grdma_create.cc"
 #include "components/mpool/grdma/grdma_deregister.cc"
 #include "components/mpool/grdma/grdma_destroy.cc"
 #include "components/mpool/grdma/grdma_device.cc"
 #include "components/mpool/grdma/grdma_extent.cc"
-#include "components/mpool/grdma/grdma_gc.cc"
 #include "components/mpool/grdma/grdma_gpu.cc"
 #include "components/mpool/grdma/grdma_invalidate_hook.cc"
 #include "components/mpool/grdma/grdma_miss.cc"

@@ -69,7 +69,7 @@ class ReferencesModel : public ::testing::Test {
     if (hit_quickly()) let_go();
   }
 
-  // grdma_registrations.h, retire_next().
+  // pool_registrations.h, retire_next().
   void evict() {
     if (retire(reg_, state::load(reg_))) give_back();
   }

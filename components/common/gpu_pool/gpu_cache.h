@@ -20,7 +20,7 @@
 #include "base/registration/registration_arena.h"
 #include "base/sync/lock.h"
 #include "framework/mpool/budget.h"
-#include "framework/mpool/caches.h"
+#include "framework/mpool/caches_of.h"
 
 namespace pinrail::gpu_pool {
 
@@ -110,7 +110,7 @@ struct Cache {
   const Limits limits_;
 };
 
-using Caches = mpool::Caches<Cache>;
+using Caches = mpool::CachesOf<Cache>;
 
 }  // namespace pinrail::gpu_pool
 

@@ -9,8 +9,7 @@
 //
 // grdma/G1  A registration is pending, indexed or dead, as its state word says; the word decides who ends it
 //     (registration/S2). The owner takes it out of the index, then reads the reason, then calls the registrar, then
-//     frees it (give_back()).
-// grdma/G5  No lock is held across a call of the registrar.
+//     frees it (leave_index(), engine/P1).
 // grdma/G6  An event reaches every registration that may be held: the index overtakes the calls under way and searches
 //     itself in one step, then what is held outside of the index is marked. What the index loses or refuses is linked
 //     there before, so no registration slips through between the two steps.
@@ -22,25 +21,19 @@
 
 #include <atomic>
 #include <memory>
-#include <string>
 
-#include "base/core/guarded.h"
-#include "components/mpool/grdma/grdma_cache.h"
 #include "components/mpool/grdma/grdma_extent.h"
-#include "components/mpool/grdma/grdma_gc_list.h"
 #include "components/mpool/grdma/grdma_outside.h"
 #include "components/mpool/grdma/grdma_reasons.h"
 #include "components/mpool/grdma/grdma_settings.h"
-#include "framework/mpool/caches.h"
+#include "framework/mpool/indexed_pool.h"
 
 namespace pinrail::grdma {
 
-// One opened component.
-struct Component {
-  explicit Component(const pinrail_host_t* where) : host(where) {}
-  const pinrail_host_t* const host;
-  mpool::Caches<Cache> caches;
-};
+using mpool::Component;
+using mpool::Device;
+using mpool::handle_of;
+using mpool::Room;
 
 // The options of a request, for the start of its rounded range.
 struct Extra {
@@ -65,12 +58,6 @@ struct Request {
   bool has(uint32_t flag) const { return (flags() & flag) != 0; }
 };
 
-// Whether room may be made at the device, at the cost of what is idle.
-enum class Room : uint8_t { as_it_is, made };
-
-// Whether the device still has what it registered.
-enum class Device : uint8_t { registered, restarted };
-
 // An event that is being searched for in the index.
 struct Ending {
   class Pool* pool;
@@ -87,7 +74,8 @@ struct Displaced {
 
 class Gpu;
 
-class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what events write has a line of its own
+// NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): what events write has a line of its own
+class Pool : public mpool::IndexedPool<Pool, Settings> {
  public:
   static Status create(Component* component, const pinrail_mpool_config_t& config, Pool** pool_out);
   // knows_gpu: the registrar that exports dmabufs of GPU memory, for a pool of GPU memory; NULL: of host memory.
@@ -99,28 +87,21 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what events w
                       pinrail_handle_t* handle_out);
   Status register_with(pinrail_thread_t* thread, const Span& span, uint64_t access_and_flags,
                        const pinrail_register_options_t& options, pinrail_handle_t* handle_out);
-  Status deregister(pinrail_thread_t* thread, pinrail_handle_t handle);
-  static pinrail_status_t deregister_entry(void* pool, pinrail_thread_t* thread, pinrail_handle_t handle);
   Status find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
               pinrail_handle_t* handle_out);
   void invalidate_range_hook(const Span& span);
   void invalidate_all_kinds_hook(const Span& span);
-  Status evict(pinrail_thread_t* thread);
-  // Visits the range of each registration in the index that overlaps the span and has the access. Takes the index lock,
-  // not while it visits; leaves no reference and records no use.
-  using QueryVisit = void (*)(void* arg, uintptr_t base, size_t length);
-  Status query(pinrail_thread_t* thread, const Span& span, uint32_t access, QueryVisit visit, void* arg);
   Status progress(pinrail_thread_t* thread);
   Status ft_event(pinrail_thread_t* thread, pinrail_ft_state_t state);
-  void stats(pinrail_mpool_stats_t* stats_out) const;
   void counters(pinrail_mpool_stats_t* stats_out) const;
-  size_t referenced();
-  size_t max_reg_size() const { return settings_.max_reg_size; }
+  size_t referenced() const;
   const char* check() const;
 
  private:
-  friend class Cache;
+  friend class mpool::Engine<Pool, Settings>;
+  friend class mpool::IndexedPool<Pool, Settings>;
   friend class Gpu;
+  using Base = mpool::IndexedPool<Pool, Settings>;
 
   // A call that misses, from its announcement on. Others wait for it by the announcement (R5), which lasts while
   // is_announced is set.
@@ -133,21 +114,18 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what events w
     pinrail_miss_reason_t cause = PINRAIL_MISS_COLD;
     pinrail_miss_reason_t reason = PINRAIL_MISS_BYPASS;  // the cause, or what came of the miss
     bool is_announced = false;
-    Cache::Tries tries;
+    mpool::Cache::Tries tries;
   };
 
   // grdma_create.cc
-  Pool(Component* component, const pinrail_mpool_config_t& config, const Settings& settings, Cache* cache,
+  Pool(Component* component, const pinrail_mpool_config_t& config, const Settings& settings,
        const pinrail_registrar_t* knows_gpu);
   ~Pool();
   Status connect();
-  Status join_gc_thread();
-  void leave_gc_thread() const;
-  void leave_cache();
+  Status join_gc_thread_if_asked();
 
   // grdma_register.cc
-  bool find_indexed(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
-  void count_hit(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg);
+  bool find_answer(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
   Status register_gpu_range(pinrail_thread_t* thread, const Request& request, bool* is_hit_out,
                             pinrail_registration_t** reg_out);
   Status acquire(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
@@ -162,9 +140,7 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what events w
   Status miss(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
   pinrail_status_t announce(pinrail_thread_t* thread, const Request& request, Miss* miss,
                             pinrail_registration_t** reg_out);
-  pinrail_status_t wait(pinrail_thread_t* thread, Miss* miss, pinrail_registration_t** reg_out);
   bool withdraw(Miss* miss);
-  void wake_waiters();
   Status register_indexed(pinrail_thread_t* thread, const Request& request, Miss* miss,
                           pinrail_registration_t** reg_out);
   Status register_uncached(pinrail_thread_t* thread, const Request& request, Miss* miss,
@@ -186,47 +162,18 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what events w
   void undo(pinrail_registration_t* reg);
   Status register_on_device(pinrail_thread_t* thread, const Request& request, Miss* miss, pinrail_registration_t* reg);
   Status register_with_rights(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg);
-  Status admit(pinrail_thread_t* thread, Miss* miss, pinrail_registration_t* reg);
   void discard(pinrail_registration_t* reg);
   Status register_range(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg, Room room);
   Status register_gpu_memory(pinrail_thread_t* thread, pinrail_register_request_t* request, pinrail_registration_t* reg,
                              Room room);
   Status register_with_details(pinrail_thread_t* thread, const Request& request, pinrail_register_request_t* wanted,
                                pinrail_registration_t* reg, Room room);
-  Status call_registrar(pinrail_thread_t* thread, const pinrail_register_request_t& request,
-                        pinrail_registration_t* reg, Room room);
-  bool make_room(pinrail_thread_t* thread);
-  bool wait_for_release(const pinrail_thread_t* thread);
-  // The status of a request that found no room: TEMP_OUT_OF_RESOURCE if any but its own is referenced or pending.
-  Status no_room_status(const pinrail_registration_t* own) const {
-    return cache_->is_any_held(own) ? PINRAIL_ERR_TEMP_OUT_OF_RESOURCE : PINRAIL_ERR_OUT_OF_RESOURCE;
-  }
-  void report_limit(const pinrail_registration_t* reg);
-
   // grdma_deregister.cc
   Pool* owner_of(const pinrail_registration_t* reg);
-  void deregister_from_device(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason,
-                              Device device = Device::registered);
-  void give_back(pinrail_thread_t* thread, pinrail_registration_t* const* regs, size_t count, pinrail_reason_t reason);
-  void give_back_one(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason);
+  pinrail_reason_t leave_index(pinrail_registration_t* reg, pinrail_reason_t reason);
   void give_back_displaced(pinrail_thread_t* thread, const Displaced& displaced);
-  void give_back_victim(pinrail_thread_t* thread, const Victim& victim);
-  bool evict_one(pinrail_thread_t* thread);
-  void evict_all(pinrail_thread_t* thread);
-  void remove_from_index(pinrail_registration_t* reg) {
-    Status(rcache_.ops.remove(rcache_.module, reg)).ignore();  // NOT_FOUND: a find saw that it is dead and removed it
-  }
-
-  // grdma_gc.cc
-  bool has_dead() const { return !gc_list_.is_empty(); }
-  size_t drain(pinrail_thread_t* thread, size_t most);
-  void drain_in_call(pinrail_thread_t* thread);
-  size_t drain_all(pinrail_thread_t* thread);
-  static int drain_entry(void* pool, pinrail_thread_t* thread);
 
   // grdma_invalidate_hook.cc
-  void push_hook(pinrail_registration_t* first, pinrail_registration_t* last, uint64_t bytes);
-  void wake_gc_thread_hook(pinrail_gc_when_t when) const;
   void kill_batch_hook(pinrail_registration_t* const* regs, size_t count, Ending* ending);
   void record_hook(const Ending& ending) const;
   void displace_hook(pinrail_registration_t* reg, Displaced* displaced);
@@ -235,16 +182,11 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what events w
   static void report_hook(void* pool, uintptr_t base, size_t length);
 
   // grdma_destroy.cc
-  bool close_if_idle(bool force);
-  void reopen();
-  void destroy_closed(pinrail_thread_t* thread);
-  void release_all(pinrail_thread_t* thread, Device device);
-  void release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, Device device);
   Status restart(pinrail_thread_t* thread);
-  void release_idle(pinrail_thread_t* thread);
 
   // grdma_stats.cc
-  pinrail_mpool_stats_t happened() const;
+  size_t count_indexed() const;
+  uint64_t dead_bytes() const;
 
   // Asked before the device is called, while the request is pending: an event between the answer and the insert is a
   // race. GPU memory is covered by its buffer id. E5: a monitor that went blind has killed what is cached, and covers
@@ -252,51 +194,14 @@ class Pool {  // NOLINT(clang-analyzer-optin.performance.Padding): what events w
   bool is_covered(const Span& span) const {
     return knows_gpu_ != nullptr || host_->monitor_covers(host_, span.base, span.length()) != 0;
   }
-  bool is_caller_only() const { return limits_of_registrar_.thread_mode == PINRAIL_THREAD_CALLER; }
-  // Under the cache lock: whether calls into other pools of the cache may drain this one and evict from it.
-  bool may_be_visited() const { return !is_closing_ && !is_caller_only(); }
-  bool is_own(const pinrail_registration_t* reg) const { return reg->pool == config_.pool; }
-  // Such a call begins under the cache lock; destroy() waits until it has ended. release: pairs with the acquire there.
-  void begin_visit() { visitors_.fetch_add(1, std::memory_order_relaxed); }
-  void end_visit() { visitors_.fetch_sub(1, std::memory_order_release); }
-  // relaxed: statistics; counted under one lock only.
-  static void count_one_hook(std::atomic<uint64_t>* counter) {
-    counter->store(counter->load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  }
 
-  // Constant once the pool was made.
-  const uintptr_t page_mask_;  // the registrar's granularity - 1
-  Cache* const cache_;
-  uint16_t number_ = 0;  // in the cache
-  Component* const component_;
-  const pinrail_host_t* const host_;
-  pinrail_rcache_t rcache_{};
-  const pinrail_mpool_config_t config_;
-  const Settings settings_;
-  const pinrail_registrar_t limits_of_registrar_;  // max_length, tail_size, thread_mode
   const pinrail_registrar_t* const knows_gpu_;
   std::unique_ptr<Gpu> gpu_;  // of a pool of host memory that looks for GPU memory
   void* subscription_ = nullptr;
-  void* gc_member_ = nullptr;  // in the gc thread; NULL: only calls drain the pool
 
   Outside outside_;
   Extents extents_;
-  GcList gc_list_;
-  Reasons reasons_;                         // of misses
-  std::atomic<uint64_t> evictions_{0};      // counted under the cache lock
-  std::atomic<uint64_t> invalidations_{0};  // counted under the index lock
-  bool is_closing_ = false;                 // guarded by the cache lock
-  std::atomic<uint64_t> visitors_{0};
-
-  // Calls that wait for another one's announcement to end. A call that waits is counted before it asks the index for
-  // the last time, and a call under way wakes after it has left the index's announcements. Both take the lock of the
-  // index in between, so no wakeup is lost.
-  Mutex waiting_mutex_{LockRank::pending};
-  Condition ended_;
-  std::atomic<uint32_t> waiters_{0};  // changes under waiting_mutex_
-
-  std::atomic<bool> said_bytes_{false}, said_count_{false};  // that something can never fit
-  std::atomic<uint64_t> races_{0}, retries_{0}, uncovered_{0};
+  Reasons reasons_;  // of misses
 };
 
 }  // namespace pinrail::grdma

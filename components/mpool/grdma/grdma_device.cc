@@ -3,13 +3,12 @@
 // because the registrar is called (R6). The calling thread may hold references of other registrations.
 #include <unistd.h>
 
-#include <utility>
-
 #include "components/mpool/grdma/grdma.h"
 #include "framework/mpool/device_request.h"
 #include "framework/registrar/request.h"
 
 namespace pinrail::grdma {
+
 // The allocation that a registration of GPU memory is of. It lies behind the registrar's tail and not in the area, so
 // that registrations of host memory, which are many, do not pay eight bytes for it.
 uint64_t& Pool::buffer_id_of(pinrail_registration_t* reg) const {
@@ -28,18 +27,10 @@ Status Pool::make(const Request& request, const Miss& miss, pinrail_registration
                           ? details_offset(limits_of_registrar_.tail_size) + sizeof(pinrail_registration_details_t)
                           : tail_of_registrar() + own_tail;
   pinrail_registration_t* reg;
-  const Status allocated = host_->registrations->alloc(host_, tail, sizeof(Area), &reg);
+  const Status allocated = alloc(miss.span, miss.rights, request.traits(), tail, &reg);
   if (!allocated.ok()) return allocated;
-  if (!arena::is_number(arena::number_of(reg))) {
-    host_->registrations->free(host_, reg);
-    return PINRAIL_ERR_OUT_OF_RESOURCE;
-  }
-  set_range(reg, miss.span, config_.pool, request.traits());
-  reg->rights = miss.rights;
   if (miss.is_wider) Extents::mark_wider(reg, request.span);
   reg->flags = request.flags();
-  area_of(reg).owner = number_;
-  area_of(reg).place = Registrations::kNowhere;
   if (knows_gpu_ != nullptr) buffer_id_of(reg) = request.buffer_id;
   *reg_out = reg;
   return success();
@@ -54,7 +45,7 @@ void Pool::discard(pinrail_registration_t* reg) {
 // With a place in the budget. After an error the registration is gone.
 Status Pool::register_on_device(pinrail_thread_t* thread, const Request& request, Miss* miss,
                                 pinrail_registration_t* reg) {
-  Status status = admit(thread, miss, reg);
+  Status status = admit(thread, reg, &miss->tries);
   if (!status.ok()) {
     miss->reason = PINRAIL_MISS_FULL;
     discard(reg);
@@ -69,14 +60,14 @@ Status Pool::register_on_device(pinrail_thread_t* thread, const Request& request
 
 // The device has refused it.
 void Pool::undo(pinrail_registration_t* reg) {
-  cache_->begin_release(1);
-  cache_->dismiss(&reg, 1);
+  dismiss(reg);
   discard(reg);
 }
 
-// What is wider than the request, if there is room for it as it is, by one call of the registrar.
+// What is wider than the request, by one call of the registrar, if there is room for it as it is; half of the limit
+// stays free for what is asked for.
 Status Pool::register_wider(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg) {
-  if (!cache_->admit_wider(reg)) {
+  if (!cache_->admit_as_it_is(reg, cache_->limits().bytes / 2)) {
     discard(reg);
     return PINRAIL_ERR_OUT_OF_RESOURCE;
   }
@@ -105,30 +96,6 @@ Status Pool::register_with_rights(pinrail_thread_t* thread, const Request& reque
   status = register_range(thread, request, reg, Room::made);
   if (status.ok()) extents_.refused_rights(request.span);
   return status;
-}
-
-// Gets the registration its place in the budget, if need be at the cost of idle ones (R8).
-Status Pool::admit(pinrail_thread_t* thread, Miss* miss, pinrail_registration_t* reg) {
-  for (;;) {
-    Victim victim;
-    switch (cache_->admit(this, reg, &miss->tries, &victim)) {
-      case Admission::admitted:
-        if (victim.reg == nullptr) return success();
-        deregister_from_device(thread, victim.reg, PINRAIL_REASON_EVICTED);
-        host_->registrations->free(host_, victim.reg);
-        if (settings_.empty_cache) evict_all(thread);
-        return success();
-      case Admission::evict_first:
-        give_back_victim(thread, victim);
-        if (settings_.empty_cache) evict_all(thread);
-        break;
-      case Admission::release_near:
-        miss->tries.ignores_releases = drain_all(thread) == 0 && !wait_for_release(thread);
-        break;
-      case Admission::nothing_idle: return no_room_status(reg);
-      case Admission::never: report_limit(reg); return PINRAIL_ERR_OUT_OF_RESOURCE;
-    }
-  }
 }
 
 // Calls the registrar for the registration's range and rights, as the kind of memory that this pool is of, or as the
@@ -189,44 +156,6 @@ Status Pool::register_gpu_memory(pinrail_thread_t* thread, pinrail_register_requ
   request->fd_offset = 0;
   const Status as_host = call_registrar(thread, *request, reg, room);
   return as_host.ok() ? as_host : status;
-}
-
-// Calls the registrar. If it is out of resources: makes room and calls it again, until it succeeds or nothing is idle
-// (R7), and then once more: what another thread was giving back when the device refused may have made room by now.
-Status Pool::call_registrar(pinrail_thread_t* thread, const pinrail_register_request_t& request,
-                            pinrail_registration_t* reg, Room room) {
-  for (bool once_more = true;;) {
-    const Status status = host_->pools->registrar_register(config_.registrar, thread, &request, reg);
-    if (!status.is(PINRAIL_ERR_OUT_OF_RESOURCE) || room == Room::as_it_is) return status;
-    if (!make_room(thread) && !std::exchange(once_more, false)) return no_room_status(reg);
-    retries_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
-  }
-}
-
-// Gives back dead registrations; if there are none, evicts the next idle one (empty_cache: all of them); if there is
-// none, waits a moment for what other threads are giving back. False if none of this can make room.
-bool Pool::make_room(pinrail_thread_t* thread) {
-  if (drain_all(thread) > 0) return true;
-  if (!evict_one(thread)) return wait_for_release(thread);
-  if (settings_.empty_cache) evict_all(thread);
-  return true;
-}
-
-// A thread that is inside a registrar call does not wait: the others may wait for that call.
-bool Pool::wait_for_release(const pinrail_thread_t* thread) {
-  return thread->in_registrar == 0 && cache_->wait_for_release();
-}
-
-// Each limit is named once, whatever the sizes are.
-void Pool::report_limit(const pinrail_registration_t* reg) {
-  const Limits& limits = cache_->limits();
-  const bool by_bytes = reg->length > limits.bytes && !limits.bounds_idle_only;
-  if (!by_bytes && limits.count != 0) return;
-  if ((by_bytes ? said_bytes_ : said_count_).exchange(true)) return;
-  const mpool::WantedLimits& wanted = settings_.limits;
-  const mpool::ExceededLimit size_limit = {"mpool_grdma_size_limit", limits.bytes, wanted.explicit_bytes};
-  const mpool::ExceededLimit count_limit = {"mpool_grdma_count_limit", limits.count, wanted.explicit_count};
-  mpool::report_never_fits(host_, reg->length, by_bytes ? size_limit : count_limit);
 }
 
 }  // namespace pinrail::grdma

@@ -47,6 +47,8 @@ class Extents {
   }
 
   bool is_on() const { return window_ != 0; }
+  // Before all other functions: ranges are registered as asked for.
+  void turn_off() { window_ = 0; }
   // The most that is registered for the range, which no registration answers: the windows that it reaches into.
   Span window_for(const Span& asked);
   // The registrar has refused the wider part, or lacks room for it.
@@ -113,7 +115,7 @@ class Extents {
   void answered_by_wider(pinrail_registration_t* reg, const Span& asked);
 
   const bool all_rights_;
-  const size_t window_;
+  size_t window_;
   std::atomic<bool> has_granted_all_{false};
   std::atomic<uint32_t> widest_{PINRAIL_RIGHTS_MASK};
   std::atomic<int> score_{0};

@@ -39,21 +39,14 @@ Status Gpu::create(Component* component, const pinrail_mpool_config_t& config, c
   return status;
 }
 
+// A pool that create() could not use has no registrations yet.
 Gpu::~Gpu() {
+  if (ranges_ != nullptr) ranges_->destroy_closed(nullptr);
   if (bound_ != nullptr) host_->pools->registrar_close(host_, bound_);
 }
 
 void Gpu::destroy_ranges(pinrail_thread_t* thread) {
   ranges_->destroy_closed(thread);
-  ranges_ = nullptr;
-}
-
-void Gpu::discard_unused_ranges() {
-  ranges_->leave_gc_thread();
-  ranges_->host_->monitor_unsubscribe(host_, ranges_->subscription_);
-  ranges_->rcache_.ops.destroy(ranges_->rcache_.module);
-  ranges_->leave_cache();
-  delete ranges_;
   ranges_ = nullptr;
 }
 
@@ -74,7 +67,7 @@ bool Gpu::is_of(pinrail_registration_t* reg, uint64_t buffer_id) const {
 
 // Other memory is at its address by now: it dies, and so does whatever overlaps it. Drops the caller's reference to it.
 void Gpu::drop_and_invalidate(pinrail_thread_t* thread, pinrail_registration_t* reg, const Span& span) {
-  Status(Pool::deregister_entry(ranges_, thread, {reg, generation_of(reg)})).ignore();
+  Status(Pool::deregister_entry(ranges_, thread, handle_of(reg))).ignore();
   ranges_->invalidate_range_hook(span);
 }
 
@@ -93,7 +86,7 @@ Status Gpu::register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t length
     if (current && !is_hit)
       current = identify(addr, length, access_and_flags, &after).ok() && after.buffer_id == request.buffer_id;
     if (current) {
-      *handle_out = {reg, generation_of(reg)};
+      *handle_out = handle_of(reg);
       return success();
     }
     drop_and_invalidate(thread, reg, request.span);

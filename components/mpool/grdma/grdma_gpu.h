@@ -38,8 +38,6 @@ class Gpu {
   Status tell_registrar(pinrail_thread_t* thread) const { return host_->pools->registrar_restart(bound_, thread); }
   // Gives everything back and deletes the pool, which is closed.
   void destroy_ranges(pinrail_thread_t* thread);
-  // Deletes the pool if nothing was registered yet.
-  void discard_unused_ranges();
 
  private:
   explicit Gpu(const pinrail_host_t* host) : host_(host) {}

@@ -24,28 +24,17 @@ void Extents::died_hook(const pinrail_registration_t* reg) {
   if (seen != known) note(where, seen);
 }
 
-void Pool::wake_gc_thread_hook(pinrail_gc_when_t when) const {
-  if (gc_member_ != nullptr) host_->pools->gc_wake_hook(host_, when);
-}
-
-// Puts a chain onto the gc list, and wakes the gc thread (E4).
-void Pool::push_hook(pinrail_registration_t* first, pinrail_registration_t* last, uint64_t bytes) {
-  const GcList::Growth growth = gc_list_.push(first, last, bytes);
-  if (growth.was_empty) wake_gc_thread_hook(PINRAIL_GC_SOON);
-  if (growth.exceeds_limit) wake_gc_thread_hook(PINRAIL_GC_NOW);
-}
-
 // Makes them dead, and pushes those that are idle at once, because other threads read the word of that list. What is
 // held goes back with its last drop.
 void Pool::kill_batch_hook(pinrail_registration_t* const* regs, size_t count, Ending* ending) {
   pinrail_registration_t *first = nullptr, *last = nullptr;
   uint64_t bytes = 0;
-  for (size_t i = 0; i < count; ++i) prefetch(regs[i]);
+  for (size_t i = 0; i < count; ++i) mpool::prefetch(regs[i]);
   for (size_t i = 0; i < count; ++i) {
     mark_invalidated_hook(regs[i]);  // of a dead one, too: its owner reads it when the index has let it go
     const Killed killed = kill(regs[i]);
     if (killed == Killed::no) continue;
-    count_one_hook(&invalidations_);
+    mpool::count_one_hook(&invalidations_);
     extents_.died_hook(regs[i]);
     reasons_.ended_hook(span_of(regs[i]), ending->span);
     ++ending->count;
@@ -71,7 +60,7 @@ void Pool::displace_hook(pinrail_registration_t* reg, Displaced* displaced) {
 // An insert has displaced them. The index calls it under its lock. The call that inserts gives back what is idle.
 void Pool::displaced_hook(void* displaced_pointer, pinrail_registration_t* const* regs, size_t count) {
   auto* const displaced = static_cast<Displaced*>(displaced_pointer);
-  for (size_t i = 0; i < count; ++i) prefetch(regs[i]);
+  for (size_t i = 0; i < count; ++i) mpool::prefetch(regs[i]);
   for (size_t i = 0; i < count; ++i) displaced->pool->displace_hook(regs[i], displaced);
 }
 

@@ -20,7 +20,7 @@ Status Pool::miss(pinrail_thread_t* thread, const Request& request, pinrail_regi
   Miss miss;
   miss.span = request.span;
   if (may_extend(request)) {
-    if (find_indexed(thread, request, reg_out)) return success();
+    if (find_answer(thread, request, reg_out)) return success();
     miss.span = extent_of(request);
     miss.is_wider = miss.span.length() != request.span.length();
   }
@@ -53,7 +53,10 @@ Span Pool::extent_of(const Request& request) {
 Status Pool::register_announced(pinrail_thread_t* thread, const Request& request, Miss* miss,
                                 pinrail_registration_t** reg_out) {
   Status status = announce(thread, request, miss, reg_out);
-  if (status.ok()) count_hit(thread, request, *reg_out);
+  if (status.ok()) {
+    count_hit(thread, *reg_out);
+    extents_.answered(*reg_out, request.span);
+  }
   if (!miss->is_announced) return status;
   if (!std::exchange(miss->is_missed, true)) miss->cause = why_missed(thread, request);
   miss->reason = miss->cause;
@@ -74,7 +77,7 @@ pinrail_miss_reason_t Pool::why_missed(pinrail_thread_t* thread, const Request& 
   if (rcache_.ops.find(rcache_.module, thread, span.base, span.length(), request.traits(), &reg) != PINRAIL_SUCCESS) {
     return PINRAIL_MISS_SPAN;
   }
-  deregister(thread, {reg, generation_of(reg)}).ignore();  // this thread has the reference
+  deregister(thread, handle_of(reg)).ignore();  // this thread has the reference
   return PINRAIL_MISS_RIGHTS;
 }
 
@@ -89,9 +92,7 @@ void Pool::end_miss(const Request& request, const Miss& miss, const Status& stat
   host_->pools->record_hook(config_.pool, &event);
 }
 
-// Announces the call, unless the index answers by now. Waits at most once for a call under way that will answer this
-// one (R5). SUCCESS: found, and the caller holds it. NOT_FOUND: announced, as TEMP_OUT_OF_RESOURCE, where the index
-// must be prepared. Others: errors.
+// As find_or_announce().
 pinrail_status_t Pool::announce(pinrail_thread_t* thread, const Request& request, Miss* miss,
                                 pinrail_registration_t** reg_out) {
   pinrail_announcement_t& announcement = miss->announcement;
@@ -105,46 +106,14 @@ pinrail_status_t Pool::announce(pinrail_thread_t* thread, const Request& request
   announcement.waits_for = 0;
   announcement.flags = request.flags() & PINRAIL_FLAG_PERSISTENT;
   announcement.marks = marks_of(request);
-  pinrail_status_t status = rcache_.ops.find_or_announce(rcache_.module, thread, &announcement, reg_out);
-  if (status == PINRAIL_ERR_WOULD_BLOCK) status = wait(thread, miss, reg_out);
+  const pinrail_status_t status = find_or_announce(thread, &announcement, reg_out);
   miss->is_announced = status == PINRAIL_ERR_NOT_FOUND || status == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
-  return status;
-}
-
-// If the call that it waits for fails, this one goes on by itself. That call may be about to end: looks some more times
-// before it sleeps, for about as long as falling asleep and waking take.
-pinrail_status_t Pool::wait(pinrail_thread_t* thread, Miss* miss, pinrail_registration_t** reg_out) {
-  constexpr int kLooks = 8, kPausesPerLook = 8;
-  for (int looks = 0; looks < kLooks; ++looks) {
-    for (int i = 0; i < kPausesPerLook; ++i) FutexLock::pause();
-    const pinrail_status_t status = rcache_.ops.find_or_announce(rcache_.module, thread, &miss->announcement, reg_out);
-    if (status != PINRAIL_ERR_WOULD_BLOCK) return status;
-  }
-  Guard guard(waiting_mutex_);
-  waiters_.fetch_add(1, std::memory_order_relaxed);  // relaxed: see waiters_
-  pinrail_status_t status;
-  for (;;) {
-    status = rcache_.ops.find_or_announce(rcache_.module, thread, &miss->announcement, reg_out);
-    if (status != PINRAIL_ERR_WOULD_BLOCK) break;
-    ended_.wait(waiting_mutex_);
-  }
-  waiters_.fetch_sub(1, std::memory_order_relaxed);
   return status;
 }
 
 // Ends the announcement, if it lasts. Returns whether an event has overtaken it.
 bool Pool::withdraw(Miss* miss) {
-  if (!miss->is_announced) return false;
-  miss->is_announced = false;
-  const pinrail_status_t status = rcache_.ops.withdraw(rcache_.module, &miss->announcement);
-  wake_waiters();
-  return status == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
-}
-
-void Pool::wake_waiters() {
-  if (waiters_.load(std::memory_order_relaxed) == 0) return;  // relaxed: see waiters_
-  Guard guard(waiting_mutex_);
-  ended_.notify_all();
+  return std::exchange(miss->is_announced, false) && Base::withdraw(&miss->announcement);
 }
 
 // What its state word gets. What is not kept, and what is persistent, ends with its last reference. Hits that the
@@ -167,7 +136,7 @@ Status Pool::register_indexed(pinrail_thread_t* thread, const Request& request, 
       miss->rights = request.rights();
       miss->reason = PINRAIL_MISS_UNCOVERED;
       const Status status = register_uncached(thread, request, miss, reg_out);
-      if (status.ok()) uncovered_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
+      if (status.ok()) count_relaxed(&uncovered_);
       return status;
     }
     Status status = make(request, *miss, reg_out);
@@ -180,7 +149,7 @@ Status Pool::register_indexed(pinrail_thread_t* thread, const Request& request, 
       return success();
     }
     give_back_one(thread, *reg_out, PINRAIL_REASON_INVALIDATED);
-    races_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
+    count_relaxed(&races_);
     miss->reason = PINRAIL_MISS_RACED;
     if (miss->is_wider || tries == kRetriesAfterRace) return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
   }
@@ -202,6 +171,10 @@ Status Pool::register_uncached(pinrail_thread_t* thread, const Request& request,
   pinrail_registration_t* reg;
   Status status = make(request, *miss, &reg);
   if (!status.ok()) return status;
+  if (!arena::is_number(arena::number_of(reg))) {
+    host_->registrations->free(host_, reg);
+    return PINRAIL_ERR_OUT_OF_RESOURCE;
+  }
   outside_.link(reg);
   status = register_on_device(thread, request, miss, reg);
   if (!status.ok()) return status;

@@ -20,9 +20,14 @@
 
 #include "base/core/span.h"
 #include "base/sync/lock.h"
-#include "components/mpool/grdma/grdma_area.h"
+#include "framework/mpool/pool_area.h"
 
 namespace pinrail::grdma {
+
+using mpool::Area;
+using mpool::area_of;
+using mpool::is_invalidated;
+using mpool::mark_invalidated_hook;
 
 class Outside {
  public:

@@ -1,26 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The way in: what the C face did not answer. API context. The caller holds no lock, because a miss calls the
 // registrar. The calling thread may hold references, and takes one more by each successful call.
-#include <vector>
-
 #include "components/mpool/grdma/grdma_gpu.h"
 
 namespace pinrail::grdma {
 
 // Searches the index. Counts a hit.
-bool Pool::find_indexed(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out) {
-  if (rcache_.ops.find(rcache_.module, thread, request.span.base, request.span.length(), request.access(), reg_out) !=
-      PINRAIL_SUCCESS)
-    return false;
-  count_hit(thread, request, *reg_out);
+bool Pool::find_answer(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out) {
+  if (!find_indexed(thread, request.span, request.access(), reg_out)) return false;
+  count_hit(thread, *reg_out);
+  extents_.answered(*reg_out, request.span);
   return true;
-}
-
-// The calling thread holds it.
-void Pool::count_hit(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg) {
-  mark_used(reg);
-  host_->pools->count_hit(config_.pool, thread);
-  extents_.answered(reg, request.span);
 }
 
 // A registration of host memory that answers, or a new one. The outcome is a reference.
@@ -34,7 +24,7 @@ Status Pool::acquire(pinrail_thread_t* thread, const Request& request, pinrail_r
   // A thread that is inside its own registrar call would wait for itself: it gets an uncached registration (R5), unless
   // one is cached.
   const bool may_hit = !request.has(PINRAIL_FLAG_PERSISTENT) && request.extra == nullptr;
-  if (may_hit && find_indexed(thread, request, reg_out)) return success();
+  if (may_hit && find_answer(thread, request, reg_out)) return success();
   return register_own(thread, request, reg_out);
 }
 
@@ -46,15 +36,15 @@ Status Pool::register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t lengt
   pinrail_registration_t* reg = nullptr;
   if (gpu_ != nullptr) {
     const bool may_hit = (request.flags() & (PINRAIL_FLAG_CACHE_BYPASS | PINRAIL_FLAG_PERSISTENT)) == 0;
-    if (may_hit && find_indexed(thread, request, &reg)) {
-      *handle_out = {reg, generation_of(reg)};
+    if (may_hit && find_answer(thread, request, &reg)) {
+      *handle_out = handle_of(reg);
       return success();
     }
     const Status status = gpu_->register_mem(thread, addr, length, access_and_flags, handle_out);
     if (!status.is(PINRAIL_ERR_NOT_FOUND)) return status;
   }
   const Status status = acquire(thread, request, &reg);
-  if (status.ok()) *handle_out = {reg, generation_of(reg)};
+  if (status.ok()) *handle_out = handle_of(reg);
   return status;
 }
 
@@ -71,7 +61,7 @@ Status Pool::register_with(pinrail_thread_t* thread, const Span& span, uint64_t 
                        options.iova == 0 ? 0 : options.iova - before, options.argument, options.user_value};
   pinrail_registration_t* reg;
   const Status status = acquire(thread, {rounded, access_and_flags, 0, &extra}, &reg);
-  if (status.ok()) *handle_out = {reg, generation_of(reg)};
+  if (status.ok()) *handle_out = handle_of(reg);
   return status;
 }
 
@@ -79,7 +69,7 @@ Status Pool::register_with(pinrail_thread_t* thread, const Span& span, uint64_t 
 Status Pool::register_gpu_range(pinrail_thread_t* thread, const Request& request, bool* is_hit_out,
                                 pinrail_registration_t** reg_out) {
   *is_hit_out = (request.flags() & (PINRAIL_FLAG_CACHE_BYPASS | PINRAIL_FLAG_PERSISTENT)) == 0 &&
-                find_indexed(thread, request, reg_out);
+                find_answer(thread, request, reg_out);
   return *is_hit_out ? success() : acquire(thread, request, reg_out);
 }
 
@@ -88,39 +78,13 @@ Status Pool::find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint6
                   pinrail_handle_t* handle_out) {
   Request request{Span::of(addr, length), access_and_flags};
   if (!round_out(&request.span, page_mask_ + 1)) return PINRAIL_ERR_BAD_PARAM;
-  if (gc_list_.is_due()) drain(thread, SIZE_MAX);
+  if (gc_list.is_due()) drain(thread, SIZE_MAX);
   pinrail_registration_t* reg;
-  if (!find_indexed(thread, request, &reg)) {
+  if (!find_answer(thread, request, &reg)) {
     return gpu_ != nullptr ? gpu_->find(thread, addr, length, access_and_flags, handle_out)
                            : Status(PINRAIL_ERR_NOT_FOUND);
   }
-  *handle_out = {reg, generation_of(reg)};
-  return success();
-}
-
-Status Pool::query(pinrail_thread_t* thread, const Span& span, uint32_t access, QueryVisit visit, void* arg) {
-  if (rcache_.ops.find_all == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
-  std::vector<pinrail_registration_t*> regs(16);
-  std::vector<Span> spans;
-  const auto drop_one = [&](pinrail_registration_t* reg) {
-    deregister(thread, {reg, generation_of(reg)}).ignore();  // this thread has the reference
-  };
-  size_t count;
-  for (;;) {
-    spans.reserve(regs.size());  // nothing may throw while references are held
-    count = rcache_.ops.find_all(rcache_.module, thread, span.base, span.length(), regs.data(), regs.size());
-    if (count <= regs.size()) break;
-    for (pinrail_registration_t* reg : regs) drop_one(reg);
-    regs.resize(count + 16);  // room for some that come meanwhile
-  }
-  for (size_t i = 0; i < count; ++i) {
-    const pinrail_registration_t& reg = *regs[i];
-    const bool answers =
-        (access & PINRAIL_RIGHTS_MASK & ~reg.rights) == 0 && (access & PINRAIL_TRAITS_MASK) == reg.traits;
-    if (answers) spans.push_back(span_of(&reg));
-    drop_one(regs[i]);
-  }
-  for (const Span& each : spans) visit(arg, each.base, each.length());
+  *handle_out = handle_of(reg);
   return success();
 }
 

@@ -4,8 +4,6 @@
 
 #include "components/mpool/grdma/grdma_settings.h"
 
-#include "framework/mpool/settings_reader.h"
-
 namespace pinrail::grdma {
 namespace {
 
@@ -43,18 +41,16 @@ Status read_settings(const pinrail_host_t* host, const pinrail_mpool_config_t& c
   settings.gpu_leave_pinned = asked != 0;
   const Status kept = resolve_leave_pinned(host, asked, &settings.leave_pinned);
   if (!kept.ok()) return kept;
-  settings.limits = reader.limits(config);
+  reader.read(config, &settings);
   settings.limits.bounds_idle_only = reader.is_size_limit_default(config);
   settings.gc_limit = reader.number("gc_limit");
   const int64_t gc_thread = reader.choice("gc_thread");
   const bool is_caller_only = config.limits->thread_mode == PINRAIL_THREAD_CALLER;
   settings.gc_thread_insisted = gc_thread == 1 && !is_caller_only;
   settings.gc_thread = settings.gc_thread_insisted || (gc_thread == -1 && settings.leave_pinned && !is_caller_only);
-  settings.max_reg_size = reader.number("max_reg_size");
   settings.all_rights = reader.choice("rights") == 1 && (config.flags & PINRAIL_POOL_EXACT) == 0;
   settings.extent = extent_of(reader.number("extent"), config, settings.leave_pinned);
   settings.empty_cache = reader.flag("empty_cache");
-  settings.print_stats = reader.flag("print_stats");
   settings.rcache_name = reader.text("rcache_name");
   settings.gpu_registrar = reader.text("gpu_registrar");
   if (!reader.is_complete()) return PINRAIL_ERR_ERROR;

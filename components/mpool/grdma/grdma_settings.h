@@ -11,24 +11,17 @@
 #include <string>
 
 #include "base/core/status.h"
-#include "framework/mpool/budget.h"
+#include "framework/mpool/settings_reader.h"
 
 namespace pinrail::grdma {
 
-struct Settings {
-  bool leave_pinned = false;
-  bool empty_cache = false;
-  bool print_stats = false;
-  uint64_t gc_limit = 0;
+struct Settings : mpool::PoolSettings {
   bool gc_thread = false;
   bool gc_thread_insisted = false;  // a pool that gets no thread is not made
-  size_t max_reg_size = 0;
-  size_t extent = 0;        // bytes of the window that a miss registers; 0: what is asked for
-  bool all_rights = false;  // a miss asks for all, not only for those of the request
-  mpool::WantedLimits limits;
-  std::string rcache_name;
-  std::string gpu_registrar;      // empty: all memory is taken for host memory
-  bool gpu_leave_pinned = false;  // what was asked for: no monitor is needed
+  size_t extent = 0;                // bytes of the window that a miss registers; 0: what is asked for
+  bool all_rights = false;          // a miss asks for all, not only for those of the request
+  std::string gpu_registrar;        // empty: all memory is taken for host memory
+  bool gpu_leave_pinned = false;    // what was asked for: no monitor is needed
 };
 // The strongest of: an override file's value, the creator's option, the parameter. BAD_PARAM: an option makes no sense.
 // NOT_SUPPORTED: leave_pinned was asked for, and no monitor works (E5).

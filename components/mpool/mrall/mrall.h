@@ -20,26 +20,24 @@
 
 #include <vector>
 
-#include "components/common/cache_list/list_pool.h"
-#include "components/mpool/mrall/mrall_cache.h"
 #include "components/mpool/mrall/mrall_left_out.h"
 #include "components/mpool/mrall/mrall_maps.h"
 #include "components/mpool/mrall/mrall_work.h"
+#include "framework/mpool/indexed_pool.h"
 
 namespace pinrail::mrall {
 
-using Common = cache_list::Pool<Cache>;
-using Component = cache_list::Component<Cache>;
+using mpool::Component;
+using mpool::handle_of;
 
-struct Settings : cache_list::Settings {
+struct Settings : mpool::PoolSettings {
   size_t largest_piece = 0;
   uint32_t rescan_ms = 0;
 };
 
-class Pool : public Common {
+class Pool : public mpool::IndexedPool<Pool, Settings> {
  public:
-  static Status create(Component* component, const pinrail_mpool_config_t& config, Common** pool_out);
-  ~Pool() override;
+  static Status create(Component* component, const pinrail_mpool_config_t& config, Pool** pool_out);
   Status destroy(pinrail_thread_t* thread, uint32_t flags);
 
   Status register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
@@ -47,25 +45,30 @@ class Pool : public Common {
   Status find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
               pinrail_handle_t* handle_out);
   void invalidate_range_hook(const Span& span);
-  Status evict(pinrail_thread_t* thread);
+  // Nothing is evicted on request: all that can be pinned is.
+  static Status evict(pinrail_thread_t*) { return PINRAIL_ERR_NOT_FOUND; }
   // Returns when all that was mapped before the call is registered or left out.
   Status progress(pinrail_thread_t* thread);
-  Status ft_event(pinrail_thread_t* thread, pinrail_ft_state_t state);
+  static Status ft_event(pinrail_thread_t*, pinrail_ft_state_t) { return PINRAIL_ERR_NOT_SUPPORTED; }
   size_t left_out(pinrail_left_out_t* entries_out, size_t room) const { return left_out_.list(entries_out, room); }
   size_t referenced();
 
  private:
+  friend class mpool::Engine<Pool, Settings>;
+  using Base = mpool::IndexedPool<Pool, Settings>;
+
   // mrall_create.cc
   Pool(Component* component, const pinrail_mpool_config_t& config, const Settings& settings);
+  ~Pool();
   Status connect();
-  void release_all(pinrail_thread_t* thread);
-  void release_one(pinrail_thread_t* thread, pinrail_registration_t* reg);
+  void resume();
+  pinrail_reason_t leave_index(pinrail_registration_t* reg, pinrail_reason_t reason);
+  uint64_t dead_bytes() const { return dead_bytes_.load(std::memory_order_relaxed); }  // relaxed: a statistic
 
   // mrall_register.cc
   Status find_or_wait(pinrail_thread_t* thread, const Span& span, uint32_t access, pinrail_handle_t* handle_out);
   Status demand(Demand* demand);
   Status catch_up();
-  void give_back(pinrail_thread_t* thread, pinrail_registration_t* reg) override;
 
   // mrall_make.cc
   static int work_entry(void* pool, pinrail_thread_t* thread);
@@ -100,10 +103,8 @@ class Pool : public Common {
 
   const uint64_t
       memory_bytes_;  // of the machine; a mapping that is longer is registered only as far as it is asked for
-  const size_t largest_piece_;
-  const uint32_t rescan_ms_;
   void* subscription_ = nullptr;
-  void* gc_member_ = nullptr;
+  std::atomic<uint64_t> dead_bytes_{0};  // referenced or not
 
   Work work_;
   LeftOut left_out_;

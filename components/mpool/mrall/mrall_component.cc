@@ -33,7 +33,7 @@ constexpr pinrail_param_t kParams[] = {
     mpool::kPrintStats,
 };
 
-using Forward = mpool::Forward<Component, Pool, Common>;
+using Forward = mpool::Forward<Component, Pool>;
 
 void invalidate_range_hook(void* module, uintptr_t base, size_t length) {
   Forward::pool_of(module)->invalidate_range_hook(Span::of(base, length));

@@ -6,13 +6,14 @@
 
 namespace pinrail::mrall {
 
-// Marks it as dead. Without references the maker gives it back, otherwise its last drop does (list_pool/P1).
+// Marks it as dead. Without references the maker gives it back, otherwise its last drop does (engine/P1).
 void Pool::kill_hook(pinrail_registration_t* reg) {
   const size_t length = reg->length;  // if it is held, another thread may end it as soon as it is dead
   dead_bytes_.fetch_add(length, std::memory_order_relaxed);  // relaxed: a statistic
+  mpool::mark_invalidated_hook(reg);
   const Killed killed = kill(reg);
   if (killed == Killed::no) dead_bytes_.fetch_sub(length, std::memory_order_relaxed);
-  if (killed == Killed::owned) dead_.push_hook(reg);
+  if (killed == Killed::owned) gc_list.push(reg, reg, length);
 }
 
 // The index calls it under its lock; the caller holds the lock of the work. What remains of their ranges is registered
@@ -23,7 +24,7 @@ void Pool::invalidated_hook(void* pool_pointer, pinrail_registration_t* const* r
   for (size_t i = 0; i < count; ++i) {
     pool->work_.touch_locked_hook(span_of(regs[i]));
     pool->kill_hook(regs[i]);
-    pool->invalidations_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
+    mpool::count_one_hook(&pool->invalidations_);
   }
 }
 

@@ -41,21 +41,21 @@ int Pool::work_entry(void* pool, pinrail_thread_t* thread) {
 
 // Whether the mappings are read anew, although nothing says that they have changed: for what no monitor reports.
 bool Pool::is_rescan_due() {
-  if (rescan_ms_ == 0 || now_ms() < next_rescan_ms_) return false;
-  next_rescan_ms_ = now_ms() + rescan_ms_;
+  if (settings_.rescan_ms == 0 || now_ms() < next_rescan_ms_) return false;
+  next_rescan_ms_ = now_ms() + settings_.rescan_ms;
   return true;
 }
 
 // One round. Events that come meanwhile, also those that the round itself causes, wake the thread for another one,
 // after the other members' turns: there may be no end of it. What a failure leaves is looked at later (work_entry()).
 void Pool::work(pinrail_thread_t* thread) {
-  give_back_dead(thread);
+  drain(thread, SIZE_MAX);
   Ranges touched;
   Demand* demands = nullptr;
   const bool is_due = is_rescan_due();
   if (!work_.begin_round(is_due, &touched, &demands)) return;
   work_once(thread, is_due, &touched, demands).ignore();
-  give_back_dead(thread);
+  drain(thread, SIZE_MAX);
 }
 
 // What a round that fails was to look at is queued again.
@@ -153,7 +153,7 @@ void Pool::give_back_idle(pinrail_thread_t* thread, const Span& span, Span* arou
     Guard guard(work_.mutex);
     if (rcache_.ops.remove(rcache_.module, reg) != PINRAIL_SUCCESS) continue;
     kill_hook(reg);
-    evictions_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
+    count_relaxed(&evictions);
     *around_out = {std::min(around_out->base, span_of(reg).base), std::max(around_out->end, span_of(reg).end)};
   }
   drop_all(thread, &held_);
@@ -183,7 +183,7 @@ void Pool::register_line(pinrail_thread_t* thread, const Span& span, uint32_t ri
 // registrar takes is left alone, too: the rest of that may be another mapping, or none.
 void Pool::register_gap(pinrail_thread_t* thread, const Span& gap, uint32_t rights) {
   constexpr LeftOut::Why kTooSmall{PINRAIL_LEFT_OUT_REFUSED, PINRAIL_ERR_NOT_SUPPORTED};
-  const size_t step = largest_piece_;
+  const size_t step = settings_.largest_piece;
   Span whole = gap;
   if (!round_in(&whole, page_mask_ + 1)) whole.base = whole.end;
   if (gap.base < whole.base) left_out_.set({gap.base, whole.base}, kTooSmall);
@@ -259,16 +259,18 @@ Status Pool::make_instead(pinrail_thread_t* thread, const Span& span, uint32_t r
 Status Pool::make(pinrail_thread_t* thread, const Span& span, uint32_t rights, LeftOut::Why* why_out) {
   pinrail_registration_t* reg;
   *why_out = {PINRAIL_LEFT_OUT_REFUSED, PINRAIL_ERR_OUT_OF_RESOURCE};
-  const Status allocated = alloc(span, rights, 0, &reg);
+  const Status allocated = alloc(span, rights, 0, limits_of_registrar_.tail_size, &reg);
   if (!allocated.ok()) return allocated;
-  const Status admitted = cache_->admit(reg);
-  if (!admitted.ok()) {
-    *why_out = {PINRAIL_LEFT_OUT_LIMIT, admitted.code()};
+  if (!cache_->admit_as_it_is(reg, UINT64_MAX)) {
+    const bool may_fit = span.length() <= cache_->limits().bytes;
+    *why_out = {PINRAIL_LEFT_OUT_LIMIT, may_fit ? PINRAIL_ERR_TEMP_OUT_OF_RESOURCE : PINRAIL_ERR_OUT_OF_RESOURCE};
     host_->registrations->free(host_, reg);
-    return admitted;
+    return why_out->status;
   }
   const Status status = make_admitted(thread, reg, why_out);
-  if (!status.ok()) dismiss_and_free(reg);
+  if (status.ok()) return status;
+  dismiss(reg);
+  host_->registrations->free(host_, reg);
   return status;
 }
 
@@ -276,7 +278,7 @@ Status Pool::make_admitted(pinrail_thread_t* thread, pinrail_registration_t* reg
   const Span span = span_of(reg);
   if (host_->monitor_covers(host_, span.base, span.length()) == 0) {
     *why_out = {PINRAIL_LEFT_OUT_UNSEEN, PINRAIL_ERR_NOT_SUPPORTED};
-    uncovered_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
+    count_relaxed(&uncovered_);
     return PINRAIL_ERR_NOT_SUPPORTED;
   }
   Status status = call_registrar(thread, reg);
@@ -291,7 +293,7 @@ Status Pool::make_admitted(pinrail_thread_t* thread, pinrail_registration_t* reg
 }
 
 Status Pool::call_registrar(pinrail_thread_t* thread, pinrail_registration_t* reg) {
-  give_back_dead(thread);
+  drain(thread, SIZE_MAX);
   const Status status = register_as_asked(thread, reg);
   const bool has_atomics = (reg->rights & PINRAIL_ACCESS_REMOTE_ATOMIC) != 0;
   if (status.ok() || is_lack(status) || !has_atomics) return status;
@@ -329,7 +331,7 @@ Status Pool::ask_on_own_page(pinrail_thread_t* thread, uint32_t rights) {
   void* const memory = mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return PINRAIL_ERR_OUT_OF_RESOURCE;
   const uintptr_t aligned = (reinterpret_cast<uintptr_t>(memory) + page - 1) & ~page_mask_;
-  Status status = alloc(Span::of(aligned, page), rights, 0, &reg);
+  Status status = alloc(Span::of(aligned, page), rights, 0, limits_of_registrar_.tail_size, &reg);
   if (status.ok()) {
     status = register_as_asked(thread, reg);
     if (status.ok()) deregister_from_device(thread, reg, PINRAIL_REASON_RELEASED);
@@ -350,7 +352,7 @@ Status Pool::publish(pinrail_thread_t* thread, pinrail_registration_t* reg) {
   pinrail_registration_t* found = nullptr;
   const Status begun = rcache_.ops.find_or_announce(rcache_.module, thread, &announcement, &found);
   if (begun.ok()) {
-    Status(drop(thread, {found, generation_of(found)})).ignore();
+    deregister(thread, handle_of(found)).ignore();
     return PINRAIL_ERR_BUSY;  // it is registered already
   }
   Status status = begun.is(PINRAIL_ERR_NOT_FOUND) ? success() : begun;
@@ -366,13 +368,13 @@ Status Pool::publish_announced(pinrail_thread_t* thread, pinrail_announcement_t*
   {
     Guard guard(work_.mutex);
     if (work_.was_touched_locked(span_of(reg))) {
-      races_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
+      count_relaxed(&races_);
       return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
     }
     const Status status = rcache_.ops.publish(rcache_.module, thread, announcement, reg, displaced_hook, this);
     if (!status.ok()) return status;
   }
-  return drop(thread, {reg, generation_of(reg)});  // the maker keeps no reference
+  return deregister(thread, handle_of(reg));  // the maker keeps no reference
 }
 
 }  // namespace pinrail::mrall

@@ -20,13 +20,15 @@ Status Pool::demand(Demand* demand) {
 
 // A hit, or what the maker registers meanwhile (mrall/A1).
 Status Pool::find_or_wait(pinrail_thread_t* thread, const Span& span, uint32_t access, pinrail_handle_t* handle_out) {
-  if (find_indexed(thread, span, access, handle_out)) {
-    hits_.add(thread);
+  pinrail_registration_t* reg = nullptr;
+  if (find_indexed(thread, span, access, &reg)) {
+    count_hit(thread, reg);
+    *handle_out = handle_of(reg);
     return success();
   }
   // The maker may wait for the registrar's function that this thread is in.
   if (host_->pools->in_registrar(thread) != 0) return PINRAIL_ERR_BUSY;
-  misses_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
+  count_relaxed(&misses_);
   for (int tries = 0; tries < kTries; ++tries) {
     Demand own;
     own.span = span;
@@ -34,7 +36,9 @@ Status Pool::find_or_wait(pinrail_thread_t* thread, const Span& span, uint32_t a
     own.is_exact = tries != 0;
     const Status status = demand(&own);
     if (!status.ok()) return status;
-    if (find_indexed(thread, span, access, handle_out)) return success();
+    if (!find_indexed(thread, span, access, &reg)) continue;
+    *handle_out = handle_of(reg);
+    return success();
   }
   return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
 }
@@ -60,14 +64,12 @@ Status Pool::find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint6
   return is_refusal ? Status(PINRAIL_ERR_NOT_FOUND) : status;
 }
 
-void Pool::give_back(pinrail_thread_t* thread, pinrail_registration_t* reg) {
+// A hook, the maker or an insert has killed what leaves so before the pool ends.
+pinrail_reason_t Pool::leave_index(pinrail_registration_t* reg, pinrail_reason_t reason) {
   // relaxed: a statistic
-  dead_bytes_.fetch_sub(reg->length, std::memory_order_relaxed);
-  deregister_and_free(thread, reg, PINRAIL_REASON_INVALIDATED);
+  if (mpool::is_invalidated(reg)) dead_bytes_.fetch_sub(reg->length, std::memory_order_relaxed);
+  return Base::leave_index(reg, reason);
 }
-
-// Nothing is evicted on request: all that can be pinned is.
-Status Pool::evict(pinrail_thread_t*) { return PINRAIL_ERR_NOT_FOUND; }
 
 Status Pool::progress(pinrail_thread_t* thread) {
   return host_->pools->in_registrar(thread) != 0 ? Status(PINRAIL_ERR_BUSY) : catch_up();
@@ -84,7 +86,5 @@ Status Pool::catch_up() {
   }
   return status;
 }
-
-Status Pool::ft_event(pinrail_thread_t*, pinrail_ft_state_t) { return PINRAIL_ERR_NOT_SUPPORTED; }
 
 }  // namespace pinrail::mrall

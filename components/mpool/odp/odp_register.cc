@@ -2,23 +2,22 @@
 // Find and register: a hit, or a registration of the tiles that the request lies in. API context; the caller holds no
 // lock, because a miss calls the registrar. The calling thread may hold references.
 #include "components/mpool/odp/odp.h"
-#include "framework/registrar/request.h"
+#include "framework/mpool/device_request.h"
 
 namespace pinrail::odp {
 
-bool Pool::hit(pinrail_thread_t* thread, const Span& span, uint32_t access, pinrail_handle_t* handle_out) {
-  if (!find_indexed(thread, span, access, handle_out)) return false;
-  mark_used(handle_out->reg);
-  hits_.add(thread);
-  return true;
+bool Pool::hit(pinrail_thread_t* thread, const Span& span, uint32_t access, pinrail_registration_t** reg_out) {
+  const bool is_hit = find_indexed(thread, span, access, reg_out);
+  if (is_hit) count_hit(thread, *reg_out);
+  return is_hit;
 }
 
 // The tiles that the range lies in, or all memory; the range itself where these do not fit (odp/O1).
 Span Pool::tiles_of(const Span& span) const {
   const uintptr_t page = page_mask_ + 1;
-  if (limits_of_registrar_.on_demand == PINRAIL_ON_DEMAND_IMPLICIT) return {page, UINTPTR_MAX & ~page_mask_};
+  if (has_all_memory()) return {page, UINTPTR_MAX & ~page_mask_};
   Span tiles = span;
-  if (!round_out(&tiles, tile_size_)) return span;
+  if (!round_out(&tiles, settings_.tile_size)) return span;
   if (tiles.base == 0) tiles.base = page;  // no registration begins at address 0
   const size_t most = limits_of_registrar_.on_demand_max_length;
   const bool fits_device = most == 0 || tiles.length() <= most;
@@ -31,44 +30,31 @@ Status Pool::register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t lengt
   const uint32_t access = static_cast<uint32_t>(access_and_flags) | PINRAIL_TRAIT_ON_DEMAND;
   Span span;
   if (!pages_of(addr, length, &span)) return PINRAIL_ERR_BAD_PARAM;
-  give_back_dead(thread);
+  drain(thread, SIZE_MAX);
   const bool is_own = (flags & PINRAIL_FLAG_CACHE_BYPASS) != 0;
   const uint32_t kept = flags & PINRAIL_FLAG_PERSISTENT;
-  if (!is_own && kept == 0 && hit(thread, span, access, handle_out)) return success();
   pinrail_registration_t* reg = nullptr;
-  // A thread that is inside its own registrar call would wait for itself: it gets an uncached registration (R5).
-  const Status status =
-      is_own || host_->pools->in_registrar(thread) != 0
-          ? register_own(thread, {span, access & PINRAIL_RIGHTS_MASK, access & PINRAIL_TRAITS_MASK, 0}, &reg)
-          : miss(thread, span, access, kept, &reg);
-  give_back_dead(thread);
-  if (status.ok()) *handle_out = {reg, generation_of(reg)};
+  Status status = success();
+  if (is_own || kept != 0 || !hit(thread, span, access, &reg)) {
+    // A thread that is inside its own registrar call would wait for itself: it gets an uncached registration (R5).
+    status = is_own || thread->in_registrar != 0
+                 ? register_own(thread, {span, access & PINRAIL_RIGHTS_MASK, access & PINRAIL_TRAITS_MASK, 0}, &reg)
+                 : miss(thread, span, access, kept, &reg);
+    drain(thread, SIZE_MAX);
+  }
+  if (status.ok()) *handle_out = handle_of(reg);
   return status;
 }
 
 Status Pool::find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
                   pinrail_handle_t* handle_out) {
-  const auto access = static_cast<uint32_t>(access_and_flags);
+  const uint32_t access = static_cast<uint32_t>(access_and_flags) | PINRAIL_TRAIT_ON_DEMAND;
   Span span;
+  pinrail_registration_t* reg;
   if (!pages_of(addr, length, &span)) return PINRAIL_ERR_BAD_PARAM;
-  return hit(thread, span, access | PINRAIL_TRAIT_ON_DEMAND, handle_out) ? PINRAIL_SUCCESS : PINRAIL_ERR_NOT_FOUND;
-}
-
-// Announces the registration, unless the index answers by now; waits for a call under way that will answer this one
-// (R5). SUCCESS: found. NOT_FOUND, TEMP_OUT_OF_RESOURCE: announced.
-pinrail_status_t Pool::announce(pinrail_thread_t* thread, pinrail_announcement_t* announcement,
-                                pinrail_registration_t** reg_out) {
-  Guard guard(misses_mutex_);
-  for (;;) {
-    const pinrail_status_t status = rcache_.ops.find_or_announce(rcache_.module, thread, announcement, reg_out);
-    if (status != PINRAIL_ERR_WOULD_BLOCK) return status;
-    miss_ended_.wait(misses_mutex_);
-  }
-}
-
-void Pool::wake_waiting() {
-  Guard guard(misses_mutex_);
-  miss_ended_.notify_all();
+  if (!hit(thread, span, access, &reg)) return PINRAIL_ERR_NOT_FOUND;
+  *handle_out = handle_of(reg);
+  return success();
 }
 
 // Registers the tiles of the range, unless another thread does. The outcome is a reference.
@@ -81,18 +67,18 @@ Status Pool::miss(pinrail_thread_t* thread, const Span& span, uint32_t access, u
   announcement.access = access;
   announcement.flags = flags;
   announcement.marks = state::kQuick | (flags != 0 ? state::kTransient : 0);
-  const Status begun = announce(thread, &announcement, reg_out);
-  if (begun.ok()) {
-    hits_.add(thread);
-    return begun;
-  }
-  const bool lacks_memory = begun.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
-  if (!lacks_memory && !begun.is(PINRAIL_ERR_NOT_FOUND)) return begun;
-  Status status = lacks_memory ? Status(rcache_.ops.prepare(rcache_.module, &announcement)) : success();
+  Status status = find_or_announce(thread, &announcement, reg_out);
+  if (status.ok()) count_hit(thread, *reg_out);
+  const bool lacks_memory = status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  if (!lacks_memory && !status.is(PINRAIL_ERR_NOT_FOUND)) return status;
+  if (lacks_memory) status = rcache_.ops.prepare(rcache_.module, &announcement);
   bool is_published = false;
-  if (status.ok()) status = register_announced(thread, span, &announcement, reg_out, &is_published);
-  if (!is_published) Status(rcache_.ops.withdraw(rcache_.module, &announcement)).ignore();
-  wake_waiting();
+  if (status.ok() || !lacks_memory) status = register_announced(thread, span, &announcement, reg_out, &is_published);
+  if (is_published) {
+    wake_waiters();
+  } else {
+    withdraw(&announcement);
+  }
   return status;
 }
 
@@ -117,6 +103,40 @@ Status Pool::register_own(pinrail_thread_t* thread, const Wanted& wanted, pinrai
   const Status status = make(thread, wanted, reg_out);
   if (status.ok()) state::publish(*reg_out, state::kDead);
   return status;
+}
+
+// A registration that only the calling thread knows.
+Status Pool::make(pinrail_thread_t* thread, const Wanted& wanted, pinrail_registration_t** reg_out) {
+  count_relaxed(&misses_);
+  pinrail_registration_t* reg;
+  Status status = alloc(wanted.span, wanted.rights, wanted.traits, limits_of_registrar_.tail_size, &reg);
+  if (!status.ok()) return status;
+  reg->flags = wanted.flags;
+  mpool::Cache::Tries tries;
+  status = admit(thread, reg, &tries);
+  if (status.ok()) {
+    status = call_registrar(thread, mpool::device_request(reg, PINRAIL_KIND_HOST), reg, mpool::Room::made);
+    if (!status.ok()) dismiss(reg);
+  }
+  if (status.ok()) {
+    *reg_out = reg;
+  } else {
+    host_->registrations->free(host_, reg);
+  }
+  return status;
+}
+
+// An insert has made them superfluous. The index calls it under its lock.
+void Pool::displaced_hook(void* pool, pinrail_registration_t* const* regs, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    if (kill(regs[i]) == Killed::owned) static_cast<Pool*>(pool)->push_hook(regs[i], regs[i], regs[i]->length);
+  }
+}
+
+// One registration of all memory takes nothing of the limit.
+void Pool::counters(pinrail_mpool_stats_t* stats_out) const {
+  Base::counters(stats_out);
+  if (has_all_memory()) stats_out->size_limit = UINT64_MAX;
 }
 
 }  // namespace pinrail::odp

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// grdma_registrations.h - all registrations of one cache that the device knows, and whose turn it is to be evicted.
+// pool_registrations.h - all registrations of one cache that the device knows, and whose turn it is to be evicted.
 //
 // A hand goes round those that may be idle, and what was hit since it last passed is passed by once more: a second
 // chance (R7). So nothing moves when something is used. What the hand finds referenced is parked behind the others,
@@ -8,22 +8,21 @@
 // Owns     an array of their numbers (registration_arena.h). Not the registrations.
 // Threads  all functions under the cache lock. Never in a hook.
 //
-// grdma_registrations/M1  A registration is in the array from before its register_mem until after its deregister_mem,
+// pool_registrations/M1  A registration is in the array from before its register_mem until after its deregister_mem,
 //     except a victim whose place another one of its pool has taken.
-// grdma_registrations/M2  [0, active) may be idle; [active, size) are parked: they were found referenced, and either
-// their
-//     words have kNotify, or they are dead. So their last drop brings them back, or ends them.
-// grdma_registrations/M3  One that is not in the array has the place kNowhere.
-#ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_REGISTRATIONS_H
-#define PINRAIL_COMPONENTS_MPOOL_GRDMA_REGISTRATIONS_H
+// pool_registrations/M2  [0, active) may be idle; [active, size) are parked: they were found referenced, and either
+//     their words have kNotify, or they are dead. So their last drop brings them back, or ends them.
+// pool_registrations/M3  One that is not in the array has the place kNowhere.
+#ifndef PINRAIL_FRAMEWORK_MPOOL_POOL_REGISTRATIONS_H
+#define PINRAIL_FRAMEWORK_MPOOL_POOL_REGISTRATIONS_H
 
 #include <algorithm>
 #include <memory>
 #include <new>
 
-#include "components/mpool/grdma/grdma_area.h"
+#include "framework/mpool/pool_area.h"
 
-namespace pinrail::grdma {
+namespace pinrail::mpool {
 
 class Registrations {
  public:
@@ -54,7 +53,7 @@ class Registrations {
   }
   // reg takes the place of a victim, which the hand has just passed by.
   void replace(pinrail_registration_t* victim, pinrail_registration_t* reg) {
-    active_bytes_ += reg->length - victim->length;
+    active_bytes_ += charge_of(reg) - charge_of(victim);
     put(reg, area_of(victim).place);
     area_of(victim).place = kNowhere;
   }
@@ -111,7 +110,7 @@ class Registrations {
     return false;
   }
 
-  // grdma_registrations/M2. NULL: it holds.
+  // pool_registrations/M2. NULL: it holds.
   const char* check() const {
     for (size_t place = 0; place < size_; ++place) {
       if (area_of(at(place)).place != place) return "a registration is not where it says";
@@ -138,14 +137,14 @@ class Registrations {
   }
   // Puts it at the end of those that may be idle, where there is a hole.
   void activate(pinrail_registration_t* reg) {
-    active_bytes_ += reg->length;
+    active_bytes_ += charge_of(reg);
     put(reg, active_++);
   }
   // Takes it from among those that may be idle, and returns the hole that is left behind these. The last one fills its
   // place: where the hand has passed, which is the last turn, or has still to come, where it keeps about its turn.
   uint32_t deactivate(const pinrail_registration_t* reg) {
     const uint32_t hole = area_of(reg).place;
-    active_bytes_ -= reg->length;
+    active_bytes_ -= charge_of(reg);
     if (hole != --active_) put(at(active_), hole);
     return active_;
   }
@@ -170,6 +169,6 @@ class Registrations {
   uint64_t active_bytes_ = 0;
 };
 
-}  // namespace pinrail::grdma
+}  // namespace pinrail::mpool
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What events ended while it was idle: it is taken once, by one thread, and the list says when too much waits.
-#include "components/mpool/grdma/grdma_gc_list.h"
+#include "framework/mpool/gc_list.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-namespace pinrail::grdma {
+namespace pinrail::mpool {
 namespace {
 
 constexpr size_t kBytes = 4096;
@@ -99,7 +99,7 @@ TEST(GcList, is_due_until_no_more_waits_than_may) {
   EXPECT_TRUE(list.is_due());
 }
 
-// grdma_gc_list/D1
+// gc_list/D1
 TEST(GcList, pushes_and_takes_of_many_threads_lose_nothing_and_give_nothing_twice) {
   constexpr size_t kThreads = 3, kOfEach = 3000;
   GcList list(16 * kBytes);
@@ -136,4 +136,4 @@ TEST(GcList, pushes_and_takes_of_many_threads_lose_nothing_and_give_nothing_twic
 }
 
 }  // namespace
-}  // namespace pinrail::grdma
+}  // namespace pinrail::mpool

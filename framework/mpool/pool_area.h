@@ -1,28 +1,26 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// grdma_area.h - what grdma keeps of each registration beside it.
+// pool_area.h - what pools keep beside each registration. A pool that keeps more has this at its beginning.
 //
 // Owns     nothing. The library gives each registration its area, zeroed.
 // Threads  each field names its lock.
 // Hook     All functions.
-#ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_AREA_H
-#define PINRAIL_COMPONENTS_MPOOL_GRDMA_AREA_H
+#ifndef PINRAIL_FRAMEWORK_MPOOL_POOL_AREA_H
+#define PINRAIL_FRAMEWORK_MPOOL_POOL_AREA_H
 
 #include <pinrail/component_mpool.h>
 
 #include "base/registration/registration.h"
 #include "base/registration/registration_arena.h"
 
-namespace pinrail::grdma {
-
-struct Children {
-  uint32_t left, right;
-};
+namespace pinrail::mpool {
 
 struct Area {
   // A registration is on the gc list, or among those outside of the index, or in neither.
   union {
-    pinrail_registration_t* gc_next;  // grdma_gc_list.h
-    Children outside;                 // grdma_outside.h; with pinrail_registration_t::link
+    pinrail_registration_t* gc_next;  // gc_list.h
+    struct {
+      uint32_t left, right;
+    } outside;  // grdma_outside.h; with pinrail_registration_t::link
   };
   uint32_t place;   // in Registrations; cache lock
   uint16_t owner;   // number of its pool in the cache; constant
@@ -33,6 +31,10 @@ static_assert(sizeof(Area) <= PINRAIL_AREA_SMALL, "it fits");
 
 inline Area& area_of(pinrail_registration_t* reg) { return *static_cast<Area*>(arena::area_of(reg)); }
 inline const Area& area_of(const pinrail_registration_t* reg) { return *static_cast<const Area*>(arena::area_of(reg)); }
+inline pinrail_handle_t handle_of(pinrail_registration_t* reg) { return {reg, generation_of(reg)}; }
+
+// Bytes that it takes of the budget: none if it is of all memory.
+inline uint64_t charge_of(const pinrail_registration_t* reg) { return reg->length > SIZE_MAX / 2 ? 0 : reg->length; }
 
 // The memory of a dead registration goes away, too. Written before the state word changes, or under a lock that the
 // owner takes before it reads it. relaxed: ordered by these.
@@ -49,6 +51,6 @@ inline void prefetch(const pinrail_registration_t* reg) {
   __builtin_prefetch(arena::area_of(reg), 1);
 }
 
-}  // namespace pinrail::grdma
+}  // namespace pinrail::mpool
 
 #endif

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Whose turn it is to be evicted: the hand, the second chance, and what is parked because it is held.
-#include "components/mpool/grdma/grdma_registrations.h"
+#include "framework/mpool/pool_registrations.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 #include <vector>
 
-namespace pinrail::grdma {
+namespace pinrail::mpool {
 namespace {
 
 using Regs = std::vector<pinrail_registration_t*>;
@@ -265,4 +265,4 @@ TEST_F(RegistrationsTest, random_steps_keep_the_invariants) {
 }
 
 }  // namespace
-}  // namespace pinrail::grdma
+}  // namespace pinrail::mpool

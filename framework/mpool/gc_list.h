@@ -1,25 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// grdma_gc_list.h - the registrations of one pool that an event has ended while they were idle: they wait for a call,
-// or for the gc thread, to return them to the device.
+// gc_list.h - the registrations of one pool that an event has ended while they were idle: they wait for a call, or for
+// the gc thread, to return them to the device.
 //
 // Owns     the list and its size, and the registrations on it: the event owned them (registration/S2), and
-// take_locked()
-//          gives them to its caller.
+//          take_locked() gives them to its caller.
 // Threads  all functions may run together; take_locked() under the cache lock.
 // Hook     push(), bytes(), and what ends in _hook.
 //
-// grdma_gc_list/D1  What hooks push is taken by exchanging the head for NULL, in no other way. What a caller leaves of
-// it
-//     is in rest_, under the cache lock.
-// grdma_gc_list/D2  bytes() is of all that was pushed and not yet taken. It may lag: it serves as a bound.
-#ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_GC_LIST_H
-#define PINRAIL_COMPONENTS_MPOOL_GRDMA_GC_LIST_H
+// gc_list/D1  What hooks push is taken by exchanging the head for NULL, in no other way. What a caller leaves of it is
+//     in rest_, under the cache lock.
+// gc_list/D2  bytes() is of all that was pushed and not yet taken. It may lag: it serves as a bound.
+#ifndef PINRAIL_FRAMEWORK_MPOOL_GC_LIST_H
+#define PINRAIL_FRAMEWORK_MPOOL_GC_LIST_H
 
 #include <atomic>
 
-#include "components/mpool/grdma/grdma_area.h"
+#include "framework/mpool/pool_area.h"
 
-namespace pinrail::grdma {
+namespace pinrail::mpool {
 
 class GcList {
  public:
@@ -83,6 +81,6 @@ class GcList {
   std::atomic<pinrail_registration_t*> rest_{nullptr};  // changes under the cache lock
 };
 
-}  // namespace pinrail::grdma
+}  // namespace pinrail::mpool
 
 #endif

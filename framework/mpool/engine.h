@@ -1,0 +1,449 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// engine.h - what all pools do alike: a place in the budget, eviction, the gc list, destroy, ft_event and statistics.
+//
+// Self is the pool, which derives from Engine<Self, Settings> and says what is its own:
+//   leave_index(reg, reason)   takes a registration that the thread owns out of what finds it; returns the reason for
+//                              the registrar
+//   after_close(reg)           the registrar has forgotten it
+//   count_indexed()            for the statistics
+//   restart(thread)            after a restart: tells the registrar, and ends in release_all(Device::restarted)
+// and hides what it does otherwise: owner_of(), progress(), pinned_bytes(), dead_bytes(), counters().
+//
+// Owns     its membership in a cache and in the gc thread, and all registrations of the pool.
+// Threads  all functions may run together, but create() and destroy() exclude every other on the same pool, hooks
+//          apart: destroy() waits for those in flight. API context. The caller holds no lock, because the registrar is
+//          called (R6), and may hold references.
+// Hook     what ends in _hook, alone.
+//
+// engine/P1  The thread whose exchange of the state word sets `last` owns the registration (registration/S2): it takes
+//     it out of the index, calls the registrar, takes it out of the budget, and frees it. A hook puts it on the gc list
+//     instead.
+#ifndef PINRAIL_FRAMEWORK_MPOOL_ENGINE_H
+#define PINRAIL_FRAMEWORK_MPOOL_ENGINE_H
+
+#include <pinrail/component_mpool.h>
+#include <pinrail/pinrail.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/core/guarded.h"
+#include "framework/mpool/caches.h"
+#include "framework/mpool/settings_reader.h"
+
+namespace pinrail::mpool {
+
+// Whether room may be made at the device, at the cost of what is idle.
+enum class Room : uint8_t { as_it_is, made };
+
+// Whether the device still has what it registered.
+enum class Device : uint8_t { registered, restarted };
+
+template <typename Self, typename Settings = PoolSettings>
+class Engine : public Member {
+ public:
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Drops a reference. BAD_PARAM: it was dropped before.
+  Status deregister(pinrail_thread_t* thread, pinrail_handle_t handle) {
+    switch (drop(handle)) {
+      case Drop::stale: return PINRAIL_ERR_BAD_PARAM;
+      case Drop::done: break;
+      case Drop::idle: cache_->unpark(handle); break;
+      case Drop::last: self()->owner_of(handle.reg)->give_back_one(thread, handle.reg, PINRAIL_REASON_RELEASED); break;
+    }
+    return success();
+  }
+  static pinrail_status_t deregister_entry(void* pool, pinrail_thread_t* thread, pinrail_handle_t handle) {
+    return guarded([&] { return static_cast<Self*>(pool)->deregister(thread, handle); });
+  }
+
+  // For pinrail_mpool_evict(). NOT_FOUND: nothing is idle.
+  Status evict(pinrail_thread_t* thread) {
+    drain(thread, SIZE_MAX);
+    return evict_one(thread) ? PINRAIL_SUCCESS : PINRAIL_ERR_NOT_FOUND;
+  }
+  // For pinrail_mpool_progress(): gives back all that is dead.
+  Status progress(pinrail_thread_t* thread) {
+    drain(thread, SIZE_MAX);
+    return success();
+  }
+  // CONTINUE does nothing; RESTART abandons all; other events give back what is dead or idle.
+  Status ft_event(pinrail_thread_t* thread, pinrail_ft_state_t state) {
+    if (state == PINRAIL_FT_CONTINUE) return success();
+    if (state == PINRAIL_FT_RESTART) return self()->restart(thread);
+    release_idle(thread);
+    return success();
+  }
+  // BUSY, with nothing changed: something is referenced, and flags has no FORCE. Otherwise the pool is deleted.
+  Status destroy(pinrail_thread_t* thread, uint32_t flags) {
+    if (!close_if_idle(flags)) return PINRAIL_ERR_BUSY;
+    print_stats_if_asked();
+    destroy_closed(thread);
+    return success();
+  }
+
+  // For a forked child: no lock and no list. relaxed throughout: statistics, each right by itself.
+  void counters(pinrail_mpool_stats_t* stats_out) const {
+    pinrail_mpool_stats_t totals{};
+    totals.size = sizeof(totals);
+    totals.hits = host_->pools->quick_hits(config_.pool);
+    totals.misses = misses_.load(std::memory_order_relaxed);
+    totals.evictions = evictions.load(std::memory_order_relaxed);
+    totals.invalidations = invalidations_.load(std::memory_order_relaxed);
+    totals.races = races_.load(std::memory_order_relaxed);
+    totals.retries = retries_.load(std::memory_order_relaxed);
+    totals.uncovered = uncovered_.load(std::memory_order_relaxed);
+    totals.size_limit = cache_->limits().bytes;
+    totals.count_limit = cache_->limits().count;
+    totals.leave_pinned = settings_.leave_pinned ? 1 : 0;
+    totals.evicts_idle_only = cache_->limits().bounds_idle_only ? 1 : 0;
+    *stats_out = totals;
+  }
+  // All statistics. Walks the registrations under a lock.
+  void stats(pinrail_mpool_stats_t* stats_out) {
+    pinrail_mpool_stats_t totals{};
+    self()->counters(&totals);
+    totals.indexed = self()->count_indexed();
+    totals.dead_bytes = self()->dead_bytes();
+    const Usage usage = cache_->usage();
+    totals.registered_bytes = usage.bytes;
+    totals.registered_count = usage.count;
+    totals.peak_registered_bytes = usage.peak_bytes;
+    totals.pinned_bytes = self()->pinned_bytes();
+    *stats_out = totals;
+  }
+  size_t referenced() const {
+    Referenced referenced(nullptr);
+    cache_->count_referenced(this, &referenced);
+    return referenced.count();
+  }
+  size_t max_reg_size() const { return settings_.max_reg_size; }
+  // For tests: NULL, or what is broken.
+  const char* check() const { return cache_->check(this, config_.pool); }
+
+ protected:
+  Engine(Component* component, const pinrail_mpool_config_t& config, const Settings& settings)
+      : Member(settings.gc_limit, config.limits->thread_mode == PINRAIL_THREAD_CALLER),
+        component_(component),
+        host_(component->host),
+        config_(config),
+        settings_(settings),
+        limits_of_registrar_(*config.limits) {}
+  // The pool has no registration any more, and no hook comes in.
+  ~Engine() {
+    if (cache_ == nullptr) return;
+    cache_->remove_pool(this);
+    component_->caches.leave(cache_);  // which may delete it
+  }
+
+  // Joins the cache of the configuration's name. BAD_PARAM: it has other limits.
+  Status join_cache() {
+    Cache* cache = nullptr;
+    const Status joined = component_->caches.join(host_, config_.cache_name, settings_.limits, &cache);
+    if (!joined.ok()) return joined;
+    const Status added = guarded([&] { return cache->add_pool(this); });
+    if (added.ok()) {
+      cache_ = cache;
+    } else {
+      component_->caches.leave(cache);
+    }
+    return added;
+  }
+  // The last step of create(): from here on the gc thread comes in.
+  Status join_gc_thread(int (*entry)(void* pool, pinrail_thread_t* thread), uint32_t interval_ms) {
+    return host_->pools->gc_join(host_, entry, self(), interval_ms, &gc_member_);
+  }
+  // For the gc thread: gives back what was dead when it began. What was pushed meanwhile has woken the thread again,
+  // unless the list was not empty then: 1 asks for another round.
+  static int drain_entry(void* pool_pointer, pinrail_thread_t* thread) {
+    auto* const pool = static_cast<Self*>(pool_pointer);
+    const Status drained = guarded([&] {
+      pool->drain(thread, SIZE_MAX);
+      return success();
+    });
+    return !drained.ok() || pool->has_dead() ? 1 : 0;
+  }
+
+  // What a new registration has in its area.
+  void mark_own(pinrail_registration_t* reg) const {
+    area_of(reg).owner = number;
+    area_of(reg).place = Registrations::kNowhere;
+  }
+
+  // Gets the registration its place in the budget, if need be at the cost of idle ones (R8). After an error it is not
+  // in the budget.
+  Status admit(pinrail_thread_t* thread, pinrail_registration_t* reg, Cache::Tries* tries) {
+    for (;;) {
+      Victim victim;
+      switch (cache_->admit(this, reg, tries, &victim)) {
+        case Admission::admitted:
+          if (victim.reg == nullptr) return success();
+          deregister_from_device(thread, victim.reg, PINRAIL_REASON_EVICTED);
+          host_->registrations->free(host_, victim.reg);
+          if (settings_.empty_cache) evict_all(thread);
+          return success();
+        case Admission::evict_first:
+          give_back_victim(thread, victim);
+          if (settings_.empty_cache) evict_all(thread);
+          break;
+        case Admission::release_near:
+          tries->ignores_releases = drain_all(thread) == 0 && !wait_for_release(thread);
+          break;
+        case Admission::all_held: return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
+        case Admission::out_of_reach: return PINRAIL_ERR_OUT_OF_RESOURCE;
+        case Admission::never: report_limit(reg); return PINRAIL_ERR_OUT_OF_RESOURCE;
+      }
+    }
+  }
+  // The device has refused it.
+  void dismiss(pinrail_registration_t* reg) {
+    cache_->begin_release(1);
+    cache_->dismiss(&reg, 1);
+  }
+
+  // Calls the registrar. If it is out of resources: makes room and calls it again, until it succeeds or nothing is idle
+  // (R7), and then once more: what another thread was giving back when the device refused may have made room by now.
+  // The status then depends on what was registered during that last call. is_hopeless(): no room would help, NOT_FOUND.
+  template <typename IsHopeless>
+  Status call_registrar(pinrail_thread_t* thread, const pinrail_register_request_t& request,
+                        pinrail_registration_t* reg, Room room, IsHopeless&& is_hopeless) {
+    Others before;
+    for (bool once_more = true;;) {
+      const Status status = host_->pools->registrar_register(config_.registrar, thread, &request, reg);
+      if (!status.ok() && is_hopeless()) return PINRAIL_ERR_NOT_FOUND;
+      if (!status.is(PINRAIL_ERR_OUT_OF_RESOURCE) || room == Room::as_it_is) return status;
+      if (!make_room(thread) && !std::exchange(once_more, false)) {
+        const Others after = cache_->others_than(reg);
+        const bool was_alone = !before.are_held && !after.are_held && before.added == after.added;
+        return was_alone ? PINRAIL_ERR_OUT_OF_RESOURCE : PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
+      }
+      if (!once_more) before = cache_->others_than(reg);
+      count_relaxed(&retries_);
+    }
+  }
+  Status call_registrar(pinrail_thread_t* thread, const pinrail_register_request_t& request,
+                        pinrail_registration_t* reg, Room room) {
+    return call_registrar(thread, request, reg, room, [] { return false; });
+  }
+  static void count_relaxed(std::atomic<uint64_t>* counter) {
+    counter->fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
+  }
+
+  // Gives back dead registrations; if there are none, evicts the next idle one (empty_cache: all of them); if there is
+  // none, waits a moment for what other threads are giving back. False if none of this can make room.
+  bool make_room(pinrail_thread_t* thread) {
+    if (drain_all(thread) > 0) return true;
+    if (!evict_one(thread)) return wait_for_release(thread);
+    if (settings_.empty_cache) evict_all(thread);
+    return true;
+  }
+  // A thread that is inside a registrar call does not wait: the others may wait for that call.
+  bool wait_for_release(const pinrail_thread_t* thread) {
+    return thread->in_registrar == 0 && cache_->wait_for_release();
+  }
+
+  // The calling thread owns it. Whatever the registrar returns, the registration is lost to the pool; the framework
+  // reports an error.
+  void deregister_from_device(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason,
+                              Device device = Device::registered) {
+    reason = self()->leave_index(reg, reason);
+    if (device == Device::restarted) {
+      host_->pools->registrar_abandon(config_.registrar, thread, reg, reason);
+    } else {
+      Status(host_->pools->registrar_deregister(config_.registrar, thread, reg, reason)).ignore();
+    }
+    self()->after_close(reg);
+  }
+  // Deregisters them, takes them from the budget in one hold of the lock, and frees them. The caller owns them, and has
+  // called Cache::begin_release().
+  void give_back(pinrail_thread_t* thread, pinrail_registration_t* const* regs, size_t count, pinrail_reason_t reason) {
+    const pinrail_host_t* const host = host_;  // afterwards another thread may destroy the pool
+    for (size_t i = 0; i < count; ++i) deregister_from_device(thread, regs[i], reason);
+    cache_->dismiss(regs, count);
+    for (size_t i = 0; i < count; ++i) host->registrations->free(host, regs[i]);
+  }
+  void give_back_one(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason) {
+    cache_->begin_release(1);
+    give_back(thread, &reg, 1, reason);
+  }
+  // Of Cache::retire_next() or Cache::admit().
+  void give_back_victim(pinrail_thread_t* thread, const Victim& victim) {
+    static_cast<Self*>(victim.owner)->give_back(thread, &victim.reg, 1, PINRAIL_REASON_EVICTED);
+    if (victim.owner != this) victim.owner->end_visit();
+  }
+  // Evicts the next idle registration of the cache that is_wanted(reg). False: none is idle.
+  template <typename IsWanted>
+  bool evict_one(pinrail_thread_t* thread, IsWanted&& is_wanted) {
+    const Victim victim = cache_->retire_next(this, is_wanted);
+    if (victim.reg != nullptr) give_back_victim(thread, victim);
+    return victim.reg != nullptr;
+  }
+  bool evict_one(pinrail_thread_t* thread) { return evict_one(thread, Cache::kAny); }
+  // Parameter empty_cache: everything idle goes.
+  void evict_all(pinrail_thread_t* thread) {
+    while (evict_one(thread)) {
+    }
+  }
+
+  // Gives back what is dead, at most so many; of what events end meanwhile no more than there was. Returns how many.
+  // Few at a time, because a thread may wait for the room while the device deregisters the others.
+  size_t drain(pinrail_thread_t* thread, size_t most) {
+    constexpr size_t kTogether = 8;
+    uint64_t bytes = gc_list.bytes();
+    size_t given_back = 0;
+    while (given_back < most) {
+      pinrail_registration_t* regs[kTogether];
+      const size_t count = cache_->take_dead(this, regs, std::min(kTogether, most - given_back));
+      if (count == 0) break;
+      uint64_t taken = 0;
+      for (size_t i = 0; i < count; ++i) taken += regs[i]->length;
+      give_back(thread, regs, count, PINRAIL_REASON_RELEASED);  // an event has left its own reason
+      given_back += count;
+      if (taken >= bytes && gc_list.bytes() != 0 && most == SIZE_MAX) break;
+      bytes -= std::min(bytes, taken);
+    }
+    return given_back;
+  }
+  // In a call that may miss: all if more than gc_limit bytes are dead (E4), otherwise some.
+  void drain_in_call(pinrail_thread_t* thread) {
+    if (has_dead()) drain(thread, gc_list.is_due() ? SIZE_MAX : kInOneCall);
+  }
+  // Drains the pools of the cache that have something dead and that a call into this one may drain; if these are more
+  // than it can visit, the next call finds the others.
+  size_t drain_all(pinrail_thread_t* thread) {
+    constexpr size_t kPools = 64;
+    Member* pools[kPools];
+    const size_t count = cache_->visit_dead(this, pools, kPools);
+    size_t given_back = 0;
+    for (size_t i = 0; i < count; ++i) {
+      given_back += static_cast<Self*>(pools[i])->drain(thread, kInOneCall);
+      pools[i]->end_visit();
+    }
+    return given_back;
+  }
+
+  // Puts a chain onto the gc list, and wakes the gc thread (E4).
+  void push_hook(pinrail_registration_t* first, pinrail_registration_t* last, uint64_t bytes) {
+    const GcList::Growth growth = gc_list.push(first, last, bytes);
+    if (gc_member_ == nullptr) return;
+    if (growth.was_empty) host_->pools->gc_wake_hook(host_, PINRAIL_GC_SOON);
+    if (growth.exceeds_limit) host_->pools->gc_wake_hook(host_, PINRAIL_GC_NOW);
+  }
+
+  // From now on calls into other pools of the cache leave this one alone. False, with nothing changed, if something is
+  // referenced and flags has no FORCE.
+  bool close_if_idle(uint32_t flags) {
+    set_closing(true);
+    if ((flags & PINRAIL_DESTROY_FORCE) != 0) return true;
+    std::string list;
+    Referenced referenced(&list);
+    cache_->count_referenced(this, &referenced);
+    if (referenced.count() == 0) return true;
+    set_closing(false);
+    report_busy(host_, referenced.count(), list);
+    return false;
+  }
+  void set_closing(bool closes) {
+    Guard guard(cache_->mutex);
+    is_closing = closes;
+  }
+  void print_stats_if_asked() {
+    if (settings_.print_stats) report_last_stats(host_, self());
+  }
+  // The pool is closed. Ends with `delete this`.
+  void destroy_closed(pinrail_thread_t* thread) {
+    if (gc_member_ != nullptr) host_->pools->gc_leave(host_, gc_member_);
+    while (visitors.load(std::memory_order_acquire) != 0) {  // acquire: pairs with end_visit()
+      Guard guard(cache_->mutex);
+      cache_->released.wait_for(cache_->mutex, std::chrono::microseconds(200));
+    }
+    release_all(thread, Device::registered);
+    delete self();
+  }
+  // Only hooks come into this pool meanwhile. An event of a callback must still reach what was not given back yet
+  // (R12), so each registration leaves the index only when it is its turn. What hooks end comes onto the gc list, and
+  // other pools of the cache may move this one's registrations in the array: so it looks again until nothing is left.
+  void release_all(pinrail_thread_t* thread, Device device) {
+    for (bool is_left = true; is_left;) {
+      is_left = false;
+      pinrail_registration_t* batch[kBatch];
+      while (const size_t count = cache_->take_dead(this, batch, kBatch)) {
+        for (size_t i = 0; i < count; ++i) release_one(thread, batch[i], device);
+      }
+      size_t place = SIZE_MAX;
+      while (const size_t count = cache_->next_of(this, &place, batch, kBatch)) {
+        is_left = true;
+        for (size_t i = 0; i < count; ++i) {
+          if (orphan(batch[i]) == Killed::no) continue;  // a hook owns it
+          cache_->begin_release(1);
+          release_one(thread, batch[i], device);
+        }
+      }
+    }
+  }
+  // The calling thread owns it, or it is an orphan: its handles may still be deregistered, and the last one frees it.
+  void release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, Device device) {
+    const bool is_orphan = (state::load(reg) & state::kLast) == 0;
+    deregister_from_device(thread, reg, PINRAIL_REASON_FINALIZED, device);
+    cache_->dismiss(&reg, 1);
+    if (!is_orphan) host_->registrations->free(host_, reg);
+  }
+  // Evicts what is idle, of this pool alone, in one walk, so that the call ends while other threads use the pool; and
+  // waits until what other threads are giving back has gone.
+  void release_idle(pinrail_thread_t* thread) {
+    constexpr int kMostRounds = 5000;  // of 200 us
+    Status(self()->progress(thread)).ignore();
+    pinrail_registration_t* batch[kBatch];
+    size_t place = SIZE_MAX;
+    while (const size_t count = cache_->retire_of(this, &place, batch, kBatch)) {
+      give_back(thread, batch, count, PINRAIL_REASON_EVICTED);
+    }
+    for (int rounds = 0; rounds < kMostRounds && cache_->wait_for_release(); ++rounds) {
+    }
+  }
+
+  // Each limit is named once, whatever the sizes are.
+  void report_limit(const pinrail_registration_t* reg) {
+    const Limits& limits = cache_->limits();
+    const bool by_bytes = charge_of(reg) > limits.bytes && !limits.bounds_idle_only;
+    if (!by_bytes && limits.count != 0) return;
+    if ((by_bytes ? said_bytes_ : said_count_).exchange(true)) return;
+    (void)guarded([&] {
+      const std::string parameter = std::string(settings_.prefix) + (by_bytes ? "size_limit" : "count_limit");
+      report_never_fits(host_, reg->length,
+                        {parameter.c_str(), by_bytes ? limits.bytes : limits.count,
+                         by_bytes ? settings_.limits.explicit_bytes : settings_.limits.explicit_count});
+      return success();
+    });
+  }
+
+  // What a pool may hide.
+  Self* owner_of(const pinrail_registration_t*) { return self(); }
+  void after_close(pinrail_registration_t*) {}
+  uint64_t dead_bytes() const { return gc_list.bytes(); }
+  uint64_t pinned_bytes() { return cache_->pinned_bytes(); }
+
+  Self* self() { return static_cast<Self*>(this); }
+  const Self* self() const { return static_cast<const Self*>(this); }
+
+  static constexpr size_t kBatch = 64;
+  static constexpr size_t kInOneCall =
+      32;  // an event may end tens of thousands, and no call shall wait for all of them
+
+  Component* const component_;
+  const pinrail_host_t* const host_;
+  Cache* cache_ = nullptr;
+  const pinrail_mpool_config_t config_;
+  const Settings settings_;
+  const pinrail_registrar_t limits_of_registrar_;
+  void* gc_member_ = nullptr;  // in the gc thread; NULL: only calls drain the pool
+  std::atomic<uint64_t> misses_{0}, invalidations_{0}, races_{0}, retries_{0}, uncovered_{0};
+  std::atomic<bool> said_bytes_{false}, said_count_{false};  // that something can never fit
+};
+
+}  // namespace pinrail::mpool
+
+#endif
