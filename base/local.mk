@@ -43,14 +43,13 @@ base/loader/static_components.c: Makefile
 	echo '    NULL};'; } > $@.tmp && mv $@.tmp $@
 
 libpinrail_internal_la_SOURCES += \
-	base/report/report.h base/report/report.cc base/report/render.cc \
+	base/report/report.h base/report/report.cc \
 	base/param/param.h base/param/registry_impl.h base/param/registry.cc base/param/declare.cc base/param/set.cc \
-	base/param/finish.cc base/param/parameter.h base/param/parameter.cc base/param/settings.h \
 	base/param/settings.cc base/param/sources.cc base/param/file.h base/param/file.cc base/param/parse.cc \
-	base/param/format.cc base/param/text.h base/param/text.cc base/param/suggest.h base/param/suggest.cc \
+	base/param/text.h base/param/text.cc \
 	base/loader/loader.h base/loader/loader_impl.h base/loader/component_call.h base/loader/discover.cc base/loader/load.cc \
 	base/loader/open.cc base/loader/host_table.cc base/loader/descriptor.h base/loader/descriptor.cc \
-	base/loader/selection.cc base/loader/check_elf.cc base/loader/default_path.cc
+	base/loader/check_elf.cc
 EXTRA_DIST += base/report/base_help.txt
 
 # Patching of code. Components that patch link it, because they use no symbols of the library.

@@ -10,7 +10,6 @@ libpinrail_internal_la_SOURCES += \
 	framework/registrar/fork_marks.h framework/registrar/fork_marks.cc \
 	framework/registrar/registrar_help.h \
 	framework/monitor/monitor.h framework/monitor/monitor.cc \
-	framework/monitor/kept.h framework/monitor/kept.cc \
 	framework/monitor/loaded_objects.h framework/monitor/loaded_objects.cc \
 	framework/monitor/loader_call.h framework/monitor/loader_call.cc \
 	framework/monitor/own_calls.h framework/monitor/own_calls.cc framework/monitor/own_calls_hook.cc \
@@ -19,7 +18,7 @@ libpinrail_internal_la_SOURCES += \
 	framework/monitor/subscriptions_hook.h framework/monitor/subscriptions_hook.cc \
 	framework/monitor/known_mappings_hook.h framework/monitor/known_mappings_hook.cc \
 	framework/monitor/kept_files_hook.h framework/monitor/kept_files_hook.cc \
-	framework/monitor/mapping.h framework/monitor/mapping.cc framework/monitor/file_kind.cc framework/monitor/kernel_events.cc \
+	framework/monitor/mapping.h framework/monitor/mapping.cc \
 	framework/monitor/coverage.h framework/monitor/coverage.cc \
 	framework/monitor/own_pages.h framework/monitor/own_pages.cc framework/monitor/proc_file.h \
 	framework/rcache/rcache.h framework/rcache/rcache.cc \
@@ -32,7 +31,7 @@ libpinrail_internal_la_SOURCES += \
 	framework/mpool/pool_works.h \
 	framework/front/front.h framework/front/front_init.cc framework/front/front_services.cc framework/front/front_pool.cc \
 	framework/front/front_fork.h framework/front/front_fork.cc framework/front/refuse.h framework/front/refuse.cc \
-	framework/front/front_call.cc framework/front/front_control.cc framework/front/front_data.cc framework/front/front_chunks.cc framework/front/front_monitor.cc framework/front/front_stats.cc framework/front/front_events.h framework/front/front_events.cc
+	framework/front/front_call.cc framework/front/front_control.cc framework/front/front_data.cc framework/front/front_chunks.cc framework/front/front_events.h framework/front/front_events.cc
 
 EXTRA_DIST += \
 	framework/registrar/registrar_help.txt framework/monitor/monitor_help.txt framework/rcache/rcache_help.txt \
@@ -44,8 +43,7 @@ libpinrail_internal_la_SOURCES += framework/front/front_pin.cc framework/front/p
 	framework/front/pin_plan.h framework/front/pin_plan.cc framework/front/prefault.h framework/front/prefault.cc \
 	framework/front/front_options.cc framework/front/on_work.h framework/front/chunk_stream.h framework/front/chunk_stream.cc
 public_headers += framework/include/pinrail/listing.h
-libpinrail_internal_la_SOURCES += framework/front/front_params.cc framework/front/front_listing.cc
-libpinrail_internal_la_SOURCES += framework/front/front_machine.cc
+libpinrail_internal_la_SOURCES += framework/front/front_listing.cc
 libpinrail_internal_la_SOURCES += framework/front/record.h framework/front/record.cc framework/front/record_hook.cc \
 	framework/front/record_write.cc
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Finds components and reads the selection lists. Start-up context, one thread.
+// Finds components by the search path, and reads the selection lists. Start-up context, one thread.
 #include <dirent.h>
 #include <sys/stat.h>
 
@@ -10,9 +10,14 @@
 
 #include "base/core/trust.h"
 #include "base/loader/descriptor.h"
+#include "base/loader/loader.h"
 #include "base/loader/loader_impl.h"
 #include "base/param/text.h"
 #include "base/report/report.h"
+
+#ifndef PINRAIL_PKGLIBDIR
+#error "PINRAIL_PKGLIBDIR names the folder that components are installed into"
+#endif
 
 namespace pinrail::loader {
 namespace {
@@ -203,6 +208,90 @@ Status Loader::discover(const std::vector<Framework>& frameworks) {
   result = impl_->load_all();
   impl_->write_list();
   return result;
+}
+
+namespace {
+
+constexpr char kNone[] = "none";  // no component has this name
+
+bool contains(const std::vector<std::string>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+}  // namespace
+
+// Parses a selection list. BAD_PARAM, and a reason in *why_out, if it is malformed.
+Status Selection::parse(std::string_view text, Selection* selection_out, std::string* why_out) {
+  Selection selection;
+  text = param::trim(text);
+  selection.exclude = !text.empty() && text[0] == '^';
+  if (selection.exclude) text.remove_prefix(1);
+  for (const std::string_view name : param::split(text, ",")) {
+    if (!param::is_name(name)) {
+      *why_out = name[0] == '^' ? "^ must be the first character, and leaves out the whole list"
+                                : "\"" + std::string(name) + "\" is not a component's name";
+      return PINRAIL_ERR_BAD_PARAM;
+    }
+    if (!contains(selection.names, name)) selection.names.emplace_back(name);
+  }
+  if (selection.exclude && selection.names.empty()) {
+    *why_out = "^ leaves out nothing";
+    return PINRAIL_ERR_BAD_PARAM;
+  }
+  if (contains(selection.names, kNone) && (selection.exclude || selection.names.size() != 1)) {
+    *why_out = "none stands alone";
+    return PINRAIL_ERR_BAD_PARAM;
+  }
+  *selection_out = std::move(selection);
+  return success();
+}
+
+// Returns whether the selection permits a component of this name and priority.
+bool Selection::allows(std::string_view name, int priority) const {
+  if (requests(name)) return true;
+  const bool all_but_names = exclude || names.empty();
+  return all_but_names && priority >= 0 && !contains(names, name);
+}
+
+bool Selection::is_none() const { return !exclude && contains(names, kNone); }
+
+bool Selection::requests(std::string_view name) const { return !exclude && contains(names, name); }
+
+namespace {
+
+constexpr std::string_view kBuildFolder = "/.libs";
+
+bool is_folder(const std::string& path) {
+  struct stat about {};
+  return stat(path.c_str(), &about) == 0 && S_ISDIR(about.st_mode);
+}
+
+// Returns the folder of the shared object or program into which this code is linked; "" if it is not known.
+std::string own_folder() {
+  const std::string file = trust::own_file();
+  return file.substr(0, file.rfind('/'));
+}
+
+bool ends_with(const std::string& text, std::string_view end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+std::string component_folder_beside(const std::string& folder) {
+  if (ends_with(folder, kBuildFolder)) {
+    std::string in_build_tree = folder.substr(0, folder.size() - kBuildFolder.size()) + "/components/.libs";
+    if (is_folder(in_build_tree)) return in_build_tree;
+  }
+  return folder + "/pinrail";
+}
+
+}  // namespace
+
+std::vector<std::string> default_component_path() {
+  std::vector<std::string> path;
+  const std::string folder = own_folder();
+  if (!folder.empty()) path.push_back(component_folder_beside(folder));
+  if (path.empty() || path.front() != PINRAIL_PKGLIBDIR) path.emplace_back(PINRAIL_PKGLIBDIR);
+  return path;
 }
 
 }  // namespace pinrail::loader

@@ -7,7 +7,7 @@
 
 #include "base/loader/component_call.h"
 #include "base/loader/loader_impl.h"
-#include "base/param/suggest.h"
+#include "base/param/text.h"
 #include "base/report/report.h"
 
 namespace pinrail::loader {
@@ -55,9 +55,8 @@ Status Loader::Impl::open_one(Component* component) {
 // Reports a component that was asked for and not found. Returns NOT_FOUND.
 Status Loader::Impl::report_missing(const Chosen& chosen, const std::string& name) {
   const std::string framework = chosen.framework.name;
-  const std::string_view near = param::suggest(name, names_of(framework));
-  const std::string advice = near.empty() ? "see what there is with pinrail_info, or set mca_base_component_path"
-                                          : "did you mean " + std::string(near) + "?";
+  const std::string advice = param::did_you_mean(name, names_of(framework),
+                                                 "see what there is with pinrail_info, or set mca_base_component_path");
   report::help("no such component", {{"source", params.origin(framework).c_str()},
                                      {"framework", framework.c_str()},
                                      {"name", name.c_str()},
@@ -100,9 +99,7 @@ void Loader::check_exclusions(const std::vector<std::string>& shipped) {
       component += '_';
       component += name;
       if (has(names, name) || has(shipped, component)) continue;
-      const std::string_view near = param::suggest(name, names);
-      const std::string advice =
-          near.empty() ? "see what there is with pinrail_info" : "did you mean " + std::string(near) + "?";
+      const std::string advice = param::did_you_mean(name, names, "see what there is with pinrail_info");
       report::help("nothing left out", {{"source", impl_->params.origin(framework).c_str()},
                                         {"framework", framework.c_str()},
                                         {"name", name.c_str()},

@@ -1,23 +1,154 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// registry_impl.h - the state of a registry.
+// registry_impl.h - the state of a registry: all settings with their sources, of which one decides, and the declared
+// parameters, each a copy of its declaration with its value.
 //
-// Threads  The functions are called with the lock held. settings and expected are used at start-up only.
+// Threads  The functions of Registry::Impl are called with the lock held. Settings are used at start-up only, one
+// thread
+//          at a time. A declaration does not change after it was made. A value is guarded by the registry's lock,
+//          except `number`, which may be read without it.
+//
+// registry_impl/G1  Positions of settings rise with strength: a later setting is never weaker than an earlier one.
+// registry_impl/G2  A name that a parameter asked for is marked as used. Settings that stay unused name no parameter.
 #ifndef PINRAIL_BASE_PARAM_REGISTRY_IMPL_H
 #define PINRAIL_BASE_PARAM_REGISTRY_IMPL_H
 
+#include <pinrail/params.h>
+
+#include <atomic>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
+#include "base/core/status.h"
+#include "base/param/file.h"
 #include "base/param/param.h"
-#include "base/param/parameter.h"
-#include "base/param/settings.h"
 #include "base/sync/lock.h"
 
 namespace pinrail::param {
+
+// Sources, the weakest first. Each prefix of environment variables has a strength of its own.
+enum Strength : int {
+  kDerivedDefault = -1,
+  kCallersDefault = 0,
+  kSiteFile,
+  kUserFile,
+  kListedFile,
+  kEnvironment = 100,
+  kCommandLine = 1000000,
+  kOverrideFile
+};
+
+// One setting as it was given.
+struct Given {
+  std::string name;
+  std::string value;
+  std::string file;  // "" if it is not from a file
+  int line = 0;      // 0 if it is not from a file
+  int strength = kCallersDefault;
+  std::string from = {};  // for settings of pinrail_init(): what gave them
+
+  pinrail_param_source_t source() const;
+  // Returns for example "the environment" or "/etc/x.conf line 3".
+  std::string origin() const;
+  bool in_environment() const { return strength >= kEnvironment && strength < kCommandLine; }
+};
+
+class Settings {
+ public:
+  // Reads all sources and reports what is malformed. BAD_PARAM: a line or a file is malformed; all others were read.
+  Status read(const Sources& sources);
+
+  // Adds a setting that is weaker than those of all sources.
+  void add_default(const std::string& name, const std::string& value);
+
+  // Returns the setting that decides a parameter of this name and these synonyms, or NULL. Marks the names as used.
+  const Given* decide(const std::string& name, const std::vector<std::string>& synonyms);
+
+  // Returns the strongest setting of exactly this name, or NULL.
+  const Given* strongest(const std::string& name) const;
+
+  // Returns all settings of exactly this name, the weakest first.
+  std::vector<const Given*> all_of(const std::string& name) const;
+
+  // Returns the strongest setting of each name that no decide() asked for, sorted by name.
+  std::vector<const Given*> unused() const;
+
+ private:
+  void add_pairs(const std::vector<Setting>& pairs, int strength);
+  void add_environment(const Sources& sources);
+  Status add_file(const std::string& path, int strength);
+  Status add_listed_files();
+  void sort();
+
+  std::vector<Given> all_;
+  std::unordered_map<std::string, std::vector<size_t>> by_name_;  // positions in all_, rising
+  std::set<std::string> used_;
+  std::string settings_from_;
+};
+
+// Keeps one copy of each distinct text, at a fixed address, as long as the object lives.
+class Strings {
+ public:
+  const char* keep(std::string_view text) { return texts_.emplace(text).first->c_str(); }
+
+ private:
+  std::set<std::string> texts_;
+};
+
+// A value and its source.
+struct Value {
+  pinrail_param_value_t typed{};
+  const char* text = "";
+  pinrail_param_source_t source = PINRAIL_SOURCE_DEFAULT;
+  const char* file = "";
+  const char* from = "";  // what gave it, for settings of pinrail_init()
+  int line = 0;
+};
+
+// How firmly a value was chosen. A parameter that follows another one takes the other's value if that was chosen more
+// firmly; `own` counts as `chosen` in this comparison.
+enum class Precedence : uint8_t { fallback = 0, callers_default = 1, chosen = 2, own = 3 };
+
+struct Parameter {
+  std::string name;  // the full name
+  std::string framework, component;
+  pinrail_param_t declaration{};  // the registry keeps everything that it points to
+  std::vector<pinrail_enum_value_t> values;
+  std::vector<std::string> synonyms;  // full names
+  std::vector<const char*> synonym_pointers;
+
+  // The parameter whose value this one takes as long as it is not set itself, or NULL.
+  Parameter* followed = nullptr;
+  Value own;    // the value that it was set to itself
+  Value value;  // the effective value: own, or that of `followed`
+  Precedence precedence = Precedence::fallback;
+  std::atomic<int64_t> number{0};  // value.typed.i, for readers without the lock
+
+  void take(const Value& effective) {
+    value = effective;
+    number.store(value.typed.i, std::memory_order_relaxed);  // relaxed: no other data is published with the number
+  }
+};
+
+// The parts with which the names of a component's parameters begin.
+struct Family {
+  std::string framework, component;
+  std::vector<std::string> synonym_prefixes;
+};
+
+// Returns what is wrong with a declaration, or NULL.
+const char* fault_of(const pinrail_param_t& declaration);
+
+// Copies a declaration and all that it points to. May throw bad_alloc.
+std::unique_ptr<Parameter> copy_declaration(const Family& family, const pinrail_param_t& declaration, Strings* strings);
+
+// Converts a text to a value; a STRING is kept in `strings`. BAD_PARAM and a reason if it is malformed.
+Status read_value(const pinrail_param_t& declaration, std::string_view text, Strings* strings, Value* value_out,
+                  std::string* why_out);
 
 struct Registry::Impl {
   using Names = std::map<std::string, Parameter*, std::less<>>;

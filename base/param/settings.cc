@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Reads the sources of settings. Start-up context, one thread; no lock.
-#include "base/param/settings.h"
+#include "base/param/registry_impl.h"
 
 #include <algorithm>
 #include <cerrno>

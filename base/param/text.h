@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// text.h - small text functions for parsers. ASCII only, independent of the locale. They may be called by any thread.
+// text.h - small text functions for parsers and messages. ASCII only, independent of the locale. They may be called by
+// any thread.
 #ifndef PINRAIL_BASE_PARAM_TEXT_H
 #define PINRAIL_BASE_PARAM_TEXT_H
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -20,6 +22,16 @@ bool is_name(std::string_view text);
 
 // Returns the trimmed, non-empty pieces between the separators.
 std::vector<std::string_view> split(std::string_view text, std::string_view separators);
+
+// Returns how many letters must be added, removed, replaced or swapped with their neighbour to turn a into b.
+size_t edit_distance(std::string_view a, std::string_view b);
+
+// Returns "did you mean NAME?" with the most similar of the names, or otherwise `advice`.
+std::string did_you_mean(std::string_view name, const std::vector<std::string_view>& names, std::string_view advice);
+
+// Returns the candidate most similar to name if it may be a typing error (one letter in four differs, at most 3);
+// otherwise an empty text. Of equally similar ones it returns the first.
+std::string_view suggest(std::string_view name, const std::vector<std::string_view>& candidates);
 
 }  // namespace pinrail::param
 

@@ -93,16 +93,17 @@ pinrail_status_t with_allocator(pinrail_mpool_t* pool, pinrail_status_t in_child
 }  // namespace
 }  // namespace pinrail::front
 
-using pinrail::front::refuse;
-using pinrail::mpool::Allocator;
+using namespace pinrail;
+using front::refuse;
+using mpool::Allocator;
 
 pinrail_status_t pinrail_mpool_alloc(pinrail_mpool_t* pool, size_t length, size_t alignment, int numa_node,
                                      void** addr_out) {
   constexpr const char* kCall = "pinrail_mpool_alloc";
   if (pool == nullptr || addr_out == nullptr) return refuse(kCall, "pool or addr_out is NULL");
-  const char* const fault = pinrail::front::fault_of(length, alignment, numa_node);
+  const char* const fault = front::fault_of(length, alignment, numa_node);
   if (fault != nullptr) return refuse(kCall, fault);
-  return pinrail::front::with_allocator(pool, PINRAIL_ERR_NOT_AVAILABLE, [&](Allocator* allocator, uint32_t thread) {
+  return front::with_allocator(pool, PINRAIL_ERR_NOT_AVAILABLE, [&](Allocator* allocator, uint32_t thread) {
     return allocator->alloc(thread, length, alignment, numa_node, addr_out);
   });
 }
@@ -111,7 +112,7 @@ pinrail_status_t pinrail_mpool_realloc(pinrail_mpool_t* pool, void* addr, size_t
   constexpr const char* kCall = "pinrail_mpool_realloc";
   if (pool == nullptr || addr_out == nullptr) return refuse(kCall, "pool or addr_out is NULL");
   if (length == 0) return refuse(kCall, "length is 0");
-  const pinrail_status_t status = pinrail::front::with_allocator(
+  const pinrail_status_t status = front::with_allocator(
       pool, PINRAIL_ERR_NOT_AVAILABLE,
       [&](Allocator* allocator, uint32_t thread) { return allocator->realloc(thread, addr, length, addr_out); });
   return status == PINRAIL_ERR_BAD_PARAM ? refuse(kCall, "addr is not an allocation of this pool") : status;
@@ -121,7 +122,7 @@ pinrail_status_t pinrail_mpool_free(pinrail_mpool_t* pool, void* addr) {
   constexpr const char* kCall = "pinrail_mpool_free";
   if (pool == nullptr) return refuse(kCall, "pool is NULL");
   if (addr == nullptr) return PINRAIL_SUCCESS;
-  const pinrail_status_t status = pinrail::front::with_allocator(
+  const pinrail_status_t status = front::with_allocator(
       pool, PINRAIL_SUCCESS, [&](Allocator* allocator, uint32_t thread) { return allocator->free(thread, addr); });
   return status == PINRAIL_ERR_BAD_PARAM ? refuse(kCall, "addr is not an allocation of this pool, or was freed before")
                                          : status;
@@ -132,8 +133,8 @@ pinrail_status_t pinrail_mpool_alloc_read_stats(pinrail_mpool_t* pool, pinrail_a
   if (pool == nullptr || stats_out == nullptr) return refuse(kCall, "pool or stats_out is NULL");
   if (stats_out->size != sizeof(*stats_out))
     return refuse(kCall, "stats_out->size is not sizeof(pinrail_alloc_stats_t)");
-  return pinrail::front::with_allocator(pool, PINRAIL_ERR_NOT_AVAILABLE, [&](Allocator* allocator, uint32_t) {
+  return front::with_allocator(pool, PINRAIL_ERR_NOT_AVAILABLE, [&](Allocator* allocator, uint32_t) {
     allocator->stats(stats_out);
-    return pinrail::success();
+    return success();
   });
 }

@@ -21,6 +21,7 @@
 #include "framework/front/front.h"
 #include "framework/front/front_events.h"
 #include "framework/front/front_fork.h"
+#include "framework/front/on_work.h"
 #include "framework/front/record.h"
 #include "framework/front/refuse.h"
 #include "framework/mpool/allocator.h"
@@ -169,14 +170,10 @@ pinrail_status_t pinrail_mpool_find(pinrail_mpool_t* pool, void* addr, size_t le
   constexpr const char* kCall = "pinrail_mpool_find";
   const char* const fault = front::fault_of_request(pool, addr, length, access, handle_out);
   if (fault != nullptr) return front::refuse(kCall, fault);
-  const deferred::Call call;
-  if (!call) return PINRAIL_ERR_BUSY;
-  front::handle_fork();
-  gate::wait_until_released();
-  pinrail_thread_t* thread = thread::current();
-  if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  const pinrail_status_t status =
-      pool->ops->find(pool->module, thread, reinterpret_cast<uintptr_t>(addr), length, access, handle_out);
+  const pinrail_status_t status = front::in_call([=](pinrail_thread_t* thread) {
+    gate::wait_until_released();
+    return pool->ops->find(pool->module, thread, reinterpret_cast<uintptr_t>(addr), length, access, handle_out);
+  });
   if (unlikely(record::is_on()))
     record::took('F', addr, length, access, status == PINRAIL_SUCCESS ? handle_out : nullptr);
   return front::report_if_bad(status, kCall, front::kNoWholePages);

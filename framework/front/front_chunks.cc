@@ -54,21 +54,21 @@ Status open_stream(ChunkStream::Wanted wanted, size_t chunk_size, pinrail_chunk_
 }  // namespace
 }  // namespace pinrail::front
 
-using pinrail::guarded;
+using namespace pinrail;
 
 pinrail_status_t pinrail_chunks_begin(pinrail_mpool_t* pool, void* addr, size_t length, pinrail_chunks_t* chunks_out) {
   const auto base = reinterpret_cast<uintptr_t>(addr);
-  const char* const fault = pool == nullptr || chunks_out == nullptr ? "pool or chunks_out is NULL"
-                                                                     : pinrail::front::fault_of_range(addr, length);
-  if (fault != nullptr) return pinrail::front::refuse("pinrail_chunks_begin", fault);
-  pinrail::front::handle_fork();
-  *chunks_out = {base, base + length, pinrail::front::step_of(pool, 0)};
+  const char* const fault =
+      pool == nullptr || chunks_out == nullptr ? "pool or chunks_out is NULL" : front::fault_of_range(addr, length);
+  if (fault != nullptr) return front::refuse("pinrail_chunks_begin", fault);
+  front::handle_fork();
+  *chunks_out = {base, base + length, front::step_of(pool, 0)};
   return PINRAIL_SUCCESS;
 }
 
 pinrail_status_t pinrail_chunks_next(pinrail_chunks_t* chunks, void** addr_out, size_t* length_out) {
   if (chunks == nullptr || addr_out == nullptr || length_out == nullptr) {
-    return pinrail::front::refuse("pinrail_chunks_next", "chunks, addr_out or length_out is NULL");
+    return front::refuse("pinrail_chunks_next", "chunks, addr_out or length_out is NULL");
   }
   if (chunks->next >= chunks->end) return PINRAIL_ERR_NOT_FOUND;
   // Cut at multiples of the step, so that overlapping buffers share pieces.
@@ -86,31 +86,26 @@ pinrail_status_t pinrail_chunk_stream_open(pinrail_mpool_t* pool, void* addr, si
   constexpr const char* kCall = "pinrail_chunk_stream_open";
   pinrail_chunk_options_t given = PINRAIL_CHUNK_OPTIONS_INIT;
   const char* fault = pool == nullptr || stream_out == nullptr ? "pool or stream_out is NULL" : nullptr;
-  if (fault == nullptr) fault = pinrail::front::fault_of_range(addr, length);
-  if (fault == nullptr) fault = pinrail::front::fault_of_access(access);
-  if (fault == nullptr && options != nullptr) fault = pinrail::front::fault_of(*options);
-  if (fault != nullptr) return pinrail::front::refuse(kCall, fault);
+  if (fault == nullptr) fault = front::fault_of_range(addr, length);
+  if (fault == nullptr) fault = front::fault_of_access(access);
+  if (fault == nullptr && options != nullptr) fault = front::fault_of(*options);
+  if (fault != nullptr) return front::refuse(kCall, fault);
   if (options != nullptr) given = *options;
-  const pinrail::NoCancel no_cancel;
-  const pinrail::deferred::Call call;
-  if (!call) return PINRAIL_ERR_BUSY;
-  pinrail::front::handle_fork();
-  if (pinrail::front::is_inherited(pool)) return PINRAIL_ERR_NOT_AVAILABLE;
-  return guarded([&] {
-    const pinrail::Span span = pinrail::Span::of(reinterpret_cast<uintptr_t>(addr), length);
-    return pinrail::front::open_stream({pool, span, 0, access, given.flags, given.ahead}, given.chunk_size, stream_out);
+  return front::on_pool(pool, [&] {
+    const Span span = Span::of(reinterpret_cast<uintptr_t>(addr), length);
+    return front::open_stream({pool, span, 0, access, given.flags, given.ahead}, given.chunk_size, stream_out);
   });
 }
 
 pinrail_status_t pinrail_chunk_stream_next(pinrail_chunk_stream_t* stream, pinrail_handle_t* handle_out,
                                            void** addr_out, size_t* length_out) {
   if (stream == nullptr || handle_out == nullptr) {
-    return pinrail::front::refuse("pinrail_chunk_stream_next", "stream or handle_out is NULL");
+    return front::refuse("pinrail_chunk_stream_next", "stream or handle_out is NULL");
   }
-  return pinrail::front::on_work(stream->stream.get(), [=](pinrail::front::ChunkStream* chunks) {
+  return front::on_work(stream->stream.get(), [=](front::ChunkStream* chunks) {
     pinrail_handle_t handle;
-    pinrail::Span span;
-    const pinrail::Status status = chunks->next(&handle, &span);
+    Span span;
+    const Status status = chunks->next(&handle, &span);
     if (!status.ok()) return status;
     *handle_out = handle;
     // NOLINTNEXTLINE(performance-no-int-to-ptr): as the caller gave it
@@ -121,13 +116,12 @@ pinrail_status_t pinrail_chunk_stream_next(pinrail_chunk_stream_t* stream, pinra
 }
 
 pinrail_status_t pinrail_chunk_stream_close(pinrail_chunk_stream_t* stream) {
-  if (stream == nullptr) return pinrail::front::refuse("pinrail_chunk_stream_close", "stream is NULL");
-  const pinrail_status_t status =
-      pinrail::front::on_work(stream->stream.get(), [=](pinrail::front::ChunkStream* chunks) {
-        chunks->stop();
-        if (!chunks->is_detached()) chunks->pool()->works.remove(chunks);
-        return pinrail::success();
-      });
+  if (stream == nullptr) return front::refuse("pinrail_chunk_stream_close", "stream is NULL");
+  const pinrail_status_t status = front::on_work(stream->stream.get(), [=](front::ChunkStream* chunks) {
+    chunks->stop();
+    if (!chunks->is_detached()) chunks->pool()->works.remove(chunks);
+    return success();
+  });
   if (status == PINRAIL_SUCCESS) delete stream;
   // In a forked child the parent's stream is kept: its helper thread may have been changing it.
   return status == PINRAIL_ERR_NOT_AVAILABLE ? PINRAIL_SUCCESS : status;

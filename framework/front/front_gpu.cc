@@ -2,11 +2,9 @@
 // Calls about GPU memory of other processes: check the arguments, forward to the pool. API context. The caller holds no
 // lock and may hold references; a registration is returned with a reference. pinrail/pinrail.h documents the public
 // functions.
-#include "base/registration/thread.h"
-#include "base/sync/call_scope.h"
 #include "base/sync/gate.h"
 #include "framework/front/front.h"
-#include "framework/front/front_fork.h"
+#include "framework/front/on_work.h"
 #include "framework/front/refuse.h"
 
 using namespace pinrail;
@@ -20,14 +18,11 @@ pinrail_status_t pinrail_mpool_export(pinrail_mpool_t* pool, void* addr, size_t 
   }
   const char* const fault = front::fault_of_range(addr, length);
   if (fault != nullptr) return front::refuse(kCall, fault);
-  const deferred::Call call;
-  if (!call) return PINRAIL_ERR_BUSY;
-  front::handle_fork();
-  if (pool->ops->export_range == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
-  gate::wait_until_released();
-  pinrail_thread_t* thread = thread::current();
-  if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  const pinrail_status_t status = pool->ops->export_range(pool->module, thread, base, length, block_out, offset_out);
+  const pinrail_status_t status = front::in_call([=](pinrail_thread_t* thread) -> pinrail_status_t {
+    if (pool->ops->export_range == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
+    gate::wait_until_released();
+    return pool->ops->export_range(pool->module, thread, base, length, block_out, offset_out);
+  });
   return front::report_if_bad(status, kCall, "the range does not lie within one allocation");
 }
 
@@ -43,13 +38,9 @@ pinrail_status_t pinrail_mpool_register_remote(pinrail_mpool_t* pool, const pinr
   const uint64_t access_and_flags = access | uint64_t{flags} << PINRAIL_ACCESS_FLAGS_SHIFT;
   const char* const fault = front::fault_of_access(access_and_flags);
   if (fault != nullptr) return front::refuse(kCall, fault);
-  const deferred::Call call;
-  if (!call) return PINRAIL_ERR_BUSY;
-  front::handle_fork();
-  if (pool->ops->register_remote == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
-  pinrail_thread_t* const thread = thread::current();
-  if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  const pinrail_status_t status =
-      pool->ops->register_remote(pool->module, thread, block, offset, length, access_and_flags, handle_out);
+  const pinrail_status_t status = front::in_call([=](pinrail_thread_t* thread) -> pinrail_status_t {
+    if (pool->ops->register_remote == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
+    return pool->ops->register_remote(pool->module, thread, block, offset, length, access_and_flags, handle_out);
+  });
   return front::report_if_bad(status, kCall, "the block is damaged, or the range does not lie within its allocation");
 }

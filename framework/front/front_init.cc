@@ -9,7 +9,6 @@
 #include <cstring>
 #include <iterator>
 
-#include "base/core/no_cancel.h"
 #include "base/core/struct_size.h"
 #include "base/report/report.h"
 #include "base/sync/call_scope.h"
@@ -224,14 +223,12 @@ using pinrail::guarded;
 
 pinrail_status_t pinrail_init(const pinrail_init_options_t* options) {
   const pinrail_init_options_t none = PINRAIL_INIT_OPTIONS_INIT;
-  const pinrail::NoCancel no_cancel;
   const pinrail::deferred::Call call;
   if (!call) return PINRAIL_ERR_BUSY;
   return guarded([&] { return pinrail::front::enter(options != nullptr ? *options : none); });
 }
 
 pinrail_status_t pinrail_finalize(void) {
-  const pinrail::NoCancel no_cancel;
   const pinrail::deferred::Call call;
   if (!call) return PINRAIL_ERR_BUSY;
   return guarded(pinrail::front::leave);

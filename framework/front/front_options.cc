@@ -63,29 +63,31 @@ const char* fault_of_options(const pinrail_register_options_t& options) {
 
 }  // namespace pinrail::front
 
+using namespace pinrail;
+
 pinrail_status_t pinrail_mpool_register_with(pinrail_mpool_t* pool, void* addr, size_t length, uint32_t access,
                                              uint32_t flags, const pinrail_register_options_t* options,
                                              pinrail_handle_t* handle_out) {
   constexpr const char* kCall = "pinrail_mpool_register_with";
   if (options == nullptr) return pinrail_mpool_register(pool, addr, length, access, flags, handle_out);
   const char* fault = pool == nullptr || handle_out == nullptr ? "pool or handle_out is NULL" : nullptr;
-  if (fault == nullptr) fault = pinrail::front::fault_of_range(addr, length);
+  if (fault == nullptr) fault = front::fault_of_range(addr, length);
   if (fault == nullptr) {
-    fault = pinrail::front::fault_of_access(access | uint64_t{flags} << PINRAIL_ACCESS_FLAGS_SHIFT);
+    fault = front::fault_of_access(access | uint64_t{flags} << PINRAIL_ACCESS_FLAGS_SHIFT);
   }
-  if (fault == nullptr) fault = pinrail::front::fault_of_options(*options);
-  if (fault != nullptr) return pinrail::front::refuse(kCall, fault);
-  return pinrail::front::report_if_bad(
-      pinrail::front::register_with(pool, addr, length, access, flags, *options, handle_out), kCall,
+  if (fault == nullptr) fault = front::fault_of_options(*options);
+  if (fault != nullptr) return front::refuse(kCall, fault);
+  return front::report_if_bad(
+      front::register_with(pool, addr, length, access, flags, *options, handle_out), kCall,
       "the range, in whole pages, does not lie within the memory or the dmabuf that can be registered");
 }
 
 pinrail_status_t pinrail_registration_read_details(const pinrail_registration_t* reg,
                                                    pinrail_registration_details_t* details_out) {
   if (reg == nullptr || details_out == nullptr) {
-    return pinrail::front::refuse("pinrail_registration_read_details", "reg or details_out is NULL");
+    return front::refuse("pinrail_registration_read_details", "reg or details_out is NULL");
   }
-  const void* const details = pinrail::front::details_of(reg);
+  const void* const details = front::details_of(reg);
   if (details != nullptr) {
     std::memcpy(details_out, details, sizeof(*details_out));
   } else {

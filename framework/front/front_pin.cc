@@ -7,7 +7,6 @@
 #include <memory>
 #include <vector>
 
-#include "base/core/no_cancel.h"
 #include "base/core/span.h"
 #include "base/registration/thread.h"
 #include "base/sync/call_scope.h"
@@ -203,6 +202,7 @@ class Parts {
 // pinrail_mpool_query() after its checks. Takes no reference.
 Status query(pinrail_mpool_t* pool, const Span& range, uint32_t access, pinrail_pinned_t* pinned_out,
              pinrail_range_t* ranges_out, size_t room, size_t* parts_out) {
+  if (pool->ops->query == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
   pinrail_thread_t* const thread = thread::current();
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   Parts found(range);
@@ -220,26 +220,24 @@ Status query(pinrail_mpool_t* pool, const Span& range, uint32_t access, pinrail_
 }  // namespace
 }  // namespace pinrail::front
 
-using pinrail::guarded;
+using namespace pinrail;
+using front::PinJob;
 
 namespace {
 
-using pinrail::front::is_inherited;
-using pinrail::front::PinJob;
-
 // Checks the arguments of a call that pins, and fills in the defaults of its options. Returns a clause that names the
 // first fault; NULL: none.
-const char* read_call(pinrail::front::Call* call, const pinrail_prepin_options_t* options) {
-  const char* fault = pinrail::front::fault_of(call->pool, call->ranges, call->count, call->access);
-  if (fault == nullptr && options != nullptr) fault = pinrail::front::fault_of(*options);
+const char* read_call(front::Call* call, const pinrail_prepin_options_t* options) {
+  const char* fault = front::fault_of(call->pool, call->ranges, call->count, call->access);
+  if (fault == nullptr && options != nullptr) fault = front::fault_of(*options);
   if (fault == nullptr && options != nullptr) call->options = *options;
   return fault;
 }
 
 template <typename Body>
 pinrail_status_t on_job(const char* name, pinrail_prepin_t* prepin, Body&& body) {
-  if (prepin == nullptr) return pinrail::front::refuse(name, "prepin is NULL");
-  return pinrail::front::on_work(prepin->job.get(), body);
+  if (prepin == nullptr) return front::refuse(name, "prepin is NULL");
+  return front::on_work(prepin->job.get(), body);
 }
 
 }  // namespace
@@ -247,38 +245,28 @@ pinrail_status_t on_job(const char* name, pinrail_prepin_t* prepin, Body&& body)
 pinrail_status_t pinrail_mpool_prepin(pinrail_mpool_t* pool, const pinrail_range_t* ranges, size_t count,
                                       uint32_t access, const pinrail_prepin_options_t* options,
                                       pinrail_status_t* statuses_out) {
-  pinrail::front::Call wanted = {pool, ranges, count, access, PINRAIL_PREPIN_OPTIONS_INIT};
+  front::Call wanted = {pool, ranges, count, access, PINRAIL_PREPIN_OPTIONS_INIT};
   const char* const fault = read_call(&wanted, options);
-  if (fault != nullptr) return pinrail::front::refuse("pinrail_mpool_prepin", fault);
+  if (fault != nullptr) return front::refuse("pinrail_mpool_prepin", fault);
   for (size_t i = 0; i < count && statuses_out != nullptr; ++i) statuses_out[i] = PINRAIL_ERR_ERROR;  // not tried yet
-  const pinrail::NoCancel no_cancel;  // counting huge pages opens a file
-  const pinrail::deferred::Call call;
-  if (!call) return PINRAIL_ERR_BUSY;
-  pinrail::front::handle_fork();
-  if (is_inherited(pool)) return PINRAIL_ERR_NOT_AVAILABLE;
-  return guarded([&] { return pinrail::front::prepin(wanted, statuses_out); });
+  return front::on_pool(pool, [&] { return front::prepin(wanted, statuses_out); });
 }
 
 pinrail_status_t pinrail_mpool_prepin_start(pinrail_mpool_t* pool, const pinrail_range_t* ranges, size_t count,
                                             uint32_t access, const pinrail_prepin_options_t* options,
                                             pinrail_prepin_t** prepin_out) {
   constexpr const char* kCall = "pinrail_mpool_prepin_start";
-  pinrail::front::Call wanted = {pool, ranges, count, access, PINRAIL_PREPIN_OPTIONS_INIT};
+  front::Call wanted = {pool, ranges, count, access, PINRAIL_PREPIN_OPTIONS_INIT};
   const char* const fault = read_call(&wanted, options);
-  if (fault != nullptr) return pinrail::front::refuse(kCall, fault);
-  if (prepin_out == nullptr) return pinrail::front::refuse(kCall, "prepin_out is NULL");
-  const pinrail::NoCancel no_cancel;
-  const pinrail::deferred::Call call;
-  if (!call) return PINRAIL_ERR_BUSY;
-  pinrail::front::handle_fork();
-  if (is_inherited(pool)) return PINRAIL_ERR_NOT_AVAILABLE;
-  return guarded([&] { return pinrail::front::prepin_start(wanted, prepin_out); });
+  if (fault != nullptr) return front::refuse(kCall, fault);
+  if (prepin_out == nullptr) return front::refuse(kCall, "prepin_out is NULL");
+  return front::on_pool(pool, [&] { return front::prepin_start(wanted, prepin_out); });
 }
 
 pinrail_status_t pinrail_prepin_read_progress(pinrail_prepin_t* prepin, pinrail_prepin_progress_t* progress_out) {
   constexpr const char* kCall = "pinrail_prepin_read_progress";
   if (progress_out == nullptr || progress_out->size != sizeof(*progress_out)) {
-    return pinrail::front::refuse(kCall, "progress_out is NULL, or its size is not set");
+    return front::refuse(kCall, "progress_out is NULL, or its size is not set");
   }
   return on_job(kCall, prepin, [=](PinJob* job) {
     job->read_progress(progress_out);
@@ -292,11 +280,10 @@ pinrail_status_t pinrail_prepin_wait(pinrail_prepin_t* prepin, pinrail_status_t*
 
 pinrail_status_t pinrail_prepin_wait_range(pinrail_prepin_t* prepin, void* addr, size_t length) {
   constexpr const char* kCall = "pinrail_prepin_wait_range";
-  const char* const fault = pinrail::front::fault_of_range(addr, length);
-  if (fault != nullptr) return pinrail::front::refuse(kCall, fault);
-  return on_job(kCall, prepin, [=](PinJob* job) {
-    return job->wait_range(pinrail::Span::of(reinterpret_cast<uintptr_t>(addr), length));
-  });
+  const char* const fault = front::fault_of_range(addr, length);
+  if (fault != nullptr) return front::refuse(kCall, fault);
+  return on_job(kCall, prepin,
+                [=](PinJob* job) { return job->wait_range(Span::of(reinterpret_cast<uintptr_t>(addr), length)); });
 }
 
 pinrail_status_t pinrail_prepin_cancel(pinrail_prepin_t* prepin) {
@@ -319,29 +306,24 @@ pinrail_status_t pinrail_prepin_free(pinrail_prepin_t* prepin) {
 
 pinrail_status_t pinrail_mpool_unpin(pinrail_mpool_t* pool, const pinrail_range_t* ranges, size_t count,
                                      uint32_t access) {
-  const char* const fault = pinrail::front::fault_of(pool, ranges, count, access);
-  if (fault != nullptr) return pinrail::front::refuse("pinrail_mpool_unpin", fault);
-  pinrail::front::handle_fork();
-  if (pinrail::front::is_inherited(pool)) return PINRAIL_SUCCESS;  // pins of a parent's pool are not undone in a child
-  return guarded([&] { return pinrail::front::unpin(pool, ranges, count, access); });
+  const char* const fault = front::fault_of(pool, ranges, count, access);
+  if (fault != nullptr) return front::refuse("pinrail_mpool_unpin", fault);
+  front::handle_fork();
+  if (front::is_inherited(pool)) return PINRAIL_SUCCESS;  // pins of a parent's pool are not undone in a child
+  return guarded([&] { return front::unpin(pool, ranges, count, access); });
 }
 
 pinrail_status_t pinrail_mpool_query(pinrail_mpool_t* pool, const void* addr, size_t length, uint32_t access,
                                      pinrail_pinned_t* pinned_out, pinrail_range_t* ranges_out, size_t room,
                                      size_t* parts_out) {
   constexpr const char* kCall = "pinrail_mpool_query";
-  if (pool == nullptr || pinned_out == nullptr) return pinrail::front::refuse(kCall, "pool or pinned_out is NULL");
-  if (ranges_out == nullptr && room != 0) return pinrail::front::refuse(kCall, "ranges_out is NULL");
-  const char* fault = pinrail::front::fault_of_range(addr, length);
-  if (fault == nullptr) fault = pinrail::front::fault_of_access(access);
-  if (fault != nullptr) return pinrail::front::refuse(kCall, fault);
-  const pinrail::deferred::Call call;
-  if (!call) return PINRAIL_ERR_BUSY;
-  pinrail::front::handle_fork();
-  if (pinrail::front::is_inherited(pool)) return PINRAIL_ERR_NOT_AVAILABLE;
-  if (pool->ops->query == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
-  return guarded([&] {
-    const pinrail::Span range = pinrail::Span::of(reinterpret_cast<uintptr_t>(addr), length);
-    return pinrail::front::query(pool, range, access, pinned_out, ranges_out, room, parts_out);
+  if (pool == nullptr || pinned_out == nullptr) return front::refuse(kCall, "pool or pinned_out is NULL");
+  if (ranges_out == nullptr && room != 0) return front::refuse(kCall, "ranges_out is NULL");
+  const char* fault = front::fault_of_range(addr, length);
+  if (fault == nullptr) fault = front::fault_of_access(access);
+  if (fault != nullptr) return front::refuse(kCall, fault);
+  return front::on_pool(pool, [&] {
+    const Span range = Span::of(reinterpret_cast<uintptr_t>(addr), length);
+    return front::query(pool, range, access, pinned_out, ranges_out, room, parts_out);
   });
 }

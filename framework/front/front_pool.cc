@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <vector>
 
-#include "base/core/no_cancel.h"
 #include "base/registration/thread.h"
 #include "base/sync/call_scope.h"
 #include "base/sync/gate.h"
@@ -190,26 +189,24 @@ Status close_pools(Library* in) {
 
 }  // namespace pinrail::front
 
-using pinrail::guarded;
+using namespace pinrail;
 
 pinrail_status_t pinrail_mpool_create(const char* mpool, const pinrail_registrar_choice_t* registrar,
                                       const char* cache_name, const pinrail_mpool_options_t* options,
                                       pinrail_mpool_t** pool_out) {
   const pinrail_registrar_choice_t any{};
-  const pinrail::NoCancel no_cancel;
-  const pinrail::deferred::Call call;
+  const deferred::Call call;
   if (!call) return PINRAIL_ERR_BUSY;
   return guarded([&] {
-    return pinrail::front::create(mpool, registrar != nullptr ? *registrar : any,
-                                  cache_name != nullptr ? cache_name : "default", options, pool_out);
+    return front::create(mpool, registrar != nullptr ? *registrar : any, cache_name != nullptr ? cache_name : "default",
+                         options, pool_out);
   });
 }
 
 pinrail_status_t pinrail_mpool_destroy(pinrail_mpool_t* pool, uint32_t flags) {
-  const pinrail::NoCancel no_cancel;
-  const pinrail::deferred::Call call;
+  const deferred::Call call;
   if (!call) return PINRAIL_ERR_BUSY;
-  return guarded([&] { return pinrail::front::destroy_one(pool, flags); });
+  return guarded([&] { return front::destroy_one(pool, flags); });
 }
 
 const char* pinrail_mpool_name(const pinrail_mpool_t* pool) { return pool == nullptr ? "" : pool->name.c_str(); }

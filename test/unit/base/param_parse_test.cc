@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "base/param/param.h"
-#include "base/param/suggest.h"
+#include "base/param/text.h"
 
 namespace pinrail::param {
 namespace {
