@@ -164,8 +164,6 @@ void fork_reinit_findings() NO_THREAD_SAFETY_ANALYSIS {
   replace_in_child(&findings, nullptr);
   raw_callers.store(false);
   keep_nothing();
-  fork_reinit_mappings();
-  fork_reinit_page_map();
   new (&coverage) Coverage(find_mapping, events_seen_in, say);
 }
 

@@ -135,7 +135,6 @@ bool find_mapping_in_list(uintptr_t at, pinrail_mapping_t* mapping_out) {
 
 void open_mappings() { list_file.open(); }
 void close_mappings() { list_file.close(); }
-void fork_reinit_mappings() { list_file.fork_reinit(); }
 
 bool find_mapping(uintptr_t at, pinrail_mapping_t* mapping_out) {
   const int file = list_file.number();

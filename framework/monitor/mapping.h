@@ -3,8 +3,8 @@
 //
 // Owns     a descriptor of /proc/self/maps, from open_mappings() to close_mappings().
 // Threads  The find functions may run together, and beside open_mappings(), of which one runs at a time. They read
-//          /proc/self/maps and ask about files by their paths. close_mappings() and fork_reinit_mappings() run alone.
-//          API context; they take no lock.
+//          /proc/self/maps and ask about files by their paths. close_mappings() runs alone. API context; they
+//          take no lock.
 #ifndef PINRAIL_FRAMEWORK_MONITOR_MAPPING_H
 #define PINRAIL_FRAMEWORK_MONITOR_MAPPING_H
 
@@ -18,8 +18,6 @@ namespace pinrail::monitor {
 // Throws bad_alloc.
 void open_mappings();
 void close_mappings();
-// In a forked child, in its first call: forgets the parent's descriptor, which is closed by then.
-void fork_reinit_mappings();
 
 // Finds the mapping that holds the address, or else the next one above it. False: there is none, or the kernel
 // refuses.

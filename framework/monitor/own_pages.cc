@@ -85,6 +85,5 @@ Span own_pages_around(const Span& span, const Span& most) {
 
 void open_page_map() { page_map.open(); }
 void close_page_map() { page_map.close(); }
-void fork_reinit_page_map() { page_map.fork_reinit(); }
 
 }  // namespace pinrail::monitor

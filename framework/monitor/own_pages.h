@@ -25,8 +25,6 @@ bool is_own_page(uint64_t entry);
 // Start-up and shut-down: the descriptor. Without it no page counts.
 void open_page_map();
 void close_page_map();
-// In a forked child, where the descriptor is closed.
-void fork_reinit_page_map();
 
 }  // namespace pinrail::monitor
 

@@ -2,7 +2,7 @@
 // proc_file.h - a file of /proc/self that stays open from start-up on, because to open it takes longer than to ask it.
 //
 // Owns     a descriptor, which is known by its file and closed in forked children (base/sync/own_file.h).
-// Threads  number() may run at any time; open() beside it, one at a time. close() and fork_reinit() run alone.
+// Threads  number() may run at any time; open() beside it, one at a time. close() runs alone.
 // Context  start-up or API.
 #ifndef PINRAIL_FRAMEWORK_MONITOR_PROC_FILE_H
 #define PINRAIL_FRAMEWORK_MONITOR_PROC_FILE_H
@@ -12,7 +12,6 @@
 #include <atomic>
 #include <memory>
 
-#include "base/sync/fork_reinit.h"
 #include "base/sync/own_file.h"
 
 namespace pinrail::monitor {
@@ -27,9 +26,8 @@ class ProcFile {
     auto file = std::make_unique<OwnFile>();
     if (file->open(FileKind::has_inode, [this] { return open_another(); })) file_.store(file.release());
   }
+  // In a forked child, where the parent's descriptor is closed, the next open() follows it.
   void close() { delete file_.exchange(nullptr); }
-  // In a forked child, in its first call: forgets the parent's descriptor, which is closed by then.
-  void fork_reinit() { replace_in_child(&file_, nullptr); }
 
   // -1: it is closed, or the program has closed it.
   int number() const {
