@@ -375,6 +375,20 @@ TEST_F(Prepin, query_agrees_with_a_map_of_pages) {
 }
 
 // Not a use: what was queried is evicted as if it had not been. The eviction in another cache makes it a later epoch.
+TEST_F(Prepin, query_lists_parts_by_their_addresses_whatever_their_rights_are) {
+  make();
+  const uintptr_t high = kBase + 8 * kPage, middle = kBase + kPage;
+  EXPECT_EQ(pinrail_mpool_deregister(pool_->must(high, kPage, 1)), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_deregister(pool_->must(middle, kPage, 1)), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_deregister(pool_->must(kBase, kPage, 3)), PINRAIL_SUCCESS);
+  const Answer answer = query(kBase, 16 * kPage);
+  EXPECT_EQ(answer.pinned, PINRAIL_PINNED_PARTLY);
+  ASSERT_EQ(answer.parts.size(), 2u);
+  EXPECT_EQ(answer.parts[0].base, kBase);
+  EXPECT_EQ(answer.parts[0].end, middle + kPage);
+  EXPECT_EQ(answer.parts[1].base, high);
+}
+
 TEST_F(Prepin, query_leaves_the_order_of_eviction_alone) {
   make();
   fake::FakeRegistrar other_fake;

@@ -86,6 +86,23 @@ TEST_F(Rgpusm, eviction_takes_the_least_recently_used_and_a_release_is_a_use) {
   EXPECT_EQ(pool.stats().registered_count, 3u);
 }
 
+TEST(RgpusmSettings, with_empty_cache_all_that_is_idle_makes_room_for_one) {
+  Settings settings = without_threads();
+  settings.emplace_back("mpool_rgpusm_empty_cache", "yes");
+  const Library library(settings);
+  PoolOptions options;
+  options.count_limit = 4;
+  const GpuPool pool("rgpusm", options);
+  const PeerMemory a(kA, kBase, 4096), b(kA, 2 * kBase, 4096), c(kA, 3 * kBase, 4096), d(kA, 4 * kBase, 4096),
+      e(kA, 5 * kBase, 4096);
+  const pinrail_handle_t held = pool.must(a.block);
+  for (const PeerMemory* each : {&b, &c, &d}) pool.use(each->block);
+  EXPECT_EQ(pool.stats().registered_count, 4u);
+  pool.use(e.block);
+  EXPECT_EQ(pool.stats().registered_count, 2u) << "what is held, and the new one";
+  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+}
+
 // Without slots only the next block tells that memory was freed, and a driver may open it beside the old mapping. As
 // long as that is open, it keeps the freed memory.
 TEST_F(Rgpusm, without_slots_what_the_next_block_overlaps_is_closed) {

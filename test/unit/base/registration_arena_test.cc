@@ -120,5 +120,14 @@ TEST(RegistrationArena, memory_that_comes_back_is_of_a_later_generation_without_
   free_all({reg});
 }
 
+// A process that starts a thread for each task has as many records as threads at a time.
+TEST(ThreadRecords, what_a_thread_had_serves_the_next_one_after_its_end) {
+  const auto record_of_new_thread = [] { return std::async(std::launch::async, thread::current).get(); };
+  std::set<pinrail_thread_t*> records;
+  for (int i = 0; i < 100; ++i) records.insert(record_of_new_thread());
+  EXPECT_EQ(records.count(nullptr), 0U);
+  EXPECT_EQ(records.size(), 1U);
+}
+
 }  // namespace
 }  // namespace pinrail
