@@ -44,11 +44,11 @@ base/loader/static_components.c: Makefile
 
 libpinrail_internal_la_SOURCES += \
 	base/report/report.h base/report/report.cc \
-	base/param/param.h base/param/registry_impl.h base/param/registry.cc base/param/declare.cc base/param/set.cc \
-	base/param/settings.cc base/param/sources.cc base/param/file.h base/param/file.cc base/param/parse.cc \
+	base/param/param.h base/param/registry_impl.h base/param/registry.cc base/param/declare.cc \
+	base/param/settings.cc base/param/file.h base/param/file.cc base/param/parse.cc \
 	base/param/text.h base/param/text.cc \
 	base/loader/loader.h base/loader/loader_impl.h base/loader/component_call.h base/loader/discover.cc base/loader/load.cc \
-	base/loader/open.cc base/loader/host_table.cc base/loader/descriptor.h base/loader/descriptor.cc \
+	base/loader/host_table.cc base/loader/descriptor.cc \
 	base/loader/check_elf.cc
 EXTRA_DIST += base/report/base_help.txt
 

@@ -11,7 +11,6 @@ libpinrail_internal_la_SOURCES += \
 	framework/registrar/registrar_help.h \
 	framework/monitor/monitor.h framework/monitor/monitor.cc \
 	framework/monitor/loaded_objects.h framework/monitor/loaded_objects.cc \
-	framework/monitor/loader_call.h framework/monitor/loader_call.cc \
 	framework/monitor/own_calls.h framework/monitor/own_calls.cc framework/monitor/own_calls_hook.cc \
 	framework/monitor/findings.h framework/monitor/findings.cc \
 	framework/monitor/selection.cc framework/monitor/started_hook.h framework/monitor/started_hook.cc \

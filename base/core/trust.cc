@@ -32,6 +32,9 @@ uid_t owner_of_own_file(uid_t self) {
   return stat(own_file().c_str(), &about) == 0 ? about.st_uid : self;
 }
 
+// Whether trust/X2 applies to a process with this effective user.
+bool applies_to(uid_t self) { return self == 0 || !in_environment(); }
+
 }  // namespace
 
 std::string own_file() {
@@ -50,27 +53,29 @@ std::string why_untrusted(const struct stat& about, const Owners& owners) {
 }
 
 // What belongs to root or to this user is trusted whatever file contains Pinrail, which is then not looked for.
-std::string why_untrusted(const struct stat& about) {
-  const uid_t self = geteuid();
-  if (self != 0 && in_environment()) return "";  // trust/X2 does not apply
+static std::string why_untrusted_by(uid_t self, const struct stat& about) {
   const bool is_own = about.st_uid == 0 || about.st_uid == self;
   return why_untrusted(about, {self, is_own ? self : owner_of_own_file(self)});
+}
+
+std::string why_untrusted(const struct stat& about) {
+  const uid_t self = geteuid();
+  return applies_to(self) ? why_untrusted_by(self, about) : "";
 }
 
 // A file that does not exist is trusted: the caller reports that it is missing.
 std::string why_untrusted_path(const std::string& path) {
   struct stat about {};
-  std::string file = path;
-  if (lstat(path.c_str(), &about) != 0) return "";
-  if (S_ISLNK(about.st_mode)) {
-    file = resolved(path.c_str());
-    if (stat(file.c_str(), &about) != 0) return "";
-  }
-  std::string why = why_untrusted(about);
+  const uid_t self = geteuid();
+  if (!applies_to(self) || lstat(path.c_str(), &about) != 0) return "";
+  const bool is_link = S_ISLNK(about.st_mode);
+  const std::string file = is_link ? resolved(path.c_str()) : path;
+  if (is_link && stat(file.c_str(), &about) != 0) return "";
+  std::string why = why_untrusted_by(self, about);
   if (!why.empty()) return why;
   const std::string folder = file.substr(0, file.rfind('/') + 1);
   if (stat(folder.c_str(), &about) != 0) return "";
-  const std::string of_folder = why_untrusted(about);
+  const std::string of_folder = why_untrusted_by(self, about);
   return of_folder.empty() ? "" : "is in " + resolved(folder.c_str()) + "/, which " + of_folder;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Checks component descriptors. Start-up context.
-#include "base/loader/descriptor.h"
+#include "base/loader/loader_impl.h"
 
 #include <dlfcn.h>
 #include <link.h>

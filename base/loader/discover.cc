@@ -9,7 +9,6 @@
 #include <system_error>
 
 #include "base/core/trust.h"
-#include "base/loader/descriptor.h"
 #include "base/loader/loader.h"
 #include "base/loader/loader_impl.h"
 #include "base/param/text.h"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The services of base for a component: its parameters, its log and its help texts. This is a C interface: no exception
 // leaves it. Components call these functions in start-up or API context.
-#include <new>
-
 #include "base/loader/component_call.h"
 #include "base/loader/loader_impl.h"
 #include "base/report/report.h"
@@ -25,7 +23,7 @@ void record_last_log_line(const char* line) {
 }
 
 void report_thrown(const char* framework, const char* name, const char* function) {
-  (void)pinrail::guarded([&] {
+  (void)guarded([&] {
     const std::string component = param::full_name(framework, name, "");
     report::help("component throws", {{"component", component.c_str()}, {"function", function}});
     return success();
@@ -35,15 +33,6 @@ void report_thrown(const char* framework, const char* name, const char* function
 namespace {
 
 const HostRecord& record_of(const pinrail_host_t* host) { return *static_cast<const HostRecord*>(host->self); }
-
-template <typename Body>
-pinrail_status_t guarded(Body body) {
-  try {
-    return body();
-  } catch (const std::bad_alloc&) {
-    return PINRAIL_ERR_OUT_OF_RESOURCE;
-  }
-}
 
 // C7.
 void report_undeclared(const HostRecord& record, const char* name) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// loader_impl.h - the state of a loader: frameworks, and the components that were found for each.
+// loader_impl.h - the state of a loader: frameworks, and the components that were found for each; and whether this
+// library can call a component.
 //
 // Context  start-up; one thread at a time.
 #ifndef PINRAIL_BASE_LOADER_LOADER_IMPL_H
@@ -84,6 +85,19 @@ struct Loader::Impl {
   void close_one(Component* component);
   void write_list();
 };
+
+// Return the names in a descriptor, which need not be terminated.
+std::string framework_of(const pinrail_component_t& descriptor);
+std::string name_of(const pinrail_component_t& descriptor);
+
+// Compares the part of a descriptor that never moves, and the size of its table. VERSION: it was built against another
+// interface. ERROR: it has another framework or name, or lacks something. In both cases *why_out gets one line with
+// both sides of each difference.
+Status check_descriptor(const pinrail_component_t& descriptor, const Framework& framework, std::string_view name,
+                        std::string* why_out);
+
+// Finds the descriptor of a mapped shared object. ERROR: it exports none. VERSION: the exported object is too small.
+Status find_descriptor(void* handle, const pinrail_component_t** descriptor_out, std::string* why_out);
 
 }  // namespace pinrail::loader
 

@@ -16,7 +16,7 @@
 #include "base/sync/own_threads.h"
 #include "framework/front/front.h"
 #include "framework/front/record.h"
-#include "framework/monitor/loader_call.h"
+#include "framework/monitor/loaded_objects.h"
 #include "framework/monitor/monitor.h"
 #include "framework/mpool/gc_thread.h"
 #include "framework/registrar/fork_marks.h"

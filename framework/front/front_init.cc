@@ -100,12 +100,10 @@ Status load_library(Library* library, const pinrail_init_options_t& options) {
   library->loader = std::make_unique<loader::Loader>(library->params, make_services());
   status = library->loader->discover(frameworks());
   if (!status.ok()) return status;
-  status = record::declare(&library->params);
-  if (!status.ok()) return status;
-  status = monitor::declare(&library->params);
-  if (!status.ok()) return status;
-  status = fork_marks::declare(&library->params);
-  if (!status.ok()) return status;
+  for (const auto declare : {record::declare, monitor::declare, fork_marks::declare}) {
+    status = declare(&library->params);
+    if (!status.ok()) return status;
+  }
   library->params.finish(shipped());
   library->loader->check_exclusions(shipped());
   fork_marks::start(library->params);

@@ -2,7 +2,11 @@
 // loaded_objects.h - the functions that the process's loaded objects define, read from their symbol tables.
 //
 // dlsym() takes the loader's lock, under which constructors run. These functions do not take it, so any thread may
-// call them. API context.
+// call them. API context; before_fork() and after_fork() run in handlers of pthread_atfork.
+//
+// dl_iterate_phdr() holds the lock of the loader's list of objects, and glibc does not reset this lock in a forked
+// child. A child that is forked while another thread holds it waits for ever in its first dlopen() or
+// dl_iterate_phdr(). So no thread may fork during such a call, unless it is made in init.
 #ifndef PINRAIL_FRAMEWORK_MONITOR_LOADED_OBJECTS_H
 #define PINRAIL_FRAMEWORK_MONITOR_LOADED_OBJECTS_H
 
@@ -57,6 +61,29 @@ void for_each_object(Visit visit) {
                      void* arg) -> int { return (*static_cast<Visit*>(arg))(LoadedObject(*info)) ? 0 : 1; },
                   &visit);
 }
+
+// While an object of this class exists and is true, no other thread forks.
+class LoaderCall {
+ public:
+  LoaderCall();
+  ~LoaderCall();
+  LoaderCall(const LoaderCall&) = delete;
+  LoaderCall& operator=(const LoaderCall&) = delete;
+  // False: another thread makes such a call, or forks. The caller leaves its call out.
+  explicit operator bool() const { return entered_; }
+
+ private:
+  bool entered_;
+};
+
+// Wait until no thread is in such a call and keep it so, and end that. They do nothing if the calling thread is in one
+// itself: a signal handler that interrupted it may fork, and the child's only thread goes on in the call. A second
+// after_fork() does nothing.
+void before_fork();
+void after_fork();
+
+// In a forked child; takes no lock.
+void fork_reinit_loader_calls();
 
 }  // namespace pinrail::monitor
 

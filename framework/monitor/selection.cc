@@ -16,7 +16,7 @@
 #include "base/report/report.h"
 #include "framework/monitor/coverage.h"
 #include "framework/monitor/findings.h"
-#include "framework/monitor/loader_call.h"
+#include "framework/monitor/loaded_objects.h"
 #include "framework/monitor/mapping.h"
 #include "framework/monitor/monitor.h"
 #include "framework/monitor/own_calls.h"

@@ -7,7 +7,7 @@
 #include <exception>
 #include <memory>
 
-#include "base/loader/descriptor.h"
+#include "base/loader/loader_impl.h"
 #include "base/param/param.h"
 #include "framework/front/front.h"
 #include "test/conform/suite/component.h"

@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "base/core/file_report.h"
-#include "base/loader/descriptor.h"
+#include "base/loader/loader_impl.h"
 #include "contrib/tools/common/memory_events.h"
 #include "framework/front/front.h"
 #include "framework/monitor/monitor.h"

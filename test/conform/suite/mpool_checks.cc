@@ -12,8 +12,8 @@
 #include <random>
 #include <thread>
 
-#include "base/loader/descriptor.h"
 #include "base/loader/loader.h"
+#include "base/loader/loader_impl.h"
 #include "test/conform/suite/component.h"
 #include "test/fake/fake_registrar.h"
 #include "test/support/mapping.h"

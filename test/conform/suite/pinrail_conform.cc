@@ -17,7 +17,7 @@
 #include <iostream>
 #include <set>
 
-#include "base/loader/descriptor.h"
+#include "base/loader/loader_impl.h"
 #include "contrib/tools/common/command_line.h"
 #include "contrib/tools/common/json.h"
 #include "test/conform/suite/component.h"
