@@ -27,7 +27,7 @@ libpinrail_internal_la_SOURCES += \
 	framework/mpool/allocator.h framework/mpool/allocator.cc framework/mpool/allocator_slabs.cc framework/mpool/allocator_regions.cc \
 	framework/mpool/size_classes.h framework/mpool/caches.h framework/mpool/device_request.h \
 	framework/mpool/gc_thread.h framework/mpool/gc_thread.cc framework/mpool/gc_thread_hook.cc \
-	framework/mpool/pool_works.h \
+	framework/mpool/pool_works.h framework/mpool/hit_check.h framework/mpool/hit_check.cc \
 	framework/front/front.h framework/front/front_init.cc framework/front/front_services.cc framework/front/front_pool.cc \
 	framework/front/front_fork.h framework/front/front_fork.cc framework/front/refuse.h framework/front/refuse.cc \
 	framework/front/front_call.cc framework/front/front_control.cc framework/front/front_data.cc framework/front/front_chunks.cc framework/front/front_events.h framework/front/front_events.cc

@@ -81,8 +81,10 @@ test_stress_vma_stress_SOURCES = test/stress/vma_stress_test.cc $(vma_sources)
 test_stress_vma_stress_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_stress_references_stress_SOURCES = test/stress/references_stress_test.cc
 test_stress_references_stress_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/conform/alloc test/conform/record
-TESTS += test/conform/alloc test/conform/record
+check_PROGRAMS += test/conform/alloc test/conform/record test/conform/hit_check
+TESTS += test/conform/alloc test/conform/record test/conform/hit_check
+test_conform_hit_check_SOURCES = test/conform/hit_check_test.cc test/support/library.h $(fake_registrar_sources)
+test_conform_hit_check_LDADD = test/libtest_support.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_conform_record_SOURCES = test/conform/record_test.cc test/support/library.h test/support/temp_folder.h \
 	$(fake_registrar_sources) $(replayed_memory_sources)
 test_conform_record_LDADD = libpinrail.la $(LZMA_LIBS) -lgtest_main $(GTEST_LIBS)

@@ -29,6 +29,7 @@ enum class LockRank : uint8_t {
   work = 14,       // one such work: its chunks, their order and their references. Never taken in a hook, never held
                    // while a chunk is registered.
   slabs = 14,      // one pool's allocator: free objects and slabs. Never taken in a hook.
+  checks = 14,     // what one pool's check of hits knows of registrations. Never taken in a hook. Leaf.
   caches = 15,     // an mpool component's caches by name. Create and destroy only.
   cache = 20,      // order of eviction and budget of one cache_name. May be held while taking pending.
   pending = 25,    // requests that wait for a registration in progress, and the work that a hook has left for a pool.

@@ -78,11 +78,15 @@ __attribute__((noinline)) pinrail_status_t call_pool(pinrail_mpool_t* pool, void
   pinrail_thread_t* thread = thread::current();
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   if (unlikely(pool->works.serves_requests()) && flags == 0) pin_queued_chunk(pool, addr, length, access);
-  const pinrail_status_t status = ask_with_room(pool, thread, [&] {
-    return pool->ops->register_mem(pool->module, thread, reinterpret_cast<uintptr_t>(addr), length, access_and_flags,
-                                   handle_out);
-  });
-  if (unlikely(record::is_on()))
+  const bool is_watched = mpool::are_hits_watched();
+  pinrail_status_t status;
+  do {
+    status = ask_with_room(pool, thread, [&] {
+      return pool->ops->register_mem(pool->module, thread, reinterpret_cast<uintptr_t>(addr), length, access_and_flags,
+                                     handle_out);
+    });
+  } while (unlikely(is_watched) && status == PINRAIL_SUCCESS && drop_stale(pool, thread, addr, length, *handle_out));
+  if (unlikely(is_watched))
     record::took('R', addr, length, access_and_flags, status == PINRAIL_SUCCESS ? handle_out : nullptr);
   else if (status == PINRAIL_SUCCESS && flags == 0)
     remember(thread, pool, reinterpret_cast<uintptr_t>(addr), access, *handle_out);
@@ -172,10 +176,15 @@ pinrail_status_t pinrail_mpool_find(pinrail_mpool_t* pool, void* addr, size_t le
   if (fault != nullptr) return front::refuse(kCall, fault);
   const pinrail_status_t status = front::in_call([=](pinrail_thread_t* thread) {
     gate::wait_until_released();
-    return pool->ops->find(pool->module, thread, reinterpret_cast<uintptr_t>(addr), length, access, handle_out);
+    pinrail_status_t found =
+        pool->ops->find(pool->module, thread, reinterpret_cast<uintptr_t>(addr), length, access, handle_out);
+    if (likely(!mpool::are_hits_watched())) return found;
+    if (found == PINRAIL_SUCCESS && front::drop_stale(pool, thread, addr, length, *handle_out)) {
+      found = PINRAIL_ERR_NOT_FOUND;
+    }
+    record::took('F', addr, length, access, found == PINRAIL_SUCCESS ? handle_out : nullptr);
+    return found;
   });
-  if (unlikely(record::is_on()))
-    record::took('F', addr, length, access, status == PINRAIL_SUCCESS ? handle_out : nullptr);
   return front::report_if_bad(status, kCall, front::kNoWholePages);
 }
 

@@ -10,13 +10,17 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <vector>
 
 #include "base/core/errno_text.h"
+#include "base/registration/registration.h"
 #include "base/report/report.h"
+#include "base/sync/cause_scope.h"
 #include "base/sync/deferred_hook.h"
 #include "framework/front/front.h"
 #include "framework/front/front_fork.h"
 #include "framework/front/refuse.h"
+#include "framework/monitor/monitor.h"
 
 namespace pinrail::front {
 namespace {
@@ -116,7 +120,67 @@ std::string limits_text(const pinrail_mpool_stats_t& stats) {
   return "a limit of the pool is full: " + text;
 }
 
+uint64_t seconds_since(uint64_t time_ns) {
+  const uint64_t now = mpool::Recorder::now_ns_hook();
+  return now > time_ns ? (now - time_ns) / 1000000000 : 0;
+}
+
+// What the pool recorded of a range, the last few events: "3 s ago: miss [...]; ...".
+std::string life_of(const mpool::Recorder& recorder, const Span& range) {
+  constexpr size_t kMost = 6;
+  if (!recorder.has_events()) return "not recorded, as mpool_base_events is 0";
+  std::vector<std::string> lines;
+  for (uint64_t number = recorder.recorded_hook(); number > recorder.oldest() && lines.size() < kMost;) {
+    pinrail_mpool_event_t event;
+    if (!recorder.read(--number, &event) || !Span::of(event.base, event.length).overlaps(range)) continue;
+    lines.push_back(std::to_string(seconds_since(event.time_ns)) + " s ago: " + line_of(event));
+  }
+  std::string text;
+  for (auto line = lines.rbegin(); line != lines.rend(); ++line) text += (text.empty() ? "" : "; ") + *line;
+  return text.empty() ? "older than the events that the pool keeps (mpool_base_events)" : text;
+}
+
+void report_stale(const pinrail_mpool_t* pool, const Span& range, const std::string& difference) {
+  if (!is_new_second(&pool->check->said_in)) return;
+  char name[64];
+  std::snprintf(name, sizeof(name), "[%#" PRIxPTR ", +%zu)", range.base, range.length());
+  const std::string life = life_of(pool->recorder, range);
+  const pinrail_help_arg_t args[] = {{"range", name},
+                                     {"difference", difference.c_str()},
+                                     {"life", life.c_str()},
+                                     {"monitors", monitor::names_of_started()}};
+  report::help_again(pool->name, kHelp, "stale hit", args, std::size(args));
+}
+
+// As an event that no monitor has seen.
+void treat_as_lost(const pinrail_mpool_t* pool, const Span& range) {
+  const deferred::CauseScope cause("check");
+  pool->ops->invalidate_range_hook(pool->module, range.base, range.length());
+}
+
 }  // namespace
+
+bool drop_stale(pinrail_mpool_t* pool, pinrail_thread_t* thread, const void* addr, size_t length,
+                pinrail_handle_t handle) {
+  if (pool->check == nullptr || thread->in_registrar != 0 || is_inherited(pool)) return false;
+  state::unquicken(handle.reg);  // a table of starts may lead to it that an earlier pool has filled
+  std::string difference;
+  (void)guarded([&] {
+    difference = pool->check->difference(thread, handle, Span::of(addr, length));
+    return success();
+  });
+  if (difference.empty()) return false;
+  const Span range = span_of(handle.reg);
+  if (is_indexed(handle.reg)) {  // otherwise an event has come meanwhile
+    (void)guarded([&] {
+      report_stale(pool, range, difference);
+      return success();
+    });
+    treat_as_lost(pool, range);
+  }
+  Status(pool->ops->deregister(pool->module, thread, handle)).ignore();
+  return true;
+}
 
 void record_hook(pinrail_mpool_t* pool, const pinrail_mpool_event_t* event) {
   pinrail_mpool_event_t told = *event;

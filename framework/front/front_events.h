@@ -28,6 +28,12 @@ inline void say_events_if_asked(pinrail_mpool_t* pool) {
   }
 }
 
+// A register or find call has returned the handle. If the pool checks its hits and the device sees other memory than
+// the process, says so with the life of the registration, treats its range as memory that went away, drops the
+// reference and returns true. The thread is the calling one.
+bool drop_stale(pinrail_mpool_t* pool, pinrail_thread_t* thread, const void* addr, size_t length,
+                pinrail_handle_t handle);
+
 // A request for so many bytes found no room: says which limit is full, what is held and what to do, once a second. Not
 // where the pool records no events.
 void report_no_room(pinrail_mpool_t* pool, size_t length, pinrail_status_t status);

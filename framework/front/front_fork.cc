@@ -194,6 +194,7 @@ void fork_reinit() {
   fork_marks::fork_reinit();
   registrar::fork_reinit();
   record::fork_reinit();
+  mpool::watchers.store(0);  // the parent's recording and pools
   fork_reinit_library();
   gate::open();
 }

@@ -37,8 +37,7 @@ pinrail_status_t register_with(pinrail_mpool_t* pool, void* addr, size_t length,
     return pool->ops->register_with(pool->module, thread, reinterpret_cast<uintptr_t>(addr), length, access_and_flags,
                                     &options, handle_out);
   });
-  if (record::is_on())
-    record::took('R', addr, length, access_and_flags, status == PINRAIL_SUCCESS ? handle_out : nullptr);
+  record::took('R', addr, length, access_and_flags, status == PINRAIL_SUCCESS ? handle_out : nullptr);
   return status;
 }
 

@@ -16,6 +16,7 @@
 #include "base/report/report.h"
 #include "base/sync/fork_reinit.h"
 #include "framework/monitor/monitor.h"
+#include "framework/mpool/hit_check.h"
 #include "framework/mpool/params.h"
 
 namespace pinrail::record {
@@ -105,6 +106,7 @@ void start(const param::Registry& params) {
   if (why != nullptr) return tell("record refused", why);
   // release: the area is filled in; pairs with the acquire in append_hook()
   recording.store(&area, std::memory_order_release);
+  mpool::watchers.fetch_add(1, std::memory_order_relaxed);
   if (!monitor::works(nullptr) || !monitor::subscribe_foreign(record_event_hook, nullptr, &subscription).ok())
     tell("record without events", "no monitor works here");
 }
@@ -114,6 +116,7 @@ void stop() {
   if (subscription != nullptr) monitor::unsubscribe_foreign(subscription);
   subscription = nullptr;
   write_if_ours();
+  mpool::watchers.fetch_sub(1, std::memory_order_relaxed);
   recording.store(nullptr);
   munmap(area.records, kMost * sizeof(Record));
 }
@@ -127,6 +130,7 @@ void fork_reinit() {
 }
 
 void took(char op, const void* addr, size_t length, uint64_t access_and_flags, const pinrail_handle_t* handle) {
+  if (!is_on()) return;
   const auto access = static_cast<uint32_t>(access_and_flags & PINRAIL_RIGHTS_MASK);
   const auto flags = static_cast<uint32_t>(access_and_flags >> PINRAIL_ACCESS_FLAGS_SHIFT);
   if (handle != nullptr) state::unquicken(handle->reg);

@@ -13,6 +13,7 @@
 namespace pinrail::monitor {
 namespace {
 
+constexpr uint64_t kFrame = (uint64_t{1} << 55) - 1;
 constexpr uint64_t kPresent = uint64_t{1} << 63, kOfFile = uint64_t{1} << 61, kExclusive = uint64_t{1} << 56;
 // Pages that are read at first on each side, where often none counts, and then at once.
 constexpr size_t kFirst = 8, kMost = 512;
@@ -81,6 +82,14 @@ Span own_pages_around(const Span& span, const Span& most) {
   const Span own = is_short ? own_near(file, span, near) : span;
   return {is_short && own.base != near.base ? own.base : start_of_own(file, own.base, most.base),
           is_short && own.end != near.end ? own.end : end_of_own(file, own.end, most.end)};
+}
+
+bool read_frames(const Span& pages, uint64_t* frames_out) {
+  const int file = page_map.number();
+  const size_t count = pages.length() / page_size();
+  if (file < 0 || !read_entries(file, pages.base, count, frames_out)) return false;
+  for (size_t i = 0; i < count; ++i) frames_out[i] = (frames_out[i] & kPresent) != 0 ? frames_out[i] & kFrame : 0;
+  return true;
 }
 
 void open_page_map() { page_map.open(); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // own_pages.h - which pages around a range the process has for itself: to pin them as well faults in and copies
-// nothing.
+// nothing. And which page frames they are.
 //
 // Owns     a descriptor of /proc/self/pagemap, which is closed in forked children.
 // Threads  all functions may run together, but open_page_map() and close_page_map() exclude every other. API context;
@@ -19,7 +19,11 @@ namespace pinrail::monitor {
 // (own_pages/O1). Just the span if it is not of whole pages, or if the kernel does not tell.
 Span own_pages_around(const Span& span, const Span& most);
 
-// The same for an entry of /proc/self/pagemap, for tests.
+// The page frames of these whole pages, one a page; 0: the page is not present, or the process may not see frames
+// (CAP_SYS_ADMIN when Pinrail starts). False: the kernel does not tell.
+bool read_frames(const Span& pages, uint64_t* frames_out);
+
+// Whether an entry of /proc/self/pagemap counts (own_pages/O1), for tests.
 bool is_own_page(uint64_t entry);
 
 // Start-up and shut-down: the descriptor. Without it no page counts.

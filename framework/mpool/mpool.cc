@@ -96,6 +96,16 @@ Status create_module(const loader::Loader& loader, const param::Registry& params
   return refuse("no mpool takes it", "registrar", pool->registrar->name.c_str(), PINRAIL_ERR_NOT_SUPPORTED);
 }
 
+// If its component's parameter `check` wants it.
+void start_check(const param::Registry& params, pinrail_mpool* pool) {
+  const auto check = static_cast<Check>(params.value("mpool_" + pool->name + "_check").i);
+  if (check == Check::off) return;
+  pool->check = std::make_unique<HitCheck>(check, pool->registrar.get());
+  if (pool->check->can_compare()) return;
+  const pinrail_help_arg_t args[] = {{"name", pool->name.c_str()}, {"registrar", pool->registrar->name.c_str()}};
+  report::help("mpool", kHelp, "check sees nothing", args, std::size(args));
+}
+
 // The kinds of memory of which a registrar must accept one for the named component; 0: any registrar will do.
 uint32_t kinds_for(const loader::Loader& loader, const char* name) {
   for (const loader::Opened& opened : loader.opened("mpool")) {
@@ -169,6 +179,7 @@ Status create(const loader::Loader& loader, const param::Registry& params, const
   const pinrail_mpool_config_t config = config_of(pool.get(), cache_name, options);
   const Status made = create_module(loader, params, name, config, pool.get());
   if (!made.ok()) return made;
+  start_check(params, pool.get());
   pinrail_mpool_stats_t limits{};
   pool->ops->counters(pool->module, &limits);
   pool->recorder.show(pool->name, pool->registrar->name, monitor::names_of_started(), limits);

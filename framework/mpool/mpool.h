@@ -15,6 +15,7 @@
 #include "base/core/status.h"
 #include "base/hit/hit_counts.h"
 #include "base/loader/loader.h"
+#include "framework/mpool/hit_check.h"
 #include "framework/mpool/pin_table.h"
 #include "framework/mpool/pool_works.h"
 #include "framework/mpool/recorder.h"
@@ -44,6 +45,8 @@ struct alignas(64) pinrail_mpool {
   pinrail::mpool::Recorder recorder;
   const std::atomic<int64_t>* verbosity = nullptr;  // of mpool_<name>_verbose; NULL: there is none
   std::atomic<uint64_t> said_events{0};             // events below this number were said, as far as verbosity asks
+
+  std::unique_ptr<pinrail::mpool::HitCheck> check;  // NULL: hits are not compared with what the device sees
 
   pinrail_mpool_ops_t completed_ops = {};  // the component's, with functions that do nothing for the optional ones
 };

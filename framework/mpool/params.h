@@ -45,6 +45,14 @@ constexpr pinrail_param_t kRcacheName =
 constexpr pinrail_param_t kEmptyCache =
     param("empty_cache", "no", "When room is needed, give back everything idle at once instead of the oldest one.",
           PINRAIL_TYPE_BOOL, 6);
+constexpr pinrail_enum_value_t kChecks[] = {{0, "off"}, {1, "sample"}, {2, "all"}, {0, nullptr}};
+constexpr pinrail_param_t kCheck = param(
+    "check", "off",
+    "Whether hits are compared with what the device sees, to prove or drop a suspicion of stale bytes: page frames "
+    "where the kernel shows them (CAP_SYS_ADMIN), otherwise bytes, if the registrar has device_read. A hit that "
+    "differs is reported with the life of its registration, and its memory is registered anew. sample: some "
+    "pages or bytes of each hit. all: every one. Hits take microseconds, or a copy of their bytes.",
+    PINRAIL_TYPE_ENUM, 6, nullptr, 0, 0, kChecks);
 constexpr pinrail_param_t kPrintStats =
     param("print_stats", "no", "Print the pool's figures when it is destroyed.", PINRAIL_TYPE_BOOL, 3);
 

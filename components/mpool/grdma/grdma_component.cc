@@ -60,6 +60,7 @@ constexpr pinrail_param_t kParams[] = {
         "host's.",
         PINRAIL_TYPE_STRING, 3),
     mpool::kEmptyCache,
+    mpool::kCheck,
     mpool::kPrintStats,
 };
 

@@ -2,13 +2,9 @@
 // byte_check.cc - checks that the device sees through a registration what the processor sees.
 #include "contrib/tools/perf/byte_check.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 
-#include "contrib/tools/perf/process.h"
 #include "contrib/tools/perf/text.h"
 
 namespace pinrail::perf {
@@ -18,8 +14,6 @@ namespace {
 constexpr size_t kPiece = size_t{1} << 20;
 constexpr size_t kSample = 64;    // bytes
 constexpr unsigned kSamples = 6;  // samples between the first and the last one
-constexpr uint64_t kPresent = uint64_t{1} << 63;
-constexpr uint64_t kFrameMask = (uint64_t{1} << 55) - 1;
 
 uintptr_t address(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
 
@@ -28,26 +22,21 @@ std::string place(const Asked& asked) { return text("%p + %s", asked.addr, size_
 }  // namespace
 
 ByteCheck::ByteCheck(const std::string& registrar, Errors* errors)
-    : samples_(registrar == "verbs"),
-      needs_frames_(registrar == "mlock"),
-      errors_(errors),
-      pagemap_(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC)),
-      buffer_(kPiece) {}
-
-ByteCheck::~ByteCheck() {
-  if (pagemap_ >= 0) close(pagemap_);
-}
+    : samples_(registrar == "verbs"), errors_(errors), buffer_(kPiece) {}
 
 void ByteCheck::check(const Asked& asked, pinrail_handle_t handle) {
-  if (check_coverage(asked, handle)) compare(asked, handle, seen(asked, handle));
+  if (check_coverage(asked, handle)) compare(asked, handle);
 }
 
 bool ByteCheck::check_coverage(const Asked& asked, pinrail_handle_t handle) {
-  return covers(asked, *handle.reg) && !stale(asked, seen(asked, handle));
+  return covers(asked, *handle.reg) && !is_stale(asked, handle);
 }
 
-bool ByteCheck::stale(const Asked& asked, const Seen& known) {
-  if (known.changes >= asked.changed_at) return false;
+bool ByteCheck::is_stale(const Asked& asked, pinrail_handle_t handle) {
+  const Seen now = {handle.generation, asked.changes};
+  Seen& seen = seen_.emplace(handle.reg, now).first->second;
+  if (seen.generation != handle.generation) seen = now;
+  if (seen.changes >= asked.changed_at) return false;
   errors_->add(place(asked) + ": served by a registration that was made before this memory was mapped again");
   return true;
 }
@@ -65,20 +54,12 @@ bool ByteCheck::covers(const Asked& asked, const pinrail_registration_t& reg) {
   return false;
 }
 
-const ByteCheck::Seen& ByteCheck::seen(const Asked& asked, pinrail_handle_t handle) {
-  const auto found = seen_.find(handle.reg);
-  if (found != seen_.end() && found->second.generation == handle.generation) return found->second;
-  Seen now = {handle.generation, asked.changes, {}};
-  if (needs_frames_) now.frames = frames(handle.reg->base, handle.reg->length);
-  return seen_[handle.reg] = std::move(now);
-}
-
-void ByteCheck::compare(const Asked& asked, pinrail_handle_t handle, const Seen& known) {
+void ByteCheck::compare(const Asked& asked, pinrail_handle_t handle) {
   const pinrail_status_t status = compare_device(asked, handle);
   if (status == PINRAIL_SUCCESS) {
     device_bytes_ += asked.length;
   } else if (status == PINRAIL_ERR_NOT_SUPPORTED) {
-    compare_frames(asked, *handle.reg, known);
+    unchecked_ += asked.length;
   } else {
     errors_->add(place(asked) + ": device_read: " + pinrail_status_name(status));
   }
@@ -113,37 +94,10 @@ pinrail_status_t ByteCheck::compare_piece(const Asked& asked, pinrail_handle_t h
   return PINRAIL_SUCCESS;
 }
 
-std::vector<uint64_t> ByteCheck::frames(const void* base, size_t length) const {
-  const uintptr_t first = address(base) / page_size();
-  const size_t count = round_up(address(base) + length, page_size()) / page_size() - first;
-  std::vector<uint64_t> entries(count);
-  const size_t bytes = count * sizeof(uint64_t);
-  const auto offset = static_cast<off_t>(first * sizeof(uint64_t));
-  if (pagemap_ < 0 || pread(pagemap_, entries.data(), bytes, offset) != static_cast<ssize_t>(bytes)) entries.clear();
-  for (uint64_t& entry : entries) entry = (entry & kPresent) != 0 ? entry & kFrameMask : 0;
-  return entries;
-}
-
-void ByteCheck::compare_frames(const Asked& asked, const pinrail_registration_t& reg, const Seen& known) {
-  const std::vector<uint64_t> now = frames(asked.addr, asked.length);
-  const size_t first = address(asked.addr) / page_size() - address(reg.base) / page_size();
-  // Without CAP_SYS_ADMIN the kernel shows frame 0 for every page.
-  const bool readable =
-      !now.empty() && first + now.size() <= known.frames.size() && std::find(now.begin(), now.end(), 0) == now.end();
-  if (!readable) {
-    unchecked_ += asked.length;
-    return;
-  }
-  for (size_t i = 0; i < now.size(); i++) moved_pages_ += now[i] != known.frames[first + i] ? 1 : 0;
-  frame_bytes_ += asked.length;
-}
-
 std::string ByteCheck::said() const {
   std::string out;
   if (device_bytes_ > 0) out = samples_ ? "device, samples" : "device";
-  if (frame_bytes_ > 0) out += out.empty() ? "page frames" : ", page frames";
   if (unchecked_ > 0) out += out.empty() ? "unchecked" : ", in part unchecked";
-  if (moved_pages_ > 0) out += text(" (the kernel moved %llu pages)", static_cast<unsigned long long>(moved_pages_));
   return out.empty() ? "nothing compared" : out;
 }
 

@@ -5,7 +5,6 @@
 //
 // byte_check/B1  A registration that is older than the last remapping of a page of its range is stale: an error,
 //     whatever bytes it shows.
-// byte_check/B2  If a page frame changed although the page was not remapped, the kernel moved it: no error.
 #ifndef PINRAIL_TOOLS_PERF_BYTE_CHECK_H
 #define PINRAIL_TOOLS_PERF_BYTE_CHECK_H
 
@@ -32,7 +31,6 @@ struct Asked {
 class ByteCheck {
  public:
   ByteCheck(const std::string& registrar, Errors* errors);
-  ~ByteCheck();
   ByteCheck(const ByteCheck&) = delete;
   ByteCheck& operator=(const ByteCheck&) = delete;
 
@@ -42,36 +40,30 @@ class ByteCheck {
   // The same without the bytes. False: an error was counted.
   bool check_coverage(const Asked& asked, pinrail_handle_t handle);
 
-  // How bytes were checked: "device", "device, samples", "page frames" or "unchecked", with the number of bytes of the
+  // How bytes were checked: "device", "device, samples" or "unchecked", with the number of bytes of the
   // weaker ones.
   std::string said() const;
   uint64_t compared_bytes() const { return compared_; }
   uint64_t unchecked_bytes() const { return unchecked_; }
 
  private:
-  // Data of the first sight of a registration.
+  // Of the first sight of a registration.
   struct Seen {
     uint64_t generation;
     uint64_t changes;
-    std::vector<uint64_t> frames;  // page frames of all its pages, if they are compared
   };
 
   bool covers(const Asked& asked, const pinrail_registration_t& reg);
-  bool stale(const Asked& asked, const Seen& known);
-  void compare(const Asked& asked, pinrail_handle_t handle, const Seen& seen);
+  bool is_stale(const Asked& asked, pinrail_handle_t handle);
+  void compare(const Asked& asked, pinrail_handle_t handle);
   pinrail_status_t compare_device(const Asked& asked, pinrail_handle_t handle);
   pinrail_status_t compare_piece(const Asked& asked, pinrail_handle_t handle, size_t offset, size_t length);
-  void compare_frames(const Asked& asked, const pinrail_registration_t& reg, const Seen& seen);
-  const Seen& seen(const Asked& asked, pinrail_handle_t handle);
-  std::vector<uint64_t> frames(const void* base, size_t length) const;
 
   const bool samples_;  // compares samples only, because the device is slow
-  const bool needs_frames_;
   Errors* const errors_;
-  const int pagemap_;
   std::vector<char> buffer_;
   std::unordered_map<const pinrail_registration_t*, Seen> seen_;
-  uint64_t device_bytes_ = 0, frame_bytes_ = 0, unchecked_ = 0, compared_ = 0, moved_pages_ = 0;
+  uint64_t device_bytes_ = 0, unchecked_ = 0, compared_ = 0;
   uint64_t random_ = 88172645463325252u;
 };
 

@@ -28,8 +28,7 @@ After the timing of a row, and in a replay at each call, the tool checks
   - that none is returned whose memory was unmapped and mapped again,
   - that the device sees the bytes that the processor sees (iouring: all
     of them; verbs: the first, the last and random pieces of 64 bytes;
-    mlock: page frame numbers, which needs CAP_SYS_ADMIN, or it says
-    "unchecked"),
+    mlock has no device: "unchecked"),
   - that what is registered stays within mpool_<pool>_size_limit,
   - and, in the table, that it equals what the kernel counts: VmPin for
     iouring and verbs, VmLck for mlock.

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// mpool_grdma_check: a hit for which the device sees other memory than the process is named and not served
+// (hit_check/W1, hit_check/W2).
+#include <linux/capability.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "test/support/child.h"
+#include "test/support/library.h"
+#include "test/support/mapping.h"
+#include "test/support/proc_status.h"
+#include "test/support/said.h"
+
+namespace pinrail::test {
+namespace {
+
+constexpr size_t kLength = 64 * kPage;
+
+uintptr_t address(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
+
+// A device that pins nothing and sees the memory of the process, but for one byte at that address.
+std::atomic<uintptr_t> wrong_byte{0};
+
+pinrail_status_t read_memory(void*, const pinrail_registration_t* reg, size_t offset, void* into, size_t length) {
+  const iovec local = {into, length}, remote = {static_cast<char*>(reg->base) + offset, length};
+  if (process_vm_readv(getpid(), &local, 1, &remote, 1, 0) != static_cast<ssize_t>(length)) return PINRAIL_ERR_ERROR;
+  const size_t at = wrong_byte - address(reg->base) - offset;
+  if (at < length) static_cast<char*>(into)[at] ^= 1;
+  return PINRAIL_SUCCESS;
+}
+
+class HitCheck : public testing::Test {
+ protected:
+  static pinrail_registrar_t table_of(const fake::FakeRegistrar& fake) {
+    pinrail_registrar_t table = *fake.table();
+    table.pins_nothing = 1;
+    table.device_read = read_memory;
+    return table;
+  }
+  void SetUp() override {
+    wrong_byte = 0;
+    testing::internal::CaptureStderr();
+  }
+  static std::string said() { return testing::internal::GetCapturedStderr(); }
+
+  fake::FakeRegistrar fake_;
+  const Mapping memory_{kLength};
+  const uintptr_t base_ = address(memory_.base());
+};
+
+TEST_F(HitCheck, by_default_nothing_is_compared_and_hits_are_remembered) {
+  const Library library;
+  const Pool pool(table_of(fake_));
+  pool.use(base_, kLength);
+  wrong_byte = base_;
+  for (int i = 0; i < 3; ++i) pool.use(base_, kLength);
+  EXPECT_EQ(pool.stats().hits, 3u);
+  EXPECT_EQ(pool.get()->check, nullptr);
+  EXPECT_EQ(said(), "");
+}
+
+TEST_F(HitCheck, a_hit_that_differs_is_named_with_its_life_and_is_registered_anew) {
+  const Library library(Settings{{"mpool_grdma_check", "all"}});
+  const Pool pool(table_of(fake_));
+  const pinrail_handle_t before = pool.must(base_, kLength);
+  EXPECT_EQ(pinrail_mpool_deregister(before), PINRAIL_SUCCESS);
+  wrong_byte = base_ + kLength - 1;
+  const pinrail_handle_t after = pool.must(base_, kLength);
+  EXPECT_FALSE(before.reg == after.reg && before.generation == after.generation);
+  EXPECT_EQ(pinrail_mpool_deregister(after), PINRAIL_SUCCESS);
+  EXPECT_EQ(fake_.register_calls(), 2u);
+  EXPECT_EQ(pool.stats().invalidations, 1u);
+  EXPECT_EQ(pool.stats().misses_event, 1u);
+  const std::string text = said();
+  EXPECT_TRUE(has(text, "the byte at ")) << text;
+  EXPECT_TRUE(has(text, " s ago: miss [")) << text;
+  EXPECT_EQ(times(text, "What happened  "), 1u) << text;
+}
+
+TEST_F(HitCheck, a_find_that_differs_finds_nothing) {
+  const Library library(Settings{{"mpool_grdma_check", "all"}});
+  const Pool pool(table_of(fake_));
+  pool.use(base_, kLength);
+  EXPECT_TRUE(pool.has(base_, kLength));
+  wrong_byte = base_ + 77;
+  EXPECT_FALSE(pool.has(base_, kLength));
+  EXPECT_TRUE(has(said(), "the byte at "));
+}
+
+TEST_F(HitCheck, a_part_that_was_not_asked_for_is_not_compared) {
+  const Library library(Settings{{"mpool_grdma_check", "all"}});
+  const Pool pool(table_of(fake_));
+  pool.use(base_, kLength);
+  wrong_byte = base_ + 10 * kPage;
+  pool.use(base_ + kPage, 9 * kPage);
+  EXPECT_EQ(said(), "");
+}
+
+TEST_F(HitCheck, a_sample_finds_a_difference_after_some_hits) {
+  const Library library(Settings{{"mpool_grdma_check", "sample"}});
+  const Pool pool(table_of(fake_));
+  pool.use(base_, kPage);
+  wrong_byte = base_ + 100;
+  for (int i = 0; i < 5000 && fake_.register_calls() == 1; ++i) pool.use(base_, kPage);
+  EXPECT_GT(fake_.register_calls(), 1u);
+  EXPECT_TRUE(has(said(), "the byte at "));
+}
+
+TEST_F(HitCheck, the_message_comes_once_a_second) {
+  const Library library(Settings{{"mpool_grdma_check", "all"}});
+  const Pool pool(table_of(fake_));
+  pool.use(base_, kPage);
+  wrong_byte = base_;
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < 6; ++i) pool.use(base_, kPage);
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now() - begin);
+  EXPECT_EQ(fake_.register_calls(), 7u);
+  EXPECT_LE(times(said(), "What happened  "), static_cast<size_t>(seconds.count()) + 2);
+}
+
+TEST_F(HitCheck, what_the_program_writes_meanwhile_is_no_difference) {
+  const Library library(Settings{{"mpool_grdma_check", "all"}});
+  const Pool pool(table_of(fake_));
+  std::atomic<bool> ends{false};
+  std::vector<std::thread> writers;
+  for (int i = 0; i < 2; ++i) {
+    writers.emplace_back([&, i] {
+      auto* const words = reinterpret_cast<uint64_t*>(base_ + static_cast<uintptr_t>(i) * kPage);
+      for (uint64_t value = 0; !ends; ++value) {
+        for (size_t word = 0; word < kPage / 8; ++word) __atomic_store_n(&words[word], value, __ATOMIC_RELAXED);
+      }
+    });
+  }
+  for (int i = 0; i < 300; ++i) pool.use(base_, 2 * kPage);
+  ends = true;
+  for (std::thread& writer : writers) writer.join();
+  EXPECT_EQ(fake_.register_calls(), 1u);
+  EXPECT_EQ(said(), "");
+}
+
+TEST_F(HitCheck, memory_that_the_process_cannot_read_is_not_judged) {
+  const Library library(Settings{{"mpool_grdma_check", "all"}});
+  const Pool pool(table_of(fake_));
+  pool.use(base_, kPage);
+  ASSERT_EQ(mprotect(memory_.base(), kPage, PROT_NONE), 0);
+  pool.use(base_, kPage);
+  EXPECT_EQ(fake_.register_calls(), 1u);
+  EXPECT_EQ(said(), "");
+}
+
+TEST_F(HitCheck, a_check_that_can_compare_nothing_says_so) {
+  const Library library(Settings{{"mpool_grdma_check", "all"}});
+  pinrail_registrar_t table = table_of(fake_);
+  table.device_read = nullptr;
+  const Pool pool(table);
+  for (int i = 0; i < 3; ++i) pool.use(base_, kPage);
+  EXPECT_EQ(fake_.register_calls(), 1u);
+  EXPECT_TRUE(has(said(), "has no device_read"));
+}
+
+TEST_F(HitCheck, threads_that_hit_and_events_at_once_are_no_difference) {
+  const Library library(Settings{{"mpool_grdma_check", "all"}});
+  const Pool pool(table_of(fake_));
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&, i] {
+      for (int round = 0; round < 500; ++round) {
+        pool.use(base_, 3 * kPage);
+        if (round % 16 == i) report(base_, kPage);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(said(), "");
+}
+
+// Over a device that pins.
+class PinnedHitCheck : public testing::Test {
+ protected:
+  struct Seen {
+    bool is_skipped, is_named_by_frame, is_named_by_byte, is_right_after;
+    uint64_t device_calls;
+  };
+
+  class IouringPool : public AnyPool {
+   public:
+    IouringPool() {
+      pinrail_registrar_choice_t choice{};
+      choice.name = "iouring";
+      make("grdma", choice, {});
+    }
+    ~IouringPool() { close(PINRAIL_DESTROY_FORCE); }
+    pinrail_handle_t must(void* base) const {
+      pinrail_handle_t handle{};
+      EXPECT_EQ(pinrail_mpool_register(pool_, base, kLength, PINRAIL_ACCESS_REMOTE_READ, 0, &handle), PINRAIL_SUCCESS);
+      return handle;
+    }
+  };
+
+  // Drops the right to see page frames, which is asked for when Pinrail starts.
+  static bool hide_frames() {
+    __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    __user_cap_data_struct data[2] = {};
+    if (syscall(SYS_capget, &header, data) != 0) return false;
+    data[0].effective &= ~(1u << CAP_SYS_ADMIN);
+    data[0].permitted &= ~(1u << CAP_SYS_ADMIN);
+    return syscall(SYS_capset, &header, data) == 0;
+  }
+
+  // The memory is mapped again without a report, and written.
+  static Seen leave_a_report_out(const char* check) {
+    Seen seen{};
+    const Library library(Settings{{"mpool_grdma_check", check}});
+    const IouringPool pool;
+    if (pool.status != PINRAIL_SUCCESS) return {true, false, false, false, 0};
+    const Mapping memory(kLength);
+    memory.fill(1);
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(pinrail_mpool_deregister(pool.must(memory.base())), PINRAIL_SUCCESS);
+    EXPECT_EQ(pinrail_mpool_deregister(pool.must(memory.base())), PINRAIL_SUCCESS);
+    EXPECT_EQ(pool.stats().misses, 1u) << "nothing has happened yet";
+    memory.map_again();
+    memory.fill(2);
+    const pinrail_handle_t handle = pool.must(memory.base());
+    std::vector<unsigned char> bytes(kLength);
+    EXPECT_EQ(pinrail_mpool_device_read(handle, 0, bytes.data(), kLength), PINRAIL_SUCCESS);
+    seen.is_right_after = bytes == stamped(2, 0, kLength);
+    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+    seen.device_calls = pool.stats().misses;
+    const std::string text = testing::internal::GetCapturedStderr();
+    seen.is_named_by_frame = has(text, "page frame 0x") && has(text, "external");
+    seen.is_named_by_byte = has(text, "the byte at 0x") && has(text, "external");
+    return seen;
+  }
+  static ChildAnswer answer_of(const Seen& seen) {
+    return {seen.is_skipped, seen.is_named_by_frame, seen.is_named_by_byte, seen.is_right_after,
+            static_cast<int64_t>(seen.device_calls)};
+  }
+  // Whether the kernel shows this process page frames.
+  static bool sees_frames() {
+    __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    __user_cap_data_struct data[2] = {};
+    return syscall(SYS_capget, &header, data) == 0 && (data[0].effective & 1u << CAP_SYS_ADMIN) != 0;
+  }
+};
+
+TEST_F(PinnedHitCheck, a_report_that_was_left_out_is_named_by_its_page_frames) {
+  if (!may_lock(kLength)) GTEST_SKIP() << "this user may not pin enough (ulimit -l)";
+  if (!sees_frames()) GTEST_SKIP() << "this user may not see page frames (CAP_SYS_ADMIN)";
+  for (const char* check : {"sample", "all"}) {
+    const Seen seen = leave_a_report_out(check);
+    if (seen.is_skipped) GTEST_SKIP() << "no io_uring here";
+    EXPECT_EQ(answer_of(seen), (ChildAnswer{0, 1, 0, 1, 2})) << check;
+  }
+}
+
+TEST_F(PinnedHitCheck, and_by_its_bytes_where_page_frames_are_hidden) {
+  if (!may_lock(kLength)) GTEST_SKIP() << "this user may not pin enough (ulimit -l)";
+  for (const char* check : {"sample", "all"}) {
+    ChildAnswer answer{};
+    ASSERT_TRUE(
+        in_child([check] { return hide_frames() ? answer_of(leave_a_report_out(check)) : ChildAnswer{1}; }, &answer));
+    if (answer[0] != 0) GTEST_SKIP() << "no io_uring here";
+    EXPECT_EQ(answer, (ChildAnswer{0, 0, 1, 1, 2})) << check;
+  }
+}
+
+TEST_F(PinnedHitCheck, without_the_check_the_wrong_bytes_are_served) {
+  if (!may_lock(kLength)) GTEST_SKIP() << "this user may not pin enough (ulimit -l)";
+  const Seen seen = leave_a_report_out("off");
+  if (seen.is_skipped) GTEST_SKIP() << "no io_uring here";
+  EXPECT_EQ(answer_of(seen), (ChildAnswer{0, 0, 0, 0, 1})) << "the case must be one that the check has to find";
+}
+
+}  // namespace
+}  // namespace pinrail::test
