@@ -29,7 +29,7 @@ expect "hits are counted" json 'p["hits"] >= 1000'
 expect "each planted reason is named" json 'r == {"evicted": 5, "cold": 4, "event": 3, "span": 2, "rights": 1}'
 expect "evictions" json 'p["evictions"] >= 5'
 expect "ranges" json 'p["costliest_ranges"][0]["misses"] >= 1'
-expect "bytes" json 'p["registered_bytes"] > 0'
+expect "bytes and registrations" json 'p["registered_bytes"] == 4096 and p["registered_count"] == 1'
 expect "a table" sh -c "$top --once --interval 50 --pid $subject | grep -q 'evicted 33.3 %, cold 26.7 %'"
 expect "all processes" sh -c "$top --once --interval 50 | grep -q '^ *$subject '"
 $top --listen 0 --pid $subject > "$work/url" & server=$!

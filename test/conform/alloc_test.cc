@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "framework/mpool/size_classes.h"
+#include "test/support/heap_bytes.h"
 #include "test/support/library.h"
 
 namespace pinrail::test {
@@ -513,6 +514,21 @@ TEST_F(Alloc, a_random_load_keeps_less_than_twice_what_it_uses) {
               static_cast<double>(now.allocated_bytes) / kMiB, static_cast<double>(now.mapped_bytes) / kMiB);
   EXPECT_LT(now.mapped_bytes, 2 * asked + 57 * 2 * kMiB) << "one slab of each class may be almost empty";
   for (const auto& each : held) EXPECT_EQ(release(each.first), PINRAIL_SUCCESS);
+}
+
+TEST_F(Alloc, what_threads_kept_of_a_pool_goes_with_it) {
+  start();
+  const auto serve_and_close = [this] {
+    Pool pool(*device_, {});
+    void* at = nullptr;
+    EXPECT_EQ(pinrail_mpool_alloc(pool.get(), 100, 0, PINRAIL_NODE_ANY, &at), PINRAIL_SUCCESS);
+    EXPECT_EQ(pinrail_mpool_free(pool.get(), at), PINRAIL_SUCCESS);
+    EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
+  };
+  serve_and_close();
+  const size_t before = heap_bytes();
+  for (int i = 0; i < 100; ++i) serve_and_close();
+  EXPECT_LT(heap_bytes(), before + 100 * 512);
 }
 
 TEST_F(Alloc, a_forked_child_has_the_bytes_and_frees_nothing) {

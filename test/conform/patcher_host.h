@@ -117,6 +117,8 @@ inline constexpr pinrail_file_report_t kFileReport = {
         monitor::report_hook(0, span.base, span.length());
     }};
 
+inline std::atomic<int> subscriptions_of_monitors{0};  // that they have not ended
+
 // Whether each event stays a while inside the library, so that it is there when the monitor is stopped.
 inline std::atomic<bool> slow_reports{false};
 
@@ -131,8 +133,14 @@ class Patcher {
     host_page_ = mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     pinrail_host_t& table = *new (host_page_) pinrail_host_t(*fake_->table());
     table.monitor_subscribe = [](const pinrail_host_t*, uint32_t kinds, void (*hook)(void*, uintptr_t, size_t),
-                                 void* arg, void** out) { return monitor::subscribe(kinds, hook, arg, out).code(); };
-    table.monitor_unsubscribe = [](const pinrail_host_t*, void* subscription) { monitor::unsubscribe(subscription); };
+                                 void* arg, void** out) {
+      subscriptions_of_monitors.fetch_add(1);
+      return monitor::subscribe(kinds, hook, arg, out).code();
+    };
+    table.monitor_unsubscribe = [](const pinrail_host_t*, void* subscription) {
+      monitor::unsubscribe(subscription);
+      subscriptions_of_monitors.fetch_sub(1);
+    };
     table.monitor_report_hook = [](const pinrail_host_t* host, uintptr_t base, size_t length) {
       if (slow_reports.load()) sched_yield();
       if (static_cast<const volatile pinrail_host_t*>(host)->size != 0) monitor::report_hook(0, base, length);
@@ -159,7 +167,11 @@ class Patcher {
   Patcher& operator=(const Patcher&) = delete;
 
   void stop() {
-    if (status == PINRAIL_SUCCESS) ops()->stop(context_);
+    const int subscribed = subscriptions_of_monitors.load();
+    if (status == PINRAIL_SUCCESS) {
+      ops()->stop(context_);
+      EXPECT_EQ(subscriptions_of_monitors.load(), subscribed - 1) << "it is still subscribed";
+    }
     status = PINRAIL_ERR_NOT_AVAILABLE;
   }
   pinrail_status_t check() { return ops()->check(context_); }

@@ -238,6 +238,14 @@ void expect_mapping(const void* base, size_t length, pinrail_mapping_kind_t kind
   }
 }
 
+TEST(Coverage, guard_pages_are_an_event_where_the_kernel_makes_some) {
+  constexpr int kGuardInstall = 102;
+  void* const page = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const bool is_made = madvise(page, kPage, kGuardInstall) == 0;
+  munmap(page, kPage);
+  EXPECT_EQ((events_of_kernel() & PINRAIL_EVENT_GUARD_INSTALL) != 0, is_made);
+}
+
 // Some advice is refused for locked memory, and memory need not stay locked.
 TEST(Coverage, events_of_the_kernel_are_found_in_a_process_that_locks_its_memory) {
   const uint32_t unlocked = events_of_kernel();

@@ -10,6 +10,7 @@
 
 #include "base/sync/deferred_hook.h"
 #include "framework/monitor/monitor.h"
+#include "framework/monitor/subscriptions_hook.h"
 
 namespace pinrail::monitor {
 namespace {
@@ -80,6 +81,21 @@ TEST(Unsubscribe, does_not_wait_for_hooks_that_begin_later) {
   overlapping.is_over = true;
   for (std::thread& event : events) event.join();
   unsubscribe(stays);
+}
+
+// One that has counted itself at the side that a removal has just left counts itself at the other one instead.
+TEST(Unsubscribe, leaves_no_hook_counted_that_came_while_it_switched_sides) {
+  static Subscriptions none;
+  std::atomic<bool> is_over{false};
+  std::atomic<uint64_t> came{0};
+  const auto come_and_go = [&] {
+    for (; !is_over.load(); ++came) Subscriptions::leave_hook(none.enter_hook());
+  };
+  std::thread hooks[2] = {std::thread(come_and_go), std::thread(come_and_go)};
+  while (came.load() < 2000000) none.wait_for_hooks();
+  is_over = true;
+  for (std::thread& each : hooks) each.join();
+  for (const Subscriptions::Line& line : none.lines) EXPECT_EQ(line.side[0].load() | line.side[1].load(), 0U);
 }
 
 }  // namespace
