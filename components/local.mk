@@ -7,12 +7,9 @@ component_libraries =
 noinst_LTLIBRARIES += components/common/libgpu_pool.la
 components_common_libgpu_pool_la_CXXFLAGS = $(room_cxxflags)
 components_common_libgpu_pool_la_SOURCES = \
-	components/common/gpu_pool/table.h components/common/gpu_pool/gpu_cache.h \
-	components/common/gpu_pool/gpu_pool.h components/common/gpu_pool/match.h \
-	components/common/gpu_pool/gpu_component.h components/common/gpu_pool/settings.h \
-	components/common/gpu_pool/settings.cc components/common/gpu_pool/register.cc components/common/gpu_pool/evict.cc \
-	components/common/gpu_pool/ft.cc \
-	components/common/gpu_pool/destroy.cc components/common/gpu_pool/publish.cc
+	components/common/gpu_pool/table.h components/common/gpu_pool/gpu_pool.h \
+	components/common/gpu_pool/gpu_component.h components/common/gpu_pool/register.cc \
+	components/common/gpu_pool/close.cc
 if STATIC_COMPONENTS
 libpinrail_internal_la_LIBADD += components/common/libgpu_pool.la
 else

@@ -38,12 +38,6 @@ struct Usage {
   uint64_t added = 0;  // how often a registration was added
 };
 
-// Whether nothing but the caller's own registration was in the budget between two looks. If the registrar refused that
-// one meanwhile, it was for no lack that others cause: OUT_OF_RESOURCE, not TEMP_OUT_OF_RESOURCE (R7).
-inline bool was_alone(const Usage& before, const Usage& after) {
-  return before.count == 1 && after.added == before.added;
-}
-
 class Budget {
  public:
   explicit Budget(const Limits& limits) : limits_(limits) {}
@@ -76,8 +70,12 @@ class Budget {
   bool any_one_suffices(uint64_t bytes) const { return missing_bytes(bytes) <= shortest_ && missing_count() <= 1; }
 
   void add(uint64_t bytes) {
-    bytes_ += bytes;
     count_ += 1;
+    replace(0, bytes);
+  }
+  // As remove() and add().
+  void replace(uint64_t leaving_bytes, uint64_t bytes) {
+    bytes_ += bytes - leaving_bytes;
     added_ += 1;
     if (bytes_ > peak_bytes()) peak_bytes_.store(bytes_, std::memory_order_relaxed);
     shortest_ = std::min(shortest_, bytes);

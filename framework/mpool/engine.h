@@ -7,7 +7,7 @@
 //   after_close(reg)           the registrar has forgotten it
 //   count_indexed()            for the statistics
 //   restart(thread)            after a restart: tells the registrar, and ends in release_all(Device::restarted)
-// and hides what it does otherwise: owner_of(), progress(), pinned_bytes(), dead_bytes(), counters().
+// and hides what it does otherwise: pool_of(), progress(), pinned_bytes(), dead_bytes(), counters().
 //
 // Owns     its membership in a cache and in the gc thread, and all registrations of the pool.
 // Threads  all functions may run together, but create() and destroy() exclude every other on the same pool, hooks
@@ -25,12 +25,9 @@
 #include <pinrail/pinrail.h>
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
-#include "base/core/guarded.h"
-#include "framework/mpool/caches.h"
-#include "framework/mpool/settings_reader.h"
+#include "framework/mpool/pool_base.h"
 
 namespace pinrail::mpool {
 
@@ -41,18 +38,15 @@ enum class Room : uint8_t { as_it_is, made };
 enum class Device : uint8_t { registered, restarted };
 
 template <typename Self, typename Settings = PoolSettings>
-class Engine : public Member {
+class Engine : public PoolBase {
  public:
-  Engine(const Engine&) = delete;
-  Engine& operator=(const Engine&) = delete;
-
   // Drops a reference. BAD_PARAM: it was dropped before.
   Status deregister(pinrail_thread_t* thread, pinrail_handle_t handle) {
     switch (drop(handle)) {
       case Drop::stale: return PINRAIL_ERR_BAD_PARAM;
       case Drop::done: break;
       case Drop::idle: cache_->unpark(handle); break;
-      case Drop::last: self()->owner_of(handle.reg)->give_back_one(thread, handle.reg, PINRAIL_REASON_RELEASED); break;
+      case Drop::last: self()->pool_of(handle.reg)->give_back_one(thread, handle.reg, PINRAIL_REASON_RELEASED); break;
     }
     return success();
   }
@@ -85,23 +79,8 @@ class Engine : public Member {
     return success();
   }
 
-  // For a forked child: no lock and no list. relaxed throughout: statistics, each right by itself.
-  void counters(pinrail_mpool_stats_t* stats_out) const {
-    pinrail_mpool_stats_t totals{};
-    totals.size = sizeof(totals);
-    totals.hits = host_->pools->quick_hits(config_.pool);
-    totals.misses = misses_.load(std::memory_order_relaxed);
-    totals.evictions = evictions.load(std::memory_order_relaxed);
-    totals.invalidations = invalidations_.load(std::memory_order_relaxed);
-    totals.races = races_.load(std::memory_order_relaxed);
-    totals.retries = retries_.load(std::memory_order_relaxed);
-    totals.uncovered = uncovered_.load(std::memory_order_relaxed);
-    totals.size_limit = cache_->limits().bytes;
-    totals.count_limit = cache_->limits().count;
-    totals.leave_pinned = settings_.leave_pinned ? 1 : 0;
-    totals.evicts_idle_only = cache_->limits().bounds_idle_only ? 1 : 0;
-    *stats_out = totals;
-  }
+  // For a forked child: no lock and no list.
+  void counters(pinrail_mpool_stats_t* stats_out) const { count(settings_.leave_pinned, stats_out); }
   // All statistics. Walks the registrations under a lock.
   void stats(pinrail_mpool_stats_t* stats_out) {
     pinrail_mpool_stats_t totals{};
@@ -115,43 +94,12 @@ class Engine : public Member {
     totals.pinned_bytes = self()->pinned_bytes();
     *stats_out = totals;
   }
-  size_t referenced() const {
-    Referenced referenced(nullptr);
-    cache_->count_referenced(this, &referenced);
-    return referenced.count();
-  }
   size_t max_reg_size() const { return settings_.max_reg_size; }
-  // For tests: NULL, or what is broken.
-  const char* check() const { return cache_->check(this, config_.pool); }
 
  protected:
   Engine(Component* component, const pinrail_mpool_config_t& config, const Settings& settings)
-      : Member(settings.gc_limit, config.limits->thread_mode == PINRAIL_THREAD_CALLER),
-        component_(component),
-        host_(component->host),
-        config_(config),
-        settings_(settings),
-        limits_of_registrar_(*config.limits) {}
-  // The pool has no registration any more, and no hook comes in.
-  ~Engine() {
-    if (cache_ == nullptr) return;
-    cache_->remove_pool(this);
-    component_->caches.leave(cache_);  // which may delete it
-  }
+      : PoolBase(component, config, settings.gc_limit), settings_(settings) {}
 
-  // Joins the cache of the configuration's name. BAD_PARAM: it has other limits.
-  Status join_cache() {
-    Cache* cache = nullptr;
-    const Status joined = component_->caches.join(host_, config_.cache_name, settings_.limits, &cache);
-    if (!joined.ok()) return joined;
-    const Status added = guarded([&] { return cache->add_pool(this); });
-    if (added.ok()) {
-      cache_ = cache;
-    } else {
-      component_->caches.leave(cache);
-    }
-    return added;
-  }
   // The last step of create(): from here on the gc thread comes in.
   Status join_gc_thread(int (*entry)(void* pool, pinrail_thread_t* thread), uint32_t interval_ms) {
     return host_->pools->gc_join(host_, entry, self(), interval_ms, &gc_member_);
@@ -165,12 +113,6 @@ class Engine : public Member {
       return success();
     });
     return !drained.ok() || pool->has_dead() ? 1 : 0;
-  }
-
-  // What a new registration has in its area.
-  void mark_own(pinrail_registration_t* reg) const {
-    area_of(reg).owner = number;
-    area_of(reg).place = Registrations::kNowhere;
   }
 
   // Gets the registration its place in the budget, if need be at the cost of idle ones (R8). After an error it is not
@@ -194,16 +136,10 @@ class Engine : public Member {
           break;
         case Admission::all_held: return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
         case Admission::out_of_reach: return PINRAIL_ERR_OUT_OF_RESOURCE;
-        case Admission::never: report_limit(reg); return PINRAIL_ERR_OUT_OF_RESOURCE;
+        case Admission::never: report_limit(reg, settings_); return PINRAIL_ERR_OUT_OF_RESOURCE;
       }
     }
   }
-  // The device has refused it.
-  void dismiss(pinrail_registration_t* reg) {
-    cache_->begin_release(1);
-    cache_->dismiss(&reg, 1);
-  }
-
   // Calls the registrar. If it is out of resources: makes room and calls it again, until it succeeds or nothing is idle
   // (R7), and then once more: what another thread was giving back when the device refused may have made room by now.
   // The status then depends on what was registered during that last call. is_hopeless(): no room would help, NOT_FOUND.
@@ -228,10 +164,6 @@ class Engine : public Member {
                         pinrail_registration_t* reg, Room room) {
     return call_registrar(thread, request, reg, room, [] { return false; });
   }
-  static void count_relaxed(std::atomic<uint64_t>* counter) {
-    counter->fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
-  }
-
   // Gives back dead registrations; if there are none, evicts the next idle one (empty_cache: all of them); if there is
   // none, waits a moment for what other threads are giving back. False if none of this can make room.
   bool make_room(pinrail_thread_t* thread) {
@@ -240,11 +172,6 @@ class Engine : public Member {
     if (settings_.empty_cache) evict_all(thread);
     return true;
   }
-  // A thread that is inside a registrar call does not wait: the others may wait for that call.
-  bool wait_for_release(const pinrail_thread_t* thread) {
-    return thread->in_registrar == 0 && cache_->wait_for_release();
-  }
-
   // The calling thread owns it. Whatever the registrar returns, the registration is lost to the pool; the framework
   // reports an error.
   void deregister_from_device(pinrail_thread_t* thread, pinrail_registration_t* reg, pinrail_reason_t reason,
@@ -325,31 +252,6 @@ class Engine : public Member {
     return given_back;
   }
 
-  // Puts a chain onto the gc list, and wakes the gc thread (E4).
-  void push_hook(pinrail_registration_t* first, pinrail_registration_t* last, uint64_t bytes) {
-    const GcList::Growth growth = gc_list.push(first, last, bytes);
-    if (gc_member_ == nullptr) return;
-    if (growth.was_empty) host_->pools->gc_wake_hook(host_, PINRAIL_GC_SOON);
-    if (growth.exceeds_limit) host_->pools->gc_wake_hook(host_, PINRAIL_GC_NOW);
-  }
-
-  // From now on calls into other pools of the cache leave this one alone. False, with nothing changed, if something is
-  // referenced and flags has no FORCE.
-  bool close_if_idle(uint32_t flags) {
-    set_closing(true);
-    if ((flags & PINRAIL_DESTROY_FORCE) != 0) return true;
-    std::string list;
-    Referenced referenced(&list);
-    cache_->count_referenced(this, &referenced);
-    if (referenced.count() == 0) return true;
-    set_closing(false);
-    report_busy(host_, referenced.count(), list);
-    return false;
-  }
-  void set_closing(bool closes) {
-    Guard guard(cache_->mutex);
-    is_closing = closes;
-  }
   void print_stats_if_asked() {
     if (settings_.print_stats) report_last_stats(host_, self());
   }
@@ -405,23 +307,8 @@ class Engine : public Member {
     }
   }
 
-  // Each limit is named once, whatever the sizes are.
-  void report_limit(const pinrail_registration_t* reg) {
-    const Limits& limits = cache_->limits();
-    const bool by_bytes = charge_of(reg) > limits.bytes && !limits.bounds_idle_only;
-    if (!by_bytes && limits.count != 0) return;
-    if ((by_bytes ? said_bytes_ : said_count_).exchange(true)) return;
-    (void)guarded([&] {
-      const std::string parameter = std::string(settings_.prefix) + (by_bytes ? "size_limit" : "count_limit");
-      report_never_fits(host_, reg->length,
-                        {parameter.c_str(), by_bytes ? limits.bytes : limits.count,
-                         by_bytes ? settings_.limits.explicit_bytes : settings_.limits.explicit_count});
-      return success();
-    });
-  }
-
   // What a pool may hide.
-  Self* owner_of(const pinrail_registration_t*) { return self(); }
+  Self* pool_of(const pinrail_registration_t*) { return self(); }
   void after_close(pinrail_registration_t*) {}
   uint64_t dead_bytes() const { return gc_list.bytes(); }
   uint64_t pinned_bytes() { return cache_->pinned_bytes(); }
@@ -433,15 +320,7 @@ class Engine : public Member {
   static constexpr size_t kInOneCall =
       32;  // an event may end tens of thousands, and no call shall wait for all of them
 
-  Component* const component_;
-  const pinrail_host_t* const host_;
-  Cache* cache_ = nullptr;
-  const pinrail_mpool_config_t config_;
   const Settings settings_;
-  const pinrail_registrar_t limits_of_registrar_;
-  void* gc_member_ = nullptr;  // in the gc thread; NULL: only calls drain the pool
-  std::atomic<uint64_t> misses_{0}, invalidations_{0}, races_{0}, retries_{0}, uncovered_{0};
-  std::atomic<bool> said_bytes_{false}, said_count_{false};  // that something can never fit
 };
 
 }  // namespace pinrail::mpool

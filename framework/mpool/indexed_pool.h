@@ -141,8 +141,8 @@ class IndexedPool : public Engine<Self, Settings> {
  private:
   // If the call that it waits for fails, this one goes on by itself. That call may be about to end: looks some more
   // times before it sleeps, for about as long as falling asleep and waking take.
-  pinrail_status_t wait(pinrail_thread_t* thread, pinrail_announcement_t* announcement,
-                        pinrail_registration_t** reg_out) {
+  __attribute__((noinline)) pinrail_status_t wait(pinrail_thread_t* thread, pinrail_announcement_t* announcement,
+                                                  pinrail_registration_t** reg_out) {
     constexpr int kLooks = 8, kPausesPerLook = 8;
     for (int looks = 0; looks < kLooks; ++looks) {
       for (int i = 0; i < kPausesPerLook; ++i) FutexLock::pause();

@@ -14,13 +14,15 @@
 
 namespace pinrail::mpool {
 
+struct Children {
+  uint32_t left, right;
+};
+
 struct Area {
   // A registration is on the gc list, or among those outside of the index, or in neither.
   union {
     pinrail_registration_t* gc_next;  // gc_list.h
-    struct {
-      uint32_t left, right;
-    } outside;  // grdma_outside.h; with pinrail_registration_t::link
+    Children outside;                 // grdma_outside.h; with pinrail_registration_t::link
   };
   uint32_t place;   // in Registrations; cache lock
   uint16_t owner;   // number of its pool in the cache; constant

@@ -133,13 +133,13 @@ class Cache {
     }
     *victim_out = victim;
     // If the victim left room over, others would use it before the device has deregistered the victim.
-    if (victim.owner != asker || !budget_.has_room_instead_of(charge_of(victim.reg), charge)) {
+    const uint64_t freed = charge_of(victim.reg);
+    if (victim.owner != asker || !budget_.has_room_instead_of(freed, charge)) {
       begin_release(1);
       return Admission::evict_first;
     }
-    budget_.remove(charge_of(victim.reg));
-    budget_.add(charge);
-    registrations_.replace(victim.reg, reg);
+    budget_.replace(freed, charge);
+    registrations_.replace(victim.reg, reg, charge - freed);
     return Admission::admitted;
   }
   // The same where nothing is evicted, and no more than most_bytes are taken.
@@ -350,9 +350,10 @@ class Cache {
   }
   // Whether a drain could make room instead of an eviction.
   bool is_any_dead_locked(const Member* asker) const REQUIRES(mutex) {
-    return std::any_of(pools_.begin(), pools_.end(), [&](const Member* pool) {
-      return pool != nullptr && (pool == asker || pool->may_be_visited()) && pool->has_dead();
-    });
+    for (const Member* pool : pools_) {
+      if (pool != nullptr && pool->has_dead() && (pool == asker || pool->may_be_visited())) return true;
+    }
+    return false;
   }
   template <typename Is>
   size_t next_where_locked(size_t* place, pinrail_registration_t** regs_out, size_t room, Is&& is) const

@@ -51,9 +51,9 @@ class Registrations {
     if (hole != --size_) put(at(size_), hole);
     area_of(reg).place = kNowhere;
   }
-  // reg takes the place of a victim, which the hand has just passed by.
-  void replace(pinrail_registration_t* victim, pinrail_registration_t* reg) {
-    active_bytes_ += charge_of(reg) - charge_of(victim);
+  // reg takes the place of a victim, which the hand has just passed by. more_bytes: how much larger its charge is.
+  void replace(pinrail_registration_t* victim, pinrail_registration_t* reg, uint64_t more_bytes) {
+    active_bytes_ += more_bytes;
     put(reg, area_of(victim).place);
     area_of(victim).place = kNowhere;
   }

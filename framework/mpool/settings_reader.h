@@ -85,12 +85,6 @@ class SettingsReader {
     settings->print_stats = flag("print_stats");
   }
 
-  WantedLimits limits(const pinrail_mpool_config_t& config) {
-    PoolSettings settings;
-    read(config, &settings);
-    return settings.limits;
-  }
-
   // Whether the limit of bytes is a default, as a rule the one that is derived from the machine (default_limits.h): no
   // user, administrator or creator of the pool has set it.
   bool is_size_limit_default(const pinrail_mpool_config_t& config) {

@@ -59,30 +59,20 @@ TEST_F(Rgpusm, an_exporter_that_began_later_with_the_pid_of_another_is_another) 
   EXPECT_EQ(pool.stats().misses, 2u) << "one of each";
 }
 
-TEST_F(Rgpusm, eviction_takes_the_least_recently_used_and_a_release_is_a_use) {
+TEST_F(Rgpusm, eviction_passes_by_once_what_was_used_since_it_last_passed) {
   PoolOptions options;
   options.count_limit = 3;
   GpuPool pool("rgpusm", options);
   const PeerMemory a(kA, kBase, 4096), b(kA, 2 * kBase, 4096), c(kA, 3 * kBase, 4096), d(kA, 4 * kBase, 4096),
       e(kA, 5 * kBase, 4096);
-  const pinrail_handle_t held = pool.must(a.block);
-  pool.use(b.block);
-  pool.use(c.block);
-  pool.use(b.block);
-  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);  // now c is the oldest, then b, then a
-  const auto is_in = [&](const PeerMemory& memory) {
-    const uint64_t before = cuda_double_calls("cuIpcOpenMemHandle");
-    pool.use(memory.block);
-    return cuda_double_calls("cuIpcOpenMemHandle") == before;
-  };
+  const auto is_open = [](int i) { return cuda_double_is_open(kA, static_cast<uintptr_t>(i) * kBase) != 0; };
+  for (const auto& block : {a.block, b.block, c.block, a.block, c.block}) pool.use(block);
   pool.use(d.block);
-  EXPECT_TRUE(is_in(b));
-  EXPECT_TRUE(is_in(a));
-  pool.use(e.block);  // d is the oldest now
-  EXPECT_TRUE(is_in(b));
-  EXPECT_TRUE(is_in(a));
-  EXPECT_TRUE(is_in(e));
-  EXPECT_FALSE(is_in(d));
+  EXPECT_TRUE(is_open(1) && is_open(3) && is_open(4)) << "used since";
+  EXPECT_FALSE(is_open(2));
+  pool.use(e.block);
+  EXPECT_TRUE(is_open(3) && is_open(4) && is_open(5));
+  EXPECT_FALSE(is_open(1)) << "passed by once, and not used since";
   EXPECT_EQ(pool.stats().registered_count, 3u);
 }
 
@@ -124,7 +114,7 @@ TEST_F(Rgpusm, without_slots_what_the_next_block_overlaps_is_closed) {
   EXPECT_TRUE(pool.invariants_hold());
 }
 
-// The least recently used one of all, whosever it is; Open MPI's rgpusm takes the one that was released last.
+// One hand goes round what is idle, whosever it is; Open MPI's rgpusm takes the one that was released last.
 TEST_F(Rgpusm, the_order_of_eviction_is_one_across_exporters) {
   constexpr size_t kMany = 6;
   PoolOptions options;
@@ -136,13 +126,14 @@ TEST_F(Rgpusm, the_order_of_eviction_is_one_across_exporters) {
     more.push_back(std::make_unique<PeerMemory>(kA + 10 + i % 2, kBase * (1 + i / 2), 4096));
     pool.use(all[i]->block);
   }
-  const size_t order[kMany] = {4, 0, 5, 2, 1, 3};  // of their last uses, hits
-  for (const size_t i : order) pool.use(all[i]->block);
+  const size_t order[kMany] = {0, 2, 5, 1, 3, 4};  // the second half is hit, and passed by once
+  for (size_t at = kMany / 2; at < kMany; ++at) pool.use(all[order[at]]->block);
   const auto is_in = [&](size_t i) {
     return cuda_double_is_open(kA + static_cast<uint32_t>(i % 3), kBase * (1 + i / 3)) != 0;
   };
   for (size_t gone = 0; gone < kMany; ++gone) {
     pool.use(more[gone]->block);
+    pool.use(more[gone]->block);  // a hit: it stays when the hand comes again
     for (size_t at = 0; at < kMany; ++at) EXPECT_EQ(is_in(order[at]), at > gone) << gone << " are gone, " << at;
     EXPECT_EQ(pool.stats().registered_bytes, kMany * 4096) << "the limit, at every step";
     EXPECT_EQ(pool.stats().evictions, gone + 1);
@@ -151,7 +142,7 @@ TEST_F(Rgpusm, the_order_of_eviction_is_one_across_exporters) {
 }
 
 // The table that hits read grows meanwhile, and its entries move.
-TEST_F(Rgpusm, many_stay_found_and_in_the_order_of_their_releases) {
+TEST_F(Rgpusm, many_stay_found_although_others_are_evicted) {
   constexpr size_t kMany = 300;
   GpuPool pool("rgpusm");
   std::vector<std::unique_ptr<PeerMemory>> all;
@@ -163,14 +154,12 @@ TEST_F(Rgpusm, many_stay_found_and_in_the_order_of_their_releases) {
   }
   const uint64_t opened = cuda_double_calls("cuIpcOpenMemHandle");
   EXPECT_EQ(opened, kMany);
-  // The odd ones in this order, then the even ones.
-  for (size_t i = 1; i < kMany; i += 2) EXPECT_EQ(pinrail_mpool_deregister(held[i]), PINRAIL_SUCCESS);
-  for (size_t i = 0; i < kMany; i += 2) EXPECT_EQ(pinrail_mpool_deregister(held[i]), PINRAIL_SUCCESS);
+  for (const pinrail_handle_t each : held) EXPECT_EQ(pinrail_mpool_deregister(each), PINRAIL_SUCCESS);
   for (size_t i = 0; i < kMany / 2; ++i) EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
-  for (size_t i = 0; i < kMany; i += 2) pool.use(all[i]->block);
-  EXPECT_EQ(cuda_double_calls("cuIpcOpenMemHandle"), opened) << "the even ones are in";
-  for (size_t i = 1; i < kMany; i += 2) pool.use(all[i]->block);
-  EXPECT_EQ(cuda_double_calls("cuIpcOpenMemHandle"), opened + kMany / 2) << "the odd ones are out";
+  for (size_t i = kMany / 2; i < kMany; ++i) pool.use(all[i]->block);
+  EXPECT_EQ(cuda_double_calls("cuIpcOpenMemHandle"), opened) << "the second half is in";
+  for (size_t i = 0; i < kMany / 2; ++i) pool.use(all[i]->block);
+  EXPECT_EQ(cuda_double_calls("cuIpcOpenMemHandle"), opened + kMany / 2) << "the first half is out";
   EXPECT_TRUE(pool.invariants_hold());
 }
 

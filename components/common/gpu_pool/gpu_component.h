@@ -4,7 +4,6 @@
 #ifndef PINRAIL_COMPONENTS_COMMON_GPU_POOL_GPU_COMPONENT_H
 #define PINRAIL_COMPONENTS_COMMON_GPU_POOL_GPU_COMPONENT_H
 
-#include "base/core/guarded.h"
 #include "components/common/gpu_pool/gpu_pool.h"
 #include "framework/mpool/forward.h"
 #include "framework/mpool/params.h"
@@ -20,6 +19,19 @@ constexpr pinrail_param_t kGcInterval = mpool::param(
     PINRAIL_TYPE_UNSIGNED, 6, nullptr, 0, 3600000);
 constexpr pinrail_param_t kMaxRegSize =
     mpool::max_reg_size_param("Largest piece in bytes that the chunk iterator cuts a buffer into.");
+
+// GPU memory needs no memory monitor, because buffer ids and validity slots show when it ends (E5). So "auto" (-1) of
+// leave_pinned means yes. BAD_PARAM: an option is out of range. ERROR: a parameter is not declared.
+inline Status read_settings(const pinrail_host_t* host, const pinrail_mpool_config_t& config, const char* prefix,
+                            Settings* settings_out) {
+  if (!mpool::options_are_sane(config)) return PINRAIL_ERR_BAD_PARAM;
+  mpool::SettingsReader reader(host, prefix);
+  reader.read(config, settings_out);
+  settings_out->leave_pinned = reader.leave_pinned(config) != 0;
+  settings_out->empty_cache = reader.flag("empty_cache");
+  settings_out->gc_interval_ms = reader.number("gc_interval");
+  return reader.is_complete() ? PINRAIL_SUCCESS : PINRAIL_ERR_ERROR;
+}
 
 inline Pool* pool_of(void* module) { return static_cast<Pool*>(module); }
 

@@ -3,12 +3,10 @@
 //
 // API context. A function whose name ends in _locked runs under the cache lock; before all others the caller holds no
 // lock. The calling thread may hold references, and takes one more by each successful call.
-#include <utility>
+#include <new>
 
-#include "base/core/guarded.h"
-#include "components/common/gpu_pool/match.h"
+#include "components/common/gpu_pool/gpu_pool.h"
 #include "framework/mpool/device_request.h"
-#include "framework/mpool/messages.h"
 
 namespace pinrail::gpu_pool {
 namespace {
@@ -49,6 +47,7 @@ bool Pool::find_hint(pinrail_thread_t* thread, const Key& key, pinrail_registrat
       return false;
     }
     hits_.add(thread);
+    mark_used(reg);
     *reg_out = reg;
     return true;
   });
@@ -64,6 +63,7 @@ Status Pool::find(pinrail_thread_t* thread, const Key& key, pinrail_registration
     if (reg == nullptr || !take(reg, state::load(reg))) return PINRAIL_ERR_NOT_FOUND;
   }
   hits_.add(thread);
+  mark_used(reg);
   remember(reg);
   *reg_out = reg;
   return success();
@@ -73,24 +73,23 @@ Status Pool::find(pinrail_thread_t* thread, const Key& key, pinrail_registration
 Status Pool::find_local(const pinrail_thread_t* thread, uintptr_t base, size_t length,
                         pinrail_registration_t** reg_out) {
   const Span span = Span::of(base, length);
+  pinrail_registration_t* found = nullptr;
   Guard guard(cache_->mutex);
-  for (Peer* peer = peers_.load(); peer != nullptr; peer = peer->next) {
-    for (pinrail_registration_t* reg = peer->regs; reg != nullptr; reg = area_of(reg).next) {
-      const uint64_t word = state::load(reg);
-      if ((word & state::kIndexed) == 0) continue;  // a pending one has no base yet
-      if (!span_of(reg).contains(span) || !is_current(reg) || !take(reg, word)) continue;
-      hits_.add(thread);
-      *reg_out = reg;
-      return success();
-    }
-  }
-  return PINRAIL_ERR_NOT_FOUND;
+  for_each_locked([&](pinrail_registration_t* reg) {
+    const uint64_t word = state::load(reg);
+    if (found != nullptr || (word & state::kIndexed) == 0) return;  // a pending one has no base yet
+    if (span_of(reg).contains(span) && is_current(reg) && take(reg, word)) found = reg;
+  });
+  if (found == nullptr) return PINRAIL_ERR_NOT_FOUND;
+  hits_.add(thread);
+  *reg_out = found;
+  return success();
 }
 
 // found: reg_out is referenced. announced: the caller must register, and `own` announces it to other threads. gone: the
-// key names dead memory. Waits while another thread registers the same memory.
+// key names dead memory. Waits while another thread registers the same memory. stale_out: see give_back_stale().
 Pool::LookupResult Pool::find_or_announce(pinrail_thread_t* thread, const Request& request, Pending* own,
-                                          Victims* victims, pinrail_registration_t** reg_out) {
+                                          pinrail_registration_t** stale_out, pinrail_registration_t** reg_out) {
   Guard guard(cache_->mutex);
   for (;;) {
     pinrail_registration_t* mismatch = nullptr;
@@ -105,13 +104,13 @@ Pool::LookupResult Pool::find_or_announce(pinrail_thread_t* thread, const Reques
     Pending* other = pending_;
     while (other != nullptr && !same_memory(other->key, key)) other = other->next;
     if (other == nullptr || thread->in_registrar != 0) {
-      if (mismatch != nullptr && retire_locked(mismatch)) victims->add(mismatch);
+      if (mismatch != nullptr && retire(mismatch, state::load(mismatch))) *stale_out = mismatch;
       own->key = key;
       own->next = pending_;
       pending_ = own;
       return LookupResult::announced;
     }
-    cache_->changed.wait(cache_->mutex);  // R5: another thread registers it; look again afterwards
+    pending_ended_.wait(cache_->mutex);  // R5: another thread registers it; look again afterwards
   }
 }
 
@@ -121,21 +120,28 @@ void Pool::withdraw(Pending* own) {
   Pending** at = &pending_;
   while (*at != own) at = &(*at)->next;
   *at = own->next;
-  cache_->changed.notify_all();
+  pending_ended_.notify_all();
 }
 
-// Returns a referenced registration, by a hit or a miss. NOT_FOUND: the memory is gone.
+// Of memory that is gone, and idle: it is the calling thread's. NULL: there is none.
+void Pool::give_back_stale(pinrail_thread_t* thread, pinrail_registration_t* stale) {
+  if (stale != nullptr) give_back_one(thread, stale, PINRAIL_REASON_INVALIDATED);
+}
+
 Status Pool::acquire(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out) {
   if ((request.access_and_flags & PINRAIL_TRAITS_MASK) != 0) return PINRAIL_ERR_NOT_SUPPORTED;
   if ((request.flags() & PINRAIL_FLAG_CACHE_BYPASS) != 0) return open_and_publish(thread, request, false, reg_out);
   Pending own;
-  Victims victims;
-  switch (find_or_announce(thread, request, &own, &victims, reg_out)) {
-    case LookupResult::found: hits_.add(thread); return success();
+  pinrail_registration_t* stale = nullptr;
+  switch (find_or_announce(thread, request, &own, &stale, reg_out)) {
+    case LookupResult::found:
+      hits_.add(thread);
+      mark_used(*reg_out);
+      return success();
     case LookupResult::gone: return PINRAIL_ERR_NOT_FOUND;
     case LookupResult::announced: break;
   }
-  close(thread, &victims, PINRAIL_REASON_INVALIDATED);
+  give_back_stale(thread, stale);
   // Closes what died of this peer first, because it may be in the way.
   if (request.key.peer->deaths != nullptr) sweep(thread, request.key.peer);
   const Status status = open_and_publish(thread, request, true, reg_out);
@@ -160,14 +166,14 @@ Status Pool::open_and_publish(pinrail_thread_t* thread, const Request& request, 
     }
     Status(deregister(thread, handle_of(reg))).ignore();  // ours, so that it succeeds
     if (!status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE)) return status;
-    retries_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
+    count_relaxed(&retries_);
   }
   return status;
 }
 
 // Creates and registers a new registration, which is still pending.
 Status Pool::open_new(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out) {
-  misses_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
+  count_relaxed(&misses_);
   pinrail_registration_t* reg = nullptr;
   Status status =
       host_->registrations->alloc(host_, tail_with_identity(limits_of_registrar_.tail_size), sizeof(Area), &reg);
@@ -178,29 +184,26 @@ Status Pool::open_new(pinrail_thread_t* thread, const Request& request, pinrail_
   reg->flags = request.flags();
   identity_of(reg) = {key.start, key.base, key.length, key.id, key.segment, key.slot_word, nullptr, key.pid};
   area_of(reg).peer = key.peer;
-  status = admit(thread, reg);
-  if (!status.ok()) {
-    host_->registrations->free(host_, reg);
-    return status;
+  mark_own(reg);
+  mpool::Cache::Tries tries;
+  status = admit(thread, reg, &tries);
+  if (status.ok()) {
+    status = open_or_undo(thread, request, reg);
+    if (!status.ok()) dismiss(reg);
   }
-  status = open_or_undo(thread, request, reg);
-  if (!status.ok()) {
-    {
-      Guard guard(cache_->mutex);
-      unlink_locked(reg);
-    }
+  if (status.ok()) {
+    *reg_out = reg;
+  } else {
     host_->registrations->free(host_, reg);
-    return status;
   }
-  *reg_out = reg;
   return status;
 }
 
 // Calls before_open(), the registrar and after_open(); on an error undoes what was done.
 Status Pool::open_or_undo(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg) {
+  link(reg);
   Status status = before_open(request, reg);
-  if (!status.ok()) return status;
-  status = open_on_device(thread, request, reg);
+  if (status.ok()) status = open_on_device(thread, request, reg);
   if (status.ok()) {
     status = after_open(request, reg);
     if (!status.ok()) {
@@ -211,91 +214,63 @@ Status Pool::open_or_undo(pinrail_thread_t* thread, const Request& request, pinr
   return status;
 }
 
-// Adds the registration to the budget and to its peer's list; evicts idle ones if a limit requires it (R8), but none if
-// all that is idle would not be enough (R7). Where nothing is idle it looks once more, because another thread may have
-// closed one since.
-Status Pool::admit(pinrail_thread_t* thread, pinrail_registration_t* reg) {
-  bool is_possible = false;
-  for (bool once_more = true;;) {
-    {
-      Guard guard(cache_->mutex);
-      if (!cache_->budget.could_ever_hold(reg->length)) break;
-      if (cache_->budget.has_room_for(reg->length)) {
-        cache_->budget.add(reg->length);
-        link_locked(reg);
-        return success();
-      }
-      is_possible = is_possible || could_fit_locked(reg->length);
-    }
-    if (!is_possible) return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
-    if (!make_room(thread) && !std::exchange(once_more, false)) return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
-  }
-  report_limit(reg);
-  return PINRAIL_ERR_OUT_OF_RESOURCE;
-}
-
-// Calls the registrar; evicts and repeats while it is out of resources or a stale mapping is in the way. Where nothing
-// is idle it asks once more: what another thread was closing when the driver refused may be closed by now. The status
-// then depends on what was open during that last call.
+// Calls the registrar; closes what may be in the way and repeats while a stale mapping is.
 Status Pool::open_on_device(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg) {
   const pinrail_register_request_t asked = request_for(request, reg);
-  int stage = 0;
-  mpool::Usage before;
-  for (bool once_more = true;; before = usage()) {
-    const Status status = host_->pools->registrar_register(config_.registrar, thread, &asked, reg);
-    if (!status.ok() && is_gone(request)) return PINRAIL_ERR_NOT_FOUND;
-    if (status.is(PINRAIL_ERR_OUT_OF_RESOURCE)) {
-      const bool was_alone = mpool::was_alone(before, usage());
-      if (!make_room(thread) && !std::exchange(once_more, false)) {
-        return was_alone ? PINRAIL_ERR_OUT_OF_RESOURCE : PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
-      }
-    } else if (status.is(PINRAIL_ERR_WOULD_BLOCK)) {
-      if (clear_stale_mapping(thread, request, &stage) == StaleMapping::in_use) return status;
-    } else {
-      return status;
-    }
-    retries_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
+  for (int stage = 0;; count_relaxed(&retries_)) {
+    const Status status = call_registrar(thread, asked, reg, mpool::Room::made, [&] { return is_gone(request); });
+    if (!status.is(PINRAIL_ERR_WOULD_BLOCK)) return status;
+    if (clear_stale_mapping(thread, request, &stage) == StaleMapping::in_use) return status;
   }
 }
 
-// Drops a reference.
-pinrail_status_t Pool::deregister_entry(void* module, pinrail_thread_t* thread, pinrail_handle_t handle) {
-  Pool* const pool = static_cast<Pool*>(module);
-  switch (drop(handle)) {
-    case Drop::stale: return PINRAIL_ERR_BAD_PARAM;
-    case Drop::done: break;
-    case Drop::idle: pool->note_release(handle); break;
-    case Drop::last: pool->close_released(thread, handle.reg); break;
-  }
-  return PINRAIL_SUCCESS;
-}
-
-// The last reference was dropped: moves the registration to the end of the LRU list. It may be gone already.
-void Pool::note_release(pinrail_handle_t handle) {
-  Guard guard(cache_->mutex);
-  const uint64_t word = state::load(handle.reg);
-  if ((word & state::kIndexed) == 0 || state::generation(word) != handle.generation) return;
-  cache_->lru_list.remove(handle.reg);
-  cache_->lru_list.push_newest(handle.reg);
-}
-
-// Closes a registration that the calling thread owns by its drop.
-void Pool::close_released(pinrail_thread_t* thread, pinrail_registration_t* reg) {
+// Indexes a new registration. An indexed one of the same range is of memory that is gone: it dies. The new one is dead
+// instead if it is not cached, if there is no memory for the index, or if its memory was reported freed meanwhile
+// (gpu_pool/X7); a peer's is refused then: NOT_FOUND. TEMP_OUT_OF_RESOURCE: an event may have ended the mapping. The
+// caller has a reference in any case.
+Status Pool::publish(pinrail_thread_t* thread, const Request& request, bool cached, pinrail_registration_t* reg) {
+  pinrail_registration_t* stale = nullptr;
+  Status status = success();
+  bool is_in = false;
   {
     Guard guard(cache_->mutex);
-    unindex_locked(reg);
-    ++cache_->closing;
+    const bool lasts = is_current(reg);
+    if (!lasts && request.block != nullptr) status = PINRAIL_ERR_NOT_FOUND;
+    if (lasts && area_of(reg).events_before != events_) status = PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
+    is_in = cached && lasts && status.ok() && index_locked(request, reg, &stale);
+    if (!is_in) state::publish(reg, state::kDead);
   }
-  close_owned(thread, reg, PINRAIL_REASON_RELEASED);
+  give_back_stale(thread, stale);
+  if (is_in) remember(reg);
+  return status;
 }
 
-void Pool::report_limit(const pinrail_registration_t* reg) {
-  guarded([&] {
-    const std::string parameter = settings_.prefix + "size_limit";
-    mpool::report_never_fits(host_, reg->length,
-                             {parameter.c_str(), cache_->limits().bytes, settings_.limits.explicit_bytes});
-    return success();
-  });
+// False: there is no memory for the index.
+bool Pool::index_locked(const Request& request, pinrail_registration_t* reg, pinrail_registration_t** stale_out) {
+  try {
+    table_.reserve_one();
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  pinrail_registration_t* mismatch = nullptr;
+  match_locked(request.key, &mismatch);
+  if (mismatch != nullptr) {
+    if (kill(mismatch) == Killed::owned) *stale_out = mismatch;
+    unindex_locked(mismatch);
+  }
+  const bool is_kept = settings_.leave_pinned && (reg->flags & PINRAIL_FLAG_PERSISTENT) == 0;
+  table_.insert(hash_of(request.key), reg);
+  area_of(reg).is_indexed = true;
+  state::publish(reg, state::kIndexed | quick_ | (is_kept ? 0 : state::kTransient));
+  return true;
+}
+
+// Enters a registration, which the calling thread holds, into the table of hints.
+void Pool::remember(const pinrail_registration_t* reg) {
+  const auto has_hash = [this](const pinrail_registration_t* other, uint64_t) {
+    return __atomic_load_n(&other->pool, __ATOMIC_RELAXED) == config_.pool;
+  };
+  hints_.remember(chunks_, reg, hint_hash_of(identity_of(reg)), has_hash);
 }
 
 }  // namespace pinrail::gpu_pool

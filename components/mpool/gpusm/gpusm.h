@@ -22,11 +22,7 @@
 
 namespace pinrail::gpusm {
 
-struct Component {
-  explicit Component(const pinrail_host_t* where) : host(where) {}
-  const pinrail_host_t* const host;
-  gpu_pool::Caches caches;
-};
+using mpool::Component;
 
 // What a free of exported memory does.
 enum class Free : uint8_t { notify, defer };
@@ -94,7 +90,7 @@ class Pool final : public gpu_pool::Pool {
   // Asks the driver for the allocation that holds the range. Errors as acquire_local().
   Status identify(uintptr_t addr, size_t length, gpu_pool::Key* key_out);
   Status after_open(const gpu_pool::Request& request, pinrail_registration_t* reg) override;
-  void after_close(pinrail_registration_t* reg) override;
+  void end_slot(pinrail_registration_t* reg) override;
   void before_progress(pinrail_thread_t* thread) override;
   Status restart(pinrail_thread_t* thread) override;
 

@@ -23,13 +23,13 @@ Status Pool::create(Component* component, const pinrail_mpool_config_t& config, 
   gpu_pool::Settings settings;
   Status status = gpu_pool::read_settings(component->host, config, "mpool_gpusm_", &settings);
   if (!status.ok()) return status;
-  std::unique_ptr<Pool, void (*)(Pool*)> pool(
-      new Pool(component->host, config, settings, &component->caches, Hits::pool), [](Pool* unused) { delete unused; });
+  std::unique_ptr<Pool, void (*)(Pool*)> pool(new Pool(component, config, settings, Hits::pool),
+                                              [](Pool* unused) { delete unused; });
   status = Session::create(component->host, &pool->session_);
   if (!status.ok()) return status;
   pool->own_peer_ = new gpu_pool::Peer;
   pool->session_->set_own_peer(pool->own_peer_);
-  status = pool->join(config.cache_name);
+  status = pool->join();
   if (!status.ok()) return status;
   pool->add_peer(pool->own_peer_);
   *pool_out = pool.release();
@@ -107,7 +107,7 @@ Status Pool::after_open(const gpu_pool::Request& request, pinrail_registration_t
 }
 
 // The registrar has forgotten the registration: ends its slot.
-void Pool::after_close(pinrail_registration_t* reg) { session_->end_slot(&gpu_pool::identity_of(reg)); }
+void Pool::end_slot(pinrail_registration_t* reg) { session_->end_slot(&gpu_pool::identity_of(reg)); }
 
 // Importers may have closed what stayed for them, or crashed.
 void Pool::before_progress(pinrail_thread_t*) { session_->look_at_importers(); }
@@ -120,7 +120,7 @@ Status Pool::restart(pinrail_thread_t* thread) {
   if (status.ok()) status = restart_registrar(thread);
   if (!status.ok()) return status;
   session_->end(*next);
-  abandon_all(thread);
+  release_all(thread, gpu_pool::Device::restarted);
   Guard guard(cache_->mutex);
   next->set_own_peer(own_peer_);
   session_.swap(next);

@@ -169,7 +169,7 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
   Status register_with_details(pinrail_thread_t* thread, const Request& request, pinrail_register_request_t* wanted,
                                pinrail_registration_t* reg, Room room);
   // grdma_deregister.cc
-  Pool* owner_of(const pinrail_registration_t* reg);
+  Pool* pool_of(const pinrail_registration_t* reg);
   pinrail_reason_t leave_index(pinrail_registration_t* reg, pinrail_reason_t reason);
   void give_back_displaced(pinrail_thread_t* thread, const Displaced& displaced);
 

@@ -37,7 +37,7 @@ Status Pool::create_one(Component* component, const pinrail_mpool_config_t& conf
                         const pinrail_registrar_t* knows_gpu, Pool** pool_out) {
   const auto drop = [](Pool* unused) { delete unused; };
   std::unique_ptr<Pool, decltype(drop)> pool(new Pool(component, config, settings, knows_gpu), drop);
-  Status status = pool->join_cache();
+  Status status = pool->join_cache(settings.limits);
   if (status.ok() && settings.leave_pinned) status = pool->reasons_.start();
   if (status.ok()) status = pool->connect();
   if (status.ok()) status = pool->join_gc_thread_if_asked();

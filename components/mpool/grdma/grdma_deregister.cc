@@ -6,7 +6,7 @@
 namespace pinrail::grdma {
 
 // The pool of GPU memory, or this one.
-Pool* Pool::owner_of(const pinrail_registration_t* reg) {
+Pool* Pool::pool_of(const pinrail_registration_t* reg) {
   return gpu_ != nullptr && area_of(reg).owner == gpu_->ranges()->number ? gpu_->ranges() : this;
 }
 

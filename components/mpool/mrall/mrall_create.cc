@@ -67,7 +67,7 @@ Status Pool::create(Component* component, const pinrail_mpool_config_t& config, 
 
 // To the cache and the index, to the monitors, to the maker's thread. From here on hooks come in.
 Status Pool::connect() {
-  Status status = join_cache();
+  Status status = join_cache(settings_.limits);
   if (status.ok()) status = make_index(0);
   if (!status.ok()) return status;
   if (rcache_.ops.find_all == nullptr)

@@ -77,7 +77,7 @@ Status Pool::create(Component* component, const pinrail_mpool_config_t& config, 
   if (status.ok()) status = read_settings(component->host, config, &settings);
   if (!status.ok()) return status;
   std::unique_ptr<Pool> pool(new Pool(component, config, settings));
-  status = pool->join_cache();
+  status = pool->join_cache(settings.limits);
   if (status.ok()) status = pool->make_index(0);
   if (status.ok()) *pool_out = pool.release();
   return status;

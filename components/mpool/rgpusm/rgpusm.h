@@ -22,11 +22,7 @@
 
 namespace pinrail::rgpusm {
 
-struct Component {
-  explicit Component(const pinrail_host_t* where) : host(where) {}
-  const pinrail_host_t* const host;
-  gpu_pool::Caches caches;
-};
+using mpool::Component;
 
 struct HashOfOwner {
   size_t operator()(const gpu_pool::Owner& exporter) const {
@@ -68,7 +64,7 @@ class Pool final : public gpu_pool::Pool {
   Status acquire_remote(pinrail_thread_t* thread, const pinrail_gpu_block_t& block, const Range& range,
                         uint64_t access_and_flags, pinrail_registration_t** reg_out);
   Status before_open(const gpu_pool::Request& request, pinrail_registration_t* reg) override;
-  void after_close(pinrail_registration_t* reg) override;
+  void end_slot(pinrail_registration_t* reg) override;
   bool is_gone(const gpu_pool::Request& request) const override;
   void before_progress(pinrail_thread_t* thread) override;
   Status restart(pinrail_thread_t* thread) override;

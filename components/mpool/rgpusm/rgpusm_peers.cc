@@ -131,11 +131,7 @@ void Pool::before_progress(pinrail_thread_t* thread) {
 // Forgets the slots of all registrations, so that this process does not uncount its former identity (rgpusm/P3).
 void Pool::forget_slots() {
   Guard guard(cache_->mutex);
-  for (const gpu_pool::Peer* peer = first_peer(); peer != nullptr; peer = peer->next) {
-    for (pinrail_registration_t* reg = peer->regs; reg != nullptr; reg = gpu_pool::area_of(reg).next) {
-      gpu_pool::identity_of(reg).slot = nullptr;
-    }
-  }
+  for_each_locked([](pinrail_registration_t* reg) { gpu_pool::identity_of(reg).slot = nullptr; });
 }
 
 // Forgets exporters and registrations. After a restart a mapped segment may be a private copy that its exporter does
@@ -146,7 +142,7 @@ Status Pool::restart(pinrail_thread_t* thread) {
   if (status.ok()) status = restart_registrar(thread);
   if (!status.ok()) return status;
   if (!self_.is(next)) forget_slots();
-  abandon_all(thread);
+  release_all(thread, gpu_pool::Device::restarted);
   for (gpu_pool::Peer* peer = first_peer(); peer != nullptr; peer = peer->next) free_peer(peer, peer->owner);
   self_ = next;
   return status;

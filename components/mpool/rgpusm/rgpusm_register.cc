@@ -45,15 +45,14 @@ Status Pool::create(Component* component, const pinrail_mpool_config_t& config, 
   gpu_pool::Settings settings;
   Status status = gpu_pool::read_settings(component->host, config, "mpool_rgpusm_", &settings);
   if (!status.ok()) return status;
-  std::unique_ptr<Pool, void (*)(Pool*)> pool(
-      new Pool(component->host, config, settings, &component->caches, Hits::library),
-      [](Pool* unused) { delete unused; });
+  std::unique_ptr<Pool, void (*)(Pool*)> pool(new Pool(component, config, settings, Hits::library),
+                                              [](Pool* unused) { delete unused; });
   status = slots::this_process(&pool->self_);
   if (status.ok()) {
     status = component->host->monitor_subscribe(component->host, PINRAIL_KIND_GPU, report_hook, pool.get(),
                                                 &pool->subscription_);
   }
-  if (status.ok()) status = pool->join(config.cache_name);
+  if (status.ok()) status = pool->join();
   if (status.ok()) *pool_out = pool.release();
   return status;
 }
@@ -193,7 +192,7 @@ bool Pool::is_gone(const gpu_pool::Request& request) const {
 }
 
 // The registrar has forgotten the registration, or refused it: uncounts this process in the slot (rgpusm/P2).
-void Pool::after_close(pinrail_registration_t* reg) {
+void Pool::end_slot(pinrail_registration_t* reg) {
   gpu_pool::Identity& identity = gpu_pool::identity_of(reg);
   if (identity.slot == nullptr) return;
   const gpu_pool::Peer& peer = *gpu_pool::area_of(reg).peer;

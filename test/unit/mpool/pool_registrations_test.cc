@@ -110,7 +110,7 @@ TEST_F(RegistrationsTest, one_that_takes_the_place_of_the_victim_comes_last) {
   pinrail_registration_t* reg = nullptr;
   ASSERT_TRUE(arena::allocate(0, sizeof(Area), &reg).ok());
   set_range(reg, Span::of(0x10000, 3 * 4096), nullptr, 0);
-  all_.replace(victim, reg);
+  all_.replace(victim, reg, reg->length - victim->length);
   state::publish(reg, state::kIndexed);
   EXPECT_EQ(drop({reg, generation_of(reg)}), Drop::done);
   EXPECT_EQ(area_of(victim).place, Registrations::kNowhere);

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// pool_base.h - the part of the engine of pools (engine.h) that is the same code for all of them, because it calls
+// neither the pool nor the registrar.
+//
+// Owns     its membership in a cache.
+// Threads  as Engine.
+// Hook     push_hook().
+#ifndef PINRAIL_FRAMEWORK_MPOOL_POOL_BASE_H
+#define PINRAIL_FRAMEWORK_MPOOL_POOL_BASE_H
+
+#include <pinrail/component_mpool.h>
+#include <pinrail/pinrail.h>
+
+#include <string>
+
+#include "base/core/guarded.h"
+#include "framework/mpool/caches.h"
+#include "framework/mpool/settings_reader.h"
+
+namespace pinrail::mpool {
+
+class PoolBase : public Member {
+ public:
+  PoolBase(const PoolBase&) = delete;
+  PoolBase& operator=(const PoolBase&) = delete;
+
+  size_t referenced() const {
+    Referenced referenced(nullptr);
+    cache_->count_referenced(this, &referenced);
+    return referenced.count();
+  }
+  // For tests: NULL, or what is broken.
+  const char* check() const { return cache_->check(this, config_.pool); }
+
+ protected:
+  PoolBase(Component* component, const pinrail_mpool_config_t& config, uint64_t gc_limit)
+      : Member(gc_limit, config.limits->thread_mode == PINRAIL_THREAD_CALLER),
+        component_(component),
+        host_(component->host),
+        config_(config),
+        limits_of_registrar_(*config.limits) {}
+  // The pool has no registration any more, and no hook comes in.
+  ~PoolBase() {
+    if (cache_ == nullptr) return;
+    cache_->remove_pool(this);
+    component_->caches.leave(cache_);  // which may delete it
+  }
+
+  // Joins the cache of the configuration's name. BAD_PARAM: it has other limits.
+  Status join_cache(const WantedLimits& limits) {
+    Cache* cache = nullptr;
+    const Status joined = component_->caches.join(host_, config_.cache_name, limits, &cache);
+    if (!joined.ok()) return joined;
+    const Status added = guarded([&] { return cache->add_pool(this); });
+    if (added.ok()) {
+      cache_ = cache;
+    } else {
+      component_->caches.leave(cache);
+    }
+    return added;
+  }
+  // What a new registration has in its area.
+  void mark_own(pinrail_registration_t* reg) const {
+    Area& area = area_of(reg);
+    area.owner = number;
+    area.place = Registrations::kNowhere;
+  }
+
+  // The device has refused it.
+  void dismiss(pinrail_registration_t* reg) {
+    cache_->begin_release(1);
+    cache_->dismiss(&reg, 1);
+  }
+
+  // A thread that is inside a registrar call does not wait: the others may wait for that call.
+  bool wait_for_release(const pinrail_thread_t* thread) {
+    return thread->in_registrar == 0 && cache_->wait_for_release();
+  }
+
+  // Puts a chain onto the gc list, and wakes the gc thread (E4).
+  void push_hook(pinrail_registration_t* first, pinrail_registration_t* last, uint64_t bytes) {
+    const GcList::Growth growth = gc_list.push(first, last, bytes);
+    if (gc_member_ == nullptr) return;
+    if (growth.was_empty) host_->pools->gc_wake_hook(host_, PINRAIL_GC_SOON);
+    if (growth.exceeds_limit) host_->pools->gc_wake_hook(host_, PINRAIL_GC_NOW);
+  }
+
+  // From now on calls into other pools of the cache leave this one alone. False, with nothing changed, if something is
+  // referenced and flags has no FORCE.
+  bool close_if_idle(uint32_t flags) {
+    set_closing(true);
+    if ((flags & PINRAIL_DESTROY_FORCE) != 0) return true;
+    std::string list;
+    Referenced referenced(&list);
+    cache_->count_referenced(this, &referenced);
+    if (referenced.count() == 0) return true;
+    set_closing(false);
+    report_busy(host_, referenced.count(), list);
+    return false;
+  }
+  void set_closing(bool closes) {
+    Guard guard(cache_->mutex);
+    is_closing = closes;
+  }
+  // The statistics that take no lock and follow no list. relaxed throughout: each is right by itself.
+  void count(bool leave_pinned, pinrail_mpool_stats_t* stats_out) const {
+    pinrail_mpool_stats_t totals{};
+    totals.size = sizeof(totals);
+    totals.hits = host_->pools->quick_hits(config_.pool);
+    totals.misses = misses_.load(std::memory_order_relaxed);
+    totals.evictions = evictions.load(std::memory_order_relaxed);
+    totals.invalidations = invalidations_.load(std::memory_order_relaxed);
+    totals.races = races_.load(std::memory_order_relaxed);
+    totals.retries = retries_.load(std::memory_order_relaxed);
+    totals.uncovered = uncovered_.load(std::memory_order_relaxed);
+    totals.size_limit = cache_->limits().bytes;
+    totals.count_limit = cache_->limits().count;
+    totals.leave_pinned = leave_pinned ? 1 : 0;
+    totals.evicts_idle_only = cache_->limits().bounds_idle_only ? 1 : 0;
+    *stats_out = totals;
+  }
+  static void count_relaxed(std::atomic<uint64_t>* counter) {
+    counter->fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
+  }
+
+  // Each limit is named once, whatever the sizes are.
+  void report_limit(const pinrail_registration_t* reg, const PoolSettings& settings) {
+    const Limits& limits = cache_->limits();
+    const bool by_bytes = charge_of(reg) > limits.bytes && !limits.bounds_idle_only;
+    if (!by_bytes && limits.count != 0) return;
+    if ((by_bytes ? said_bytes_ : said_count_).exchange(true)) return;
+    (void)guarded([&] {
+      const std::string parameter = std::string(settings.prefix) + (by_bytes ? "size_limit" : "count_limit");
+      report_never_fits(host_, reg->length,
+                        {parameter.c_str(), by_bytes ? limits.bytes : limits.count,
+                         by_bytes ? settings.limits.explicit_bytes : settings.limits.explicit_count});
+      return success();
+    });
+  }
+
+  Component* const component_;
+  const pinrail_host_t* const host_;
+  Cache* cache_ = nullptr;
+  const pinrail_mpool_config_t config_;
+  const pinrail_registrar_t limits_of_registrar_;
+  void* gc_member_ = nullptr;  // in the gc thread; NULL: only calls drain the pool
+  std::atomic<uint64_t> misses_{0}, invalidations_{0}, races_{0}, retries_{0}, uncovered_{0};
+  std::atomic<bool> said_bytes_{false}, said_count_{false};  // that something can never fit
+};
+
+}  // namespace pinrail::mpool
+
+#endif
