@@ -14,7 +14,6 @@
 #include "base/core/guarded.h"
 #include "base/registration/registration.h"
 #include "base/report/report.h"
-#include "base/sync/fork_reinit.h"
 #include "framework/monitor/monitor.h"
 #include "framework/mpool/hit_check.h"
 #include "framework/mpool/params.h"
@@ -121,11 +120,11 @@ void stop() {
   munmap(area.records, kMost * sizeof(Record));
 }
 
-// The parent's records are not the child's; its copy of them goes back to the kernel.
+// The parent's records are not the child's; its copy of them goes back to the kernel. Its subscription is in no list of
+// the child's (monitor::fork_reinit()).
 void fork_reinit() {
   if (!is_on()) return;
   recording.store(nullptr);
-  replace_in_child(&subscription, nullptr);
   munmap(area.records, kMost * sizeof(Record));
 }
 
