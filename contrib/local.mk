@@ -62,7 +62,11 @@ pinrail_perf_sources = $(replayed_memory_sources) \
 	contrib/tools/perf/scenario_alloc.cc contrib/tools/perf/scenario_mrall.cc contrib/tools/perf/scenario_odp.cc \
 	contrib/tools/perf/session.h contrib/tools/perf/session.cc \
 	contrib/tools/perf/table.h contrib/tools/perf/table.cc contrib/tools/perf/table_verify.cc
-contrib_tools_pinrail_perf_SOURCES = contrib/tools/perf/pinrail_perf.cc $(pinrail_perf_sources)
+# Trials of monitors in child processes.
+trial_sources = contrib/tools/info/monitors.h contrib/tools/info/monitors.cc contrib/tools/info/refuse.h \
+	contrib/tools/info/refuse.cc contrib/tools/info/options.h $(memory_events_sources)
+contrib_tools_pinrail_perf_SOURCES = contrib/tools/perf/pinrail_perf.cc contrib/tools/perf/doctor.h \
+	contrib/tools/perf/doctor.cc $(trial_sources) $(pinrail_perf_sources)
 contrib_tools_pinrail_perf_LDADD = libpinrail.la $(LZMA_LIBS)
 
 advise_sources = \
@@ -76,11 +80,10 @@ contrib_tools_pinrail_advise_LDADD = libpinrail.la $(LZMA_LIBS)
 pinrail_info_sources = \
 	$(command_line_sources) contrib/tools/common/json.h \
 	contrib/tools/info/choice.h contrib/tools/info/choice.cc \
-	contrib/tools/info/options.h contrib/tools/info/options.cc contrib/tools/info/snapshot.h \
+	contrib/tools/info/options.cc contrib/tools/info/snapshot.h \
 	contrib/tools/info/snapshot.cc contrib/tools/info/print.h contrib/tools/info/print_text.cc \
 	contrib/tools/info/print_parsable.cc contrib/tools/info/print_json.cc \
-	contrib/tools/info/monitors.h contrib/tools/info/monitors.cc contrib/tools/info/print_monitors.cc \
-	contrib/tools/info/refuse.h contrib/tools/info/refuse.cc $(memory_events_sources)
+	contrib/tools/info/print_monitors.cc $(trial_sources)
 contrib_tools_pinrail_info_SOURCES = contrib/tools/info/pinrail_info.cc $(pinrail_info_sources)
 contrib_tools_pinrail_info_LDADD = libpinrail.la
 contrib_tools_pinrail_top_SOURCES = contrib/tools/top/pinrail_top.cc \

@@ -50,6 +50,20 @@ said '"why_not_kept": "no monitor is selected"'
 # Where calls or bytes are counted, each buffer is registered by itself.
 by_itself="--mca mpool_grdma_extent 0 --mca mpool_grdma_rights asked"
 
+echo "the doctor names each part, and what is wrong with what follows and what to do"
+"$tool" --doctor >"$work/out" 2>"$work/err"
+doctor=$?
+for part in 'locked memory' memory 'huge pages' events device; do said "^\(well\|costs\|WRONG\)  *$part: "; done
+wrong=$(grep -c '^WRONG' "$work/out")
+[ "$((wrong > 0))" = "$doctor" ] || fail "$wrong parts are wrong, and the exit status is $doctor"
+expect 1 --doctor --mca monitor none
+said '^WRONG  monitors: .*no monitor is selected'
+said 'What follows: nothing stays registered'
+said 'What to do: '
+expect 1 --doctor --mca registrar none
+said '^WRONG  device: '
+expect 2 --doctor --trace x
+
 echo "JSON"
 # shellcheck disable=SC2086
 expect 0 $by_itself --size 4K,2M --iterations 200 --regions 3 --json

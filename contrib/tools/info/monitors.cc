@@ -222,6 +222,12 @@ bool measure_monitors(const std::vector<pinrail_setting_t>& settings, MonitorTab
   for (const std::string& name : found.names) {
     table_out->columns.push_back(measure_column(name, with_monitor(settings, name.c_str())));
   }
+  return measure_default(settings, table_out, why_out);
+}
+
+bool measure_default(const std::vector<pinrail_setting_t>& settings, MonitorTable* table_out, std::string* why_out) {
+  Found found;
+  if (!find_monitors(settings, &found, why_out)) return false;
   table_out->columns.push_back(measure_column("default", settings));
   table_out->at_work = found.at_work;
   table_out->kept = found.kept;

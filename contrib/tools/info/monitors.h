@@ -52,6 +52,9 @@ struct MonitorTable {
 // start with these settings; why_out receives its message.
 bool measure_monitors(const std::vector<pinrail_setting_t>& settings, MonitorTable* table_out, std::string* why_out);
 
+// The same with the column for the default alone.
+bool measure_default(const std::vector<pinrail_setting_t>& settings, MonitorTable* table_out, std::string* why_out);
+
 // "before", "after", "not seen", ...
 const char* outcome_name(Outcome outcome);
 

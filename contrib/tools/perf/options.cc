@@ -126,7 +126,15 @@ std::optional<int> read_options(int argc, const char* const* argv, Options* opti
              "chunks, alloc, mrall or odp.",
              [o](const std::string& typed) { return take_scenario(typed, o); });
   for (const char* const other : {"--trace", "--regions", "--threads"}) line.exclude("--scenario", other);
+  line.flag(
+      "--doctor",
+      "Look at monitors, limits, device, fork and huge pages on this machine, and say of each what follows and what "
+      "to do. Exit status 1 if something does not work.",
+      &o->doctor);
+  for (const char* const other : {"--trace", "--scenario", "--regions", "--threads", "--size", "--iterations"})
+    line.exclude("--doctor", other);
   line.flag("--json", "Print JSON.", &o->json);
+  line.exclude("--doctor", "--json");
   return line.read(argc, argv, out, err);
 }
 

@@ -35,6 +35,7 @@ struct Options {
   bool compare = false;  // each trace is replayed a second time, exact
   bool sizes_given = false;
   bool json = false;
+  bool doctor = false;
 };
 
 // "8000,69.5": nanoseconds of a call, and of each page beside. Returns "", or a clause that names the fault.

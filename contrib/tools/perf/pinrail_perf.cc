@@ -5,6 +5,7 @@
 #include <iostream>
 #include <vector>
 
+#include "contrib/tools/perf/doctor.h"
 #include "contrib/tools/perf/report.h"
 #include "contrib/tools/perf/scenario.h"
 
@@ -71,9 +72,18 @@ int scenario(const Options& given) {
   return figures.are_reached() ? status : kBad;
 }
 
+int doctor(const Options& options) {
+  const std::vector<Finding> findings = examine(options);
+  print_findings(findings, std::cout);
+  for (const Finding& finding : findings)
+    if (finding.verdict == Verdict::wrong) return kBad;
+  return kGood;
+}
+
 int run(int argc, char** argv) {
   Options options;
   if (const auto status = read_options(argc, argv, &options, std::cout, std::cerr)) return *status;
+  if (options.doctor) return doctor(options);
   if (!options.scenario.empty()) return scenario(options);
   return options.traces.empty() ? table(options) : replay(options);
 }
