@@ -48,4 +48,3 @@ libpinrail_internal_la_SOURCES += framework/front/record.h framework/front/recor
 
 # GPU memory across processes.
 public_headers += framework/include/pinrail/gpu.h
-libpinrail_internal_la_SOURCES += framework/front/front_gpu.cc

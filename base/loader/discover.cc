@@ -25,11 +25,6 @@ constexpr const char* kPathParam = "mca_base_component_path";
 constexpr const char* kBuiltIn = "built in";
 constexpr std::string_view kSuffix = ".so";
 
-pinrail_param_t declaration(const char* name, const char* fallback, const char* help, pinrail_param_type_t type,
-                            pinrail_param_scope_t scope, int level, int64_t maximum) {
-  return {sizeof(pinrail_param_t), name, fallback, help, type, scope, level, nullptr, 0, maximum, nullptr};
-}
-
 std::string joined(const std::vector<std::string>& folders) {
   std::string text;
   for (const std::string& folder : folders) text += (text.empty() ? "" : ":") + folder;
@@ -82,19 +77,19 @@ Component* Loader::Impl::component(std::string_view framework, std::string_view 
 // Declares the loader's own parameter and those that each framework has.
 Status Loader::Impl::declare_own(const std::vector<Framework>& wanted) {
   const std::string path = joined(default_component_path());
-  const pinrail_param_t own =
-      declaration(kPathParam, path.c_str(), "Folders to look for components in, with : between them; the first wins.",
-                  PINRAIL_TYPE_STRING, PINRAIL_SCOPE_READONLY, 2, 0);
+  const pinrail_param_t own = param::declaration(
+      kPathParam, path.c_str(), "Folders to look for components in, with : between them; the first wins.",
+      PINRAIL_TYPE_STRING, PINRAIL_SCOPE_READONLY, 2);
   Status result = params.declare("", "", &own, 1);
   for (const Framework& framework : wanted) {
-    const pinrail_param_t selection =
-        declaration("", "",
-                    "Components to use: names with commas between them; ^ before the list leaves these out; empty: "
-                    "all that work here; none: none.",
-                    PINRAIL_TYPE_STRING, PINRAIL_SCOPE_READONLY, 2, 0);
-    const pinrail_param_t verbose =
-        declaration("verbose", "0", "What the components of the framework say, unless they set their own: 0 to 100.",
-                    PINRAIL_TYPE_INT, PINRAIL_SCOPE_SETTABLE, 8, 100);
+    const pinrail_param_t selection = param::declaration(
+        "", "",
+        "Components to use: names with commas between them; ^ before the list leaves these out; empty: "
+        "all that work here; none: none.",
+        PINRAIL_TYPE_STRING, PINRAIL_SCOPE_READONLY, 2);
+    const pinrail_param_t verbose = param::declaration(
+        "verbose", "0", "What the components of the framework say, unless they set their own: 0 to 100.",
+        PINRAIL_TYPE_INT, PINRAIL_SCOPE_SETTABLE, 8, 100);
     const Status selection_status = params.declare(framework.name, "", &selection, 1);
     const Status verbose_status = params.declare(framework.name, "base", &verbose, 1);
     if (!selection_status.ok()) result = selection_status;

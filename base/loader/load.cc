@@ -15,19 +15,11 @@
 namespace pinrail::loader {
 namespace {
 
-const pinrail_param_t kVerbose = {
-    sizeof(pinrail_param_t),
-    "verbose",
-    "0",
+constexpr pinrail_param_t kVerbose = param::declaration(
+    "verbose", "0",
     "What the component says: 0 only what is wrong, 10 also what it does not do and why, 50 every step. Unless it is "
     "set, that of the framework's base holds.",
-    PINRAIL_TYPE_INT,
-    PINRAIL_SCOPE_SETTABLE,
-    8,
-    nullptr,
-    0,
-    100,
-    nullptr};
+    PINRAIL_TYPE_INT, PINRAIL_SCOPE_SETTABLE, 8, 100);
 
 bool declares_verbose(const pinrail_component_t& descriptor) {
   return std::any_of(descriptor.params, descriptor.params + descriptor.param_count, [](const pinrail_param_t& param) {

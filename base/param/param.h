@@ -119,6 +119,13 @@ std::string format(const pinrail_param_t& declaration, pinrail_param_value_t val
 // Describes what parse() accepts: "auto (-1), no (0) or yes (1)", "a whole number from 0 to 100".
 std::string accepted(const pinrail_param_t& declaration);
 
+// A declaration in one line. maximum: of a number; 0: none.
+constexpr pinrail_param_t declaration(const char* name, const char* fallback, const char* help,
+                                      pinrail_param_type_t type, pinrail_param_scope_t scope, int level,
+                                      int64_t maximum = 0) {
+  return {sizeof(pinrail_param_t), name, fallback, help, type, scope, level, nullptr, 0, maximum, nullptr};
+}
+
 // Returns "<framework>_<component>_<name>", without the parts that are empty.
 std::string full_name(std::string_view framework, std::string_view component, std::string_view name);
 

@@ -7,7 +7,6 @@
 #include "config.h"
 
 #include <cstring>
-#include <iterator>
 
 #include "base/core/struct_size.h"
 #include "base/report/report.h"
@@ -25,10 +24,6 @@
 
 namespace pinrail::front {
 namespace {
-
-constexpr char kHelp[] =
-#include "framework/front/front_help.txt"
-    ;
 
 // State of init and finalize. No lock guards it: by contract these calls exclude each other.
 Library* the_library = nullptr;
@@ -158,8 +153,7 @@ Status nested_init(const pinrail_init_options_t& options) {
     status = param::parse(*info.declaration, setting.value, &value, &why);
     if (status.ok() && param::format(*info.declaration, value) == param::format(*info.declaration, info.typed))
       continue;
-    const pinrail_help_arg_t args[] = {{"name", setting.name}, {"value", setting.value}, {"now", info.value}};
-    report::help("base", kHelp, "already initialised", args, std::size(args));
+    help("already initialised", {{"name", setting.name}, {"value", setting.value}, {"now", info.value}});
     return PINRAIL_ERR_BAD_PARAM;
   }
   return success();

@@ -13,17 +13,13 @@
 
 #include "base/core/guarded.h"
 #include "base/registration/registration.h"
-#include "base/report/report.h"
+#include "framework/front/refuse.h"
 #include "framework/monitor/monitor.h"
 #include "framework/mpool/hit_check.h"
 #include "framework/mpool/params.h"
 
 namespace pinrail::record {
 namespace {
-
-constexpr char kHelp[] =
-#include "framework/front/front_help.txt"
-    ;
 
 constexpr pinrail_param_t kParam = mpool::param(
     "record", "",
@@ -39,8 +35,7 @@ void* subscription = nullptr;
 
 void tell(const char* topic, const char* why) {
   (void)guarded([=] {
-    const pinrail_help_arg_t args[] = {{"file", path}, {"why", why}};
-    report::help("base", kHelp, topic, args, 2);
+    front::help(topic, {{"file", path}, {"why", why}});
     return success();
   });
 }

@@ -16,11 +16,14 @@ constexpr char kHelp[] =
 
 }  // namespace
 
+void help(const char* topic, std::initializer_list<pinrail_help_arg_t> args) {
+  report::help("base", kHelp, topic, args.begin(), args.size());
+}
+
 // Without memory the message is dropped.
 pinrail_status_t refuse(const char* call, const char* why) {
   (void)guarded([=] {
-    const pinrail_help_arg_t args[] = {{"call", call}, {"why", why}};
-    report::help("base", kHelp, "call refused", args, std::size(args));
+    help("call refused", {{"call", call}, {"why", why}});
     return success();
   });
   return PINRAIL_ERR_BAD_PARAM;
@@ -28,10 +31,9 @@ pinrail_status_t refuse(const char* call, const char* why) {
 
 void report_limit(uint64_t bytes, uint64_t done, const char* limit) {
   const std::string bytes_text = std::to_string(bytes), done_text = std::to_string(done);
-  const pinrail_help_arg_t args[] = {{"bytes", bytes_text.c_str()}, {"done", done_text.c_str()}, {"limit", limit}};
-  report::help("base", kHelp, "prepin limit", args, std::size(args));
+  help("prepin limit", {{"bytes", bytes_text.c_str()}, {"done", done_text.c_str()}, {"limit", limit}});
 }
 
-void report_closed_dmabuf() { report::help("base", kHelp, "dmabuf closed", nullptr, 0); }
+void report_closed_dmabuf() { help("dmabuf closed", {}); }
 
 }  // namespace pinrail::front

@@ -6,7 +6,10 @@
 #ifndef PINRAIL_FRAMEWORK_FRONT_REFUSE_H
 #define PINRAIL_FRAMEWORK_FRONT_REFUSE_H
 
+#include <pinrail/component.h>
 #include <pinrail/pinrail.h>
+
+#include <initializer_list>
 
 #include "base/core/span.h"
 #include "framework/front/front.h"
@@ -15,6 +18,9 @@ namespace pinrail::front {
 
 constexpr const char* kBeforeInit = "Pinrail is not initialised: pinrail_init() comes first";
 constexpr const char* kHandleIsGone = "the handle names no registration that is still held";
+
+// Prints a topic of front_help.txt. May throw bad_alloc.
+void help(const char* topic, std::initializer_list<pinrail_help_arg_t> args);
 
 // Reports that the call was refused, and returns BAD_PARAM. why is a clause.
 __attribute__((noinline, cold)) pinrail_status_t refuse(const char* call, const char* why);
