@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // F2: what a checkpoint leaves at the device, and that nothing of the past life reaches it after a restart.
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <random>
 #include <set>
@@ -39,6 +40,7 @@ class Reopened {
     table_.tail_fini = [](void* self, void*) { --of(self).tails; };
     table_.restart = [](void* self) {
       ++of(self).restarts;
+      if (of(self).in_restart) of(self).in_restart();
       if (of(self).refusal == PINRAIL_SUCCESS) of(self).open();
       return of(self).refusal;
     };
@@ -63,6 +65,7 @@ class Reopened {
   std::unique_ptr<fake::FakeRegistrar> device;
   std::atomic<int> tails{0};  // made and not finished
   int restarts = 0;           // calls of restart
+  std::function<void()> in_restart;
   pinrail_status_t refusal = PINRAIL_SUCCESS;
 
  private:
@@ -306,6 +309,22 @@ TEST(GrdmaFtThread, a_restart_waits_for_the_gc_thread) {
   use(pool, place(0));
   report(place(0), kPage);
   while (reopened.device->live_count() != 0) std::this_thread::yield();  // it goes on afterwards
+  EXPECT_EQ(pinrail_mpool_destroy(pool, 0), PINRAIL_SUCCESS);
+}
+
+// That it does not come is true however long one looks.
+TEST(GrdmaFtThread, the_gc_thread_does_not_come_while_a_registrar_hears_of_a_restart) {
+  Library library(Settings{{"mpool_grdma_gc_thread", "always"}, {"mpool_grdma_gc_limit", "1"}});
+  Reopened reopened;
+  pinrail_mpool_t* const pool = reopened.make_pool();
+  const fake::FakeRegistrar& past = *reopened.device;
+  use(pool, place(0));
+  reopened.in_restart = [] {
+    report(place(0), kPage);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  };
+  tell(pool, PINRAIL_FT_RESTART);
+  EXPECT_EQ(past.deregister_calls(), 0u);
   EXPECT_EQ(pinrail_mpool_destroy(pool, 0), PINRAIL_SUCCESS);
 }
 

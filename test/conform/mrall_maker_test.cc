@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <fstream>
 #include <memory>
 
 #include "test/conform/mrall_under_test.h"
@@ -234,6 +235,13 @@ TEST_F(MrallMaker, a_granule_of_two_mappings_has_what_both_permit) {
   munmap(first - kPage, 4 * kGranule + 2 * kPage);
 }
 
+// Of this process.
+size_t mapped_bytes() {
+  size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  return pages * kPage;
+}
+
 TEST_F(MrallMaker, a_device_without_atomics_is_known_by_whole_granules) {
   fake::FakeOptions fake;
   constexpr size_t kLarge = 128 * kPage;  // what the system maps is seldom aligned so by chance
@@ -243,6 +251,22 @@ TEST_F(MrallMaker, a_device_without_atomics_is_known_by_whole_granules) {
   char* const first = map_beside_granules(2, kLarge);
   EXPECT_EQ(pool_->use(first, kLarge, kWrite), PINRAIL_SUCCESS);
   munmap(first - kPage, 2 * kLarge + 2 * kPage);
+}
+
+TEST_F(MrallMaker, the_page_on_which_a_device_is_asked_for_atomics_is_unmapped_again) {
+  fake::FakeOptions fake;
+  fake.refused_rights = PINRAIL_ACCESS_REMOTE_ATOMIC;
+  start({}, fake);
+  const auto another_pool = [this] {
+    const MrallPool pool(*device_);
+    EXPECT_EQ(pool.status, PINRAIL_SUCCESS);
+    pool.catch_up();
+  };
+  another_pool();
+  const size_t before = mapped_bytes();
+  constexpr size_t kPools = 64;
+  for (size_t i = 0; i < kPools; ++i) another_pool();
+  EXPECT_LT(mapped_bytes(), before + kPools * kPage);
 }
 
 // A device that takes any range gets whole pages all the same, because events are about pages.
