@@ -310,12 +310,12 @@ bool Kept::keeps_the_same(const Kept& other) const {
 }
 
 // Judges each kind on a sample, which is unmapped before the next one is mapped.
-Kept find_kept(const Policy& policy, const std::function<uint32_t(const pinrail_mapping_t&)>& ask, Samples samples) {
+Kept find_kept(const Policy& by, const std::function<uint32_t(const pinrail_mapping_t&)>& ask, Samples samples) {
   Kept kept;
   for (size_t i = 0; i < kUsualKinds.size(); ++i) {
     const Sample sample(kUsualKinds[i], samples);
-    kept.unseen[i] = events_of(kUsualKinds[i]) & policy.possible & ~ask(sample.mapping());
-    kept.refused[i] = policy.is_strict && !is_private_memory(kUsualKinds[i]);
+    kept.unseen[i] = events_of(kUsualKinds[i]) & by.possible & ~ask(sample.mapping());
+    kept.refused[i] = by.is_strict && !is_private_memory(kUsualKinds[i]);
   }
   return kept;
 }

@@ -49,7 +49,7 @@ enum class Samples : uint8_t { none, real };
 
 // Judges each of kUsualKinds. ask: returns the events that are seen in a mapping. Samples::none: ask needs only the
 // mapping's kind, so no sample is mapped.
-Kept find_kept(const Policy& policy, const std::function<uint32_t(const pinrail_mapping_t&)>& ask, Samples samples);
+Kept find_kept(const Policy& by, const std::function<uint32_t(const pinrail_mapping_t&)>& ask, Samples samples);
 
 // Why the index-th of kUsualKinds is not kept, for example "no monitor sees shmat_over"; empty if it is kept.
 std::string why_not(const Kept& kept, size_t index);
