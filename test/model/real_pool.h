@@ -8,9 +8,8 @@
 
 #include "base/hit/recent.h"
 #include "base/hit/start_hints.cc"
+#include "components/mpool/grdma/grdma_both.cc"
 #include "components/mpool/grdma/grdma_create.cc"
-#include "components/mpool/grdma/grdma_deregister.cc"
-#include "components/mpool/grdma/grdma_destroy.cc"
 #include "components/mpool/grdma/grdma_device.cc"
 #include "components/mpool/grdma/grdma_extent.cc"
 #include "components/mpool/grdma/grdma_gpu.cc"
@@ -18,7 +17,6 @@
 #include "components/mpool/grdma/grdma_miss.cc"
 #include "components/mpool/grdma/grdma_register.cc"
 #include "components/mpool/grdma/grdma_settings.cc"
-#include "components/mpool/grdma/grdma_stats.cc"
 #include "components/rcache/vma/vma_component.cc"
 #include "components/rcache/vma/vma_index.cc"
 #include "components/rcache/vma/vma_invalidate_hook.cc"

@@ -53,7 +53,7 @@ class ReferencesModel : public ::testing::Test {
     return true;
   }
 
-  // front_call.cc, pinrail_mpool_deregister(); grdma_deregister.cc, deregister().
+  // front_call.cc, pinrail_mpool_deregister(); engine.h, deregister().
   Drop drop_one() {
     --holders_;
     return drop_again();
@@ -331,7 +331,7 @@ TEST_F(ReuseModel, a_spent_handle_drops_nothing_of_the_next_life) {
 // R10: a pool that is destroyed by force gives what is held back to the device at once; its last drop frees the memory.
 class OrphanModel : public ReferencesModel {
  protected:
-  // grdma_destroy.cc, release_all() and release_one().
+  // engine.h, release_all() and release_one().
   void destroy() {
     const Killed killed = orphan(reg_);
     if (killed == Killed::no) return;

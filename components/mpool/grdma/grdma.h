@@ -147,6 +147,7 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
                            pinrail_registration_t** reg_out);
   Status register_own(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
   bool publish(pinrail_thread_t* thread, Miss* miss, pinrail_registration_t* reg);
+  void give_back_displaced(pinrail_thread_t* thread, const Displaced& displaced);
   void stay_outside(Miss* miss, pinrail_registration_t* reg);
   uint64_t marks_of(const Request& request) const;
 
@@ -163,16 +164,12 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
   Status register_on_device(pinrail_thread_t* thread, const Request& request, Miss* miss, pinrail_registration_t* reg);
   Status register_with_rights(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg);
   void discard(pinrail_registration_t* reg);
+  pinrail_reason_t leave_index(pinrail_registration_t* reg, pinrail_reason_t reason);
   Status register_range(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg, Room room);
   Status register_gpu_memory(pinrail_thread_t* thread, pinrail_register_request_t* request, pinrail_registration_t* reg,
                              Room room);
   Status register_with_details(pinrail_thread_t* thread, const Request& request, pinrail_register_request_t* wanted,
                                pinrail_registration_t* reg, Room room);
-  // grdma_deregister.cc
-  Pool* pool_of(const pinrail_registration_t* reg);
-  pinrail_reason_t leave_index(pinrail_registration_t* reg, pinrail_reason_t reason);
-  void give_back_displaced(pinrail_thread_t* thread, const Displaced& displaced);
-
   // grdma_invalidate_hook.cc
   void kill_batch_hook(pinrail_registration_t* const* regs, size_t count, Ending* ending);
   void record_hook(const Ending& ending) const;
@@ -181,10 +178,9 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
   static void invalidated_hook(void* ending, pinrail_registration_t* const* regs, size_t count);
   static void report_hook(void* pool, uintptr_t base, size_t length);
 
-  // grdma_destroy.cc
+  // grdma_both.cc
+  Pool* pool_of(const pinrail_registration_t* reg);
   Status restart(pinrail_thread_t* thread);
-
-  // grdma_stats.cc
   size_t count_indexed() const;
   uint64_t dead_bytes() const;
 

@@ -158,4 +158,12 @@ Status Pool::register_gpu_memory(pinrail_thread_t* thread, pinrail_register_requ
   return as_host.ok() ? as_host : status;
 }
 
+// Before the registrar forgets it. INVALIDATED: the memory may be another's by now (R12).
+pinrail_reason_t Pool::leave_index(pinrail_registration_t* reg, pinrail_reason_t reason) {
+  Status(rcache_.ops.remove(rcache_.module, reg)).ignore();  // NOT_FOUND: a find saw that it is dead and removed it
+  if (reason == PINRAIL_REASON_EVICTED) reasons_.ended_hook(span_of(reg), {});
+  outside_.unlink(reg);
+  return is_invalidated(reg) ? PINRAIL_REASON_INVALIDATED : reason;
+}
+
 }  // namespace pinrail::grdma

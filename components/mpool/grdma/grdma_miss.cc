@@ -205,6 +205,16 @@ bool Pool::publish(pinrail_thread_t* thread, Miss* miss, pinrail_registration_t*
   return published != PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
 }
 
+// What an insert has displaced.
+void Pool::give_back_displaced(pinrail_thread_t* thread, const Displaced& displaced) {
+  char* const* const chunks = shortcut::of(host_)->chunks;
+  for (uint32_t next = displaced.first; next != 0;) {
+    pinrail_registration_t* const reg = arena::numbered(chunks, next);
+    next = __atomic_load_n(&reg->used, __ATOMIC_RELAXED);
+    give_back_one(thread, reg, PINRAIL_REASON_RELEASED);
+  }
+}
+
 // The index did not take it. It is in reach of events outside of the index before its announcement ends.
 void Pool::stay_outside(Miss* miss, pinrail_registration_t* reg) {
   outside_.link(reg);
