@@ -72,6 +72,17 @@ void report_other_memory(const char* name, const char* registrar) {
   report::help("mpool", kHelp, "mpool takes other memory", args, std::size(args));
 }
 
+// If its component's parameter `check` wants it.
+void start_check(const param::Registry& params, pinrail_mpool* pool) {
+  const auto check = static_cast<Check>(params.value("mpool_" + pool->name + "_check").i);
+  pool->check.reset();
+  if (check == Check::off) return;
+  pool->check = std::make_unique<HitCheck>(check, pool->registrar.get());
+  if (pool->check->can_compare()) return;
+  const pinrail_help_arg_t args[] = {{"name", pool->name.c_str()}, {"registrar", pool->registrar->name.c_str()}};
+  report::help("mpool", kHelp, "check sees nothing", args, std::size(args));
+}
+
 // Creates the module by the first component in the order of priority that has the name (if given) and accepts the
 // registrar.
 Status create_module(const loader::Loader& loader, const param::Registry& params, const char* name,
@@ -82,9 +93,10 @@ Status create_module(const loader::Loader& loader, const param::Registry& params
     if (!is_complete(*ops)) return refuse("incomplete mpool", "name", opened.descriptor->name, PINRAIL_ERR_ERROR);
     pool->completed_ops = completed(*ops);
     pool->ops = &pool->completed_ops;
-    // Both may throw. No one would destroy a module that exists by then.
+    // All of these may throw. No one would destroy a module that exists by then.
     pool->name = opened.descriptor->name;
     pool->verbosity = params.watch("mpool_" + pool->name + "_verbose");
+    start_check(params, pool);
     const Status status =
         loader::answer_of_component([&] { return ops->create(opened.context, &config, &pool->module); });
     if (!status.is(PINRAIL_ERR_NOT_SUPPORTED)) return status;
@@ -94,16 +106,6 @@ Status create_module(const loader::Loader& loader, const param::Registry& params
   }
   if (name != nullptr) return refuse("no such mpool", "name", name, PINRAIL_ERR_NOT_FOUND);
   return refuse("no mpool takes it", "registrar", pool->registrar->name.c_str(), PINRAIL_ERR_NOT_SUPPORTED);
-}
-
-// If its component's parameter `check` wants it.
-void start_check(const param::Registry& params, pinrail_mpool* pool) {
-  const auto check = static_cast<Check>(params.value("mpool_" + pool->name + "_check").i);
-  if (check == Check::off) return;
-  pool->check = std::make_unique<HitCheck>(check, pool->registrar.get());
-  if (pool->check->can_compare()) return;
-  const pinrail_help_arg_t args[] = {{"name", pool->name.c_str()}, {"registrar", pool->registrar->name.c_str()}};
-  report::help("mpool", kHelp, "check sees nothing", args, std::size(args));
 }
 
 // The kinds of memory of which a registrar must accept one for the named component; 0: any registrar will do.
@@ -179,7 +181,6 @@ Status create(const loader::Loader& loader, const param::Registry& params, const
   const pinrail_mpool_config_t config = config_of(pool.get(), cache_name, options);
   const Status made = create_module(loader, params, name, config, pool.get());
   if (!made.ok()) return made;
-  start_check(params, pool.get());
   pinrail_mpool_stats_t limits{};
   pool->ops->counters(pool->module, &limits);
   pool->recorder.show(pool->name, pool->registrar->name, monitor::names_of_started(), limits);

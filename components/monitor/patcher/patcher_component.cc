@@ -9,6 +9,7 @@
 #include <cstring>
 #include <new>
 
+#include "base/core/guarded.h"
 #include "base/patch/system_call.h"
 #include "components/monitor/patcher/patcher.h"
 
@@ -260,7 +261,7 @@ Status begin(Context* context) {
 
 pinrail_status_t start(void* context_pointer) {
   auto* context = static_cast<Context*>(context_pointer);
-  const Status status = begin(context);
+  const Status status = guarded([context] { return begin(context); });
   if (!status.ok()) stop(context);
   return status.code();
 }
