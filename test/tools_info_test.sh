@@ -32,6 +32,30 @@ shows '^  grdma .*priority'
 shows '^  level 1 '
 lacks 'mpool_grdma_size_limit'
 
+echo "what a newcomer types"
+PINRAIL_MCA_size_limit=8M expect 0
+complains 'did you mean .*mpool_grdma_size_limit'
+PINRAIL_MCA_mpool_grdma_count_limit=-5 expect 1
+complains 'give a whole number that is not negative, or unlimited'
+expect 1 --mca rcache mine
+complains 'mpool_grdma_rcache_name'
+echo 'mpool_grdma_count_limit = 3' >"$work/params" && chmod 666 "$work/params"
+if [ "$(id -u)" = 0 ]; then
+  PINRAIL_MCA_mca_base_param_files=$work/params expect 1
+  complains 'chmod go-w'
+fi
+
+echo "where the kernel shows less"
+if (ulimit -l 8192) 2>/dev/null && unshare -Ur true 2>/dev/null; then
+  (ulimit -l 8192 && unshare -Ur "$tool" >"$work/out" 2>"$work/err")
+  shows 'default limit  *8 MiB: the limit of locked memory'
+fi
+if unshare -rm sh -c 'mount -t tmpfs none /proc' 2>/dev/null; then
+  # shellcheck disable=SC2016
+  unshare -rm sh -c 'mount -t tmpfs none /proc && exec "$0"' "$tool" >"$work/out" 2>"$work/err"
+  [ "$(grep -c 'What happened' "$work/err")" -le 2 ] || fail "without /proc there are many messages"
+fi
+
 echo "what a program gets, and why nothing else"
 expect 0 --parsable
 shows '^program:pool:grdma$'

@@ -172,8 +172,10 @@ Status Loader::Impl::open_one(Component* component) {
 // Reports a component that was asked for and not found. Returns NOT_FOUND.
 Status Loader::Impl::report_missing(const Chosen& chosen, const std::string& name) {
   const std::string framework = chosen.framework.name;
-  const std::string advice = param::did_you_mean(name, names_of(framework),
-                                                 "see what there is with pinrail_info, or set mca_base_component_path");
+  const std::string advice =
+      param::did_you_mean(name, names_of(framework),
+                          "see what there is with pinrail_info, or set mca_base_component_path") +
+      (framework == "rcache" ? "; which index a pool uses is mpool_grdma_rcache_name" : "");
   report::help("no such component", {{"source", params.origin(framework).c_str()},
                                      {"framework", framework.c_str()},
                                      {"name", name.c_str()},

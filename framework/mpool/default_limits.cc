@@ -25,7 +25,16 @@ constexpr const char* kLocalSizes[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALN
                                        "MV2_COMM_WORLD_LOCAL_SIZE",  "PALS_LOCAL_SIZE", "FLUX_TASK_LOCAL_SIZE",
                                        "SLURM_NTASKS_PER_NODE"};
 
+// In a user namespace the kernel shows capabilities that do not lift the limit: only the namespace of the machine maps
+// every user id to itself. Without the file there are no user namespaces.
+bool is_in_machines_namespace() {
+  std::ifstream map("/proc/self/uid_map");
+  uint64_t inside = 0, outside = 0, count = 0;
+  return !(map >> inside >> outside >> count) || (inside == 0 && outside == 0 && count == UINT32_MAX);
+}
+
 bool may_lock_everything() {
+  if (!is_in_machines_namespace()) return false;
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
     if (line.rfind("CapEff:", 0) != 0) continue;

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // mpool/grdma as parameters set it, and what does not work before pinrail_init() or after pinrail_finalize().
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 
+#include <cerrno>
+
+#include "test/support/child.h"
 #include "test/support/library.h"
 
 namespace pinrail::test {
@@ -108,6 +112,23 @@ TEST(GrdmaSettings, nothing_works_before_init) {
   EXPECT_EQ(pinrail_mpool_create(nullptr, &choice, nullptr, nullptr, &pool), PINRAIL_ERR_BAD_PARAM);
   EXPECT_EQ(pinrail_finalize(), PINRAIL_ERR_BAD_PARAM);
   EXPECT_EQ(pinrail_param_count(), 0u);
+}
+
+TEST(GrdmaStart, a_thread_that_cannot_be_made_is_named) {
+  ChildAnswer answer{};
+  ASSERT_TRUE(in_child(
+      [] {
+        if (!refuse_system_call(SYS_clone3, EAGAIN) || !refuse_system_call(SYS_clone, EAGAIN)) return ChildAnswer{-1};
+        testing::internal::CaptureStderr();
+        const Library library(Settings{{"monitor", "patcher"}});
+        const std::string said = testing::internal::GetCapturedStderr();
+        const bool is_other = said.find("thread") == std::string::npos && said.find("patcher") != std::string::npos;
+        return ChildAnswer{library.status == PINRAIL_SUCCESS, said.find("cannot start its thread") != std::string::npos,
+                           is_other};
+      },
+      &answer));
+  if (answer[0] == -1 || answer[2] != 0) GTEST_SKIP() << "no filter, or the monitor patcher, works here";
+  EXPECT_EQ(answer, (ChildAnswer{0, 1}));
 }
 
 }  // namespace

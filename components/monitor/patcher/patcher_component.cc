@@ -255,7 +255,10 @@ Status begin(Context* context) {
     context->stopping.store(false);
     status = patch_all_locked(context, leave_out);
   }
-  if (status.ok() && context->interval_ms != 0 && !start_thread(context)) status = PINRAIL_ERR_OUT_OF_RESOURCE;
+  if (status.ok() && context->interval_ms != 0 && !start_thread(context)) {
+    context->services->help(context->services, "no thread", nullptr, 0);
+    status = PINRAIL_ERR_OUT_OF_RESOURCE;
+  }
   return status;
 }
 

@@ -33,7 +33,11 @@ void report_why(const Context& context, const Function& function, const Site& si
   if (status.is(PINRAIL_ERR_BUSY)) print_topic(context, "patched by another", function);
   if (status.is(PINRAIL_ERR_NOT_AVAILABLE)) print_topic(context, "no safe way", function);
   if (status.is(PINRAIL_ERR_PERM)) print_topic(context, "code cannot be written", function);
-  if (status.is(PINRAIL_ERR_OUT_OF_RESOURCE)) print_topic(context, "no room", function);
+  if (status.is(PINRAIL_ERR_OUT_OF_RESOURCE)) {
+    // The second text is the same for each function, so it is printed once.
+    if (access("/proc/self/maps", R_OK) == 0) return print_topic(context, "no room", function);
+    context.services->help(context.services, "no list of mappings", nullptr, 0);
+  }
 }
 
 // Makes the site ready for a patch, which is not written yet.

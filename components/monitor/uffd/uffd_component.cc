@@ -67,7 +67,10 @@ Status start_locked(Context* context) REQUIRES(context->mutex) {
   Status status = read_params(context);
   if (status.ok()) status = make_alive_word(context);
   if (status.ok()) status = open_watch(context);
-  if (status.ok() && !start_reader(context)) status = PINRAIL_ERR_OUT_OF_RESOURCE;
+  if (status.ok() && !start_reader(context)) {
+    context->host->help(context->host, "no thread", nullptr, 0);
+    status = PINRAIL_ERR_OUT_OF_RESOURCE;
+  }
   if (status.ok()) status = try_events_locked(context);
   if (status.ok()) status = ask_gate(context);
   return status;
