@@ -491,7 +491,8 @@ endif
 
 # Allocators with system calls of their own. Programs under sanitizers are built by the script.
 check_PROGRAMS += test/own_calls/rounds
-check_LTLIBRARIES += test/own_calls/raw_malloc.la test/own_calls/raw_quarantine.la test/own_calls/raw_hidden.la
+check_LTLIBRARIES += test/own_calls/raw_malloc.la test/own_calls/raw_quarantine.la test/own_calls/raw_hidden.la \
+	test/own_calls/raw_hidden_now.la
 test_own_calls_rounds_SOURCES = test/own_calls/rounds.cc
 test_own_calls_rounds_LDADD = libpinrail.la -ldl
 test_own_calls_raw_malloc_la_SOURCES = test/own_calls/raw_malloc.c
@@ -503,6 +504,9 @@ test_own_calls_raw_quarantine_la_LDFLAGS = $(test_own_calls_raw_malloc_la_LDFLAG
 test_own_calls_raw_hidden_la_SOURCES = test/own_calls/raw_malloc.c
 test_own_calls_raw_hidden_la_CFLAGS = $(test_own_calls_raw_malloc_la_CFLAGS) -DQUARANTINE=40 -DHIDDEN
 test_own_calls_raw_hidden_la_LDFLAGS = $(test_own_calls_raw_malloc_la_LDFLAGS)
+test_own_calls_raw_hidden_now_la_SOURCES = test/own_calls/raw_malloc.c
+test_own_calls_raw_hidden_now_la_CFLAGS = $(test_own_calls_raw_malloc_la_CFLAGS) -DHIDDEN
+test_own_calls_raw_hidden_now_la_LDFLAGS = $(test_own_calls_raw_malloc_la_LDFLAGS)
 TESTS += test/own_calls_test.sh
 if HAVE_GTEST
 check_PROGRAMS += test/conform/own_calls
@@ -510,7 +514,7 @@ TESTS += test/conform/own_calls
 test_conform_own_calls_SOURCES = test/conform/own_calls_test.cc test/conform/uffd_library.h test/support/skip_main.cc \
 	test/support/library.h $(fake_registrar_sources) $(nth_allocation_sources)
 test_conform_own_calls_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
-EXTRA_test_conform_own_calls_DEPENDENCIES = test/own_calls/raw_malloc.la
+EXTRA_test_conform_own_calls_DEPENDENCIES = test/own_calls/raw_malloc.la test/own_calls/raw_hidden_now.la
 endif
 EXTRA_DIST += test/own_calls_test.sh test/own_calls/rounds.go
 

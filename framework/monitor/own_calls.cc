@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "framework/monitor/loaded_objects.h"
@@ -215,9 +216,9 @@ std::string find_raw_callers() {
   OwnCallsProbe probe;
   void* subscription;
   if (!subscribe(PINRAIL_KIND_HOST, OwnCallsProbe::report_hook, &probe, &subscription).ok()) return "";
-  std::string found = try_allocators(&probe);
-  unsubscribe(subscription);
-  return found;
+  const auto end = [](void* own) { unsubscribe(own); };
+  const std::unique_ptr<void, decltype(end)> subscribed(subscription, end);  // the trial may throw
+  return try_allocators(&probe);
 }
 
 // Pages that the kernel has swapped out are mapped still.
