@@ -26,7 +26,7 @@ struct Finding {
 std::vector<Finding> examine(const Options& options);
 void print_findings(const std::vector<Finding>& findings, std::ostream& out);
 
-// Parts of examine(), for tests.
+// Parts of examine().
 // bytes: UINT64_MAX: none. is_privileged: the limit does not hold for this user.
 Finding judge_memlock(uint64_t bytes, bool is_privileged);
 // default_limit and from: as in pinrail_machine_t.
