@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <functional>
 #include <memory>
 #include <string>
@@ -232,6 +233,26 @@ TEST_F(Fork, init_and_finalize_inside_fork_are_busy_in_the_parent) {
   in_parent_handlers = nullptr;
   alarm(0);
   EXPECT_EQ(handler_statuses, std::vector<pinrail_status_t>(4, PINRAIL_ERR_BUSY));
+}
+
+volatile sig_atomic_t is_between_handlers = 0, came_between = 0, came = 0;
+
+// Its handler could fork, and would find the locks of the fork under way.
+TEST_F(Fork, a_signal_that_comes_between_the_handlers_of_a_fork_waits_for_their_end) {
+  const auto former = std::signal(SIGUSR1, [](int) {
+    came = came + 1;
+    came_between = came_between + is_between_handlers;
+  });
+  in_parent_handlers = [] {
+    is_between_handlers = 1;
+    raise(SIGUSR1);
+    is_between_handlers = 0;
+  };
+  EXPECT_EQ(first_wrong([] { return 0; }), 0);
+  in_parent_handlers = nullptr;
+  std::signal(SIGUSR1, former);
+  EXPECT_GE(came, 1);
+  EXPECT_EQ(came_between, 0);
 }
 
 TEST_F(Fork, init_again_gives_a_pool_that_works) {
