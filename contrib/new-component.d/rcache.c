@@ -114,7 +114,7 @@ static int will_answer(const index_t* index, const pinrail_announcement_t* other
   if ((other->access & PINRAIL_TRAITS_MASK) != (own->access & PINRAIL_TRAITS_MASK)) return 0;
   if ((own->flags & ~other->flags) != 0) return 0;
   if (index->is_exact) return other->base == own->base && other->length == own->length && other->access == own->access;
-  return other->base <= own->asked_base && own->asked_base + own->asked_length <= other->base + other->length &&
+  return other->base <= own->base && own->base + own->length <= other->base + other->length &&
          (own->access & ~(other->access | other->more_rights)) == 0;
 }
 
@@ -133,8 +133,8 @@ static pinrail_status_t find_or_announce(void* module, pinrail_thread_t* thread,
   pinrail_status_t status = PINRAIL_SUCCESS;
   (void)thread;
   hook_lock_take(&index->lock);
-  pinrail_registration_t* reg = find_with_lock(index, announcement->asked_base, announcement->asked_length,
-                                               announcement->access, announcement->flags);
+  pinrail_registration_t* reg =
+      find_with_lock(index, announcement->base, announcement->length, announcement->access, announcement->flags);
   const pinrail_announcement_t* answer = reg == NULL ? find_answer(index, announcement) : NULL;
   if (reg != NULL) {
     *reg_out = reg;
@@ -180,6 +180,15 @@ static void end_announcement(index_t* index, pinrail_announcement_t* announcemen
   pinrail_announcement_t** at = &index->announced;
   while (*at != announcement) at = &mark_of(*at)->next;
   *at = mark_of(announcement)->next;
+}
+
+static void reannounce(void* module, pinrail_announcement_t* announcement, uintptr_t base, size_t length) {
+  index_t* index = module;
+  hook_lock_take(&index->lock);
+  announcement->base = base;
+  announcement->length = length;
+  mark_of(announcement)->is_overtaken = 0;
+  hook_lock_release(&index->lock);
 }
 
 static pinrail_status_t withdraw(void* module, pinrail_announcement_t* announcement) {
@@ -375,6 +384,7 @@ static const pinrail_rcache_ops_t ops = {.size = sizeof(ops),
                                          .find = find,
                                          .find_or_announce = find_or_announce,
                                          .prepare = prepare,
+                                         .reannounce = reannounce,
                                          .withdraw = withdraw,
                                          .publish = publish,
                                          .remove = remove_one,

@@ -145,7 +145,10 @@ int in_registrar(const pinrail_thread_t* thread) {
 }
 
 void count_hit(pinrail_mpool_t* pool, const pinrail_thread_t* thread) { pool->hits.add(thread); }
-uint64_t quick_hits(const pinrail_mpool_t* pool) { return pool->hits.sum(); }
+void add_counts(const pinrail_mpool_t* pool, pinrail_mpool_stats_t* stats_inout) {
+  stats_inout->hits += pool->hits.sum();
+  pool->recorder.add_misses(stats_inout);
+}
 
 constexpr pinrail_registration_services_t kRegistrations = {sizeof(pinrail_registration_services_t),
                                                             alloc,
@@ -174,7 +177,7 @@ constexpr pinrail_pool_services_t kPools = {sizeof(pinrail_pool_services_t),
                                             gc_join,
                                             gc_leave,
                                             gc_wake_hook,
-                                            quick_hits,
+                                            add_counts,
                                             own_pages_around,
                                             count_hit,
                                             record_hook};

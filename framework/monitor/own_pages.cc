@@ -20,7 +20,10 @@ constexpr size_t kFirst = 8, kMost = 512;
 
 ProcFile page_map("/proc/self/pagemap");
 
-size_t page_size() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
+size_t page_size() {
+  static const auto size = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return size;
+}
 
 // Reads the entries of so many pages from the address on; false: the kernel does not tell.
 bool read_entries(int file, uintptr_t at, size_t count, uint64_t* entries_out) {

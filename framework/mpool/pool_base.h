@@ -106,8 +106,8 @@ class PoolBase : public Member {
   void count(bool leave_pinned, pinrail_mpool_stats_t* stats_out) const {
     pinrail_mpool_stats_t totals{};
     totals.size = sizeof(totals);
-    totals.hits = host_->pools->quick_hits(config_.pool);
-    totals.misses = misses_.load(std::memory_order_relaxed);
+    host_->pools->add_counts(config_.pool, &totals);
+    totals.misses += misses_.load(std::memory_order_relaxed);
     totals.evictions = evictions.load(std::memory_order_relaxed);
     totals.invalidations = invalidations_.load(std::memory_order_relaxed);
     totals.races = races_.load(std::memory_order_relaxed);

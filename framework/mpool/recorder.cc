@@ -16,6 +16,10 @@ namespace {
 
 constexpr uint64_t kPage = 4096;
 static_assert(sizeof(pinrail_figures_t) <= kPage, "the counts of hits come after one page");
+// The fields of the statistics are in the order of the reasons.
+constexpr size_t kFirstMiss = offsetof(pinrail_mpool_stats_t, misses_cold);
+static_assert(offsetof(pinrail_mpool_stats_t, misses_not_kept) ==
+              kFirstMiss + PINRAIL_MISS_NOT_KEPT * sizeof(uint64_t));
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 #ifdef F_SEAL_FUTURE_WRITE
 constexpr int kFutureWrite = F_SEAL_FUTURE_WRITE;
@@ -95,6 +99,15 @@ void Recorder::count_registered(uint64_t bytes, uint64_t ns) {
   uint64_t longest = __atomic_load_n(&figures_->longest_call_ns, __ATOMIC_RELAXED);
   while (ns > longest && !__atomic_compare_exchange_n(&figures_->longest_call_ns, &longest, ns, true, __ATOMIC_RELAXED,
                                                       __ATOMIC_RELAXED)) {
+  }
+}
+
+void Recorder::add_misses(pinrail_mpool_stats_t* totals) const {
+  auto* const fields = reinterpret_cast<uint64_t*>(reinterpret_cast<char*>(totals) + kFirstMiss);
+  for (size_t i = 0; i < PINRAIL_MISS_REASONS; ++i) {
+    const uint64_t count = __atomic_load_n(&figures_->misses[i], __ATOMIC_RELAXED);
+    fields[i] += count;
+    totals->misses += count;
   }
 }
 

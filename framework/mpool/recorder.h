@@ -46,6 +46,8 @@ class Recorder {
   void record_hook(const pinrail_mpool_event_t& event);
   // The registrar has registered so many bytes, and its call took so long.
   void count_registered(uint64_t bytes, uint64_t ns);
+  // Adds the misses by reason, and their sum.
+  void add_misses(pinrail_mpool_stats_t* totals) const;
   // False: there is no such event any more, or it is being written.
   bool read(uint64_t number, pinrail_mpool_event_t* event_out) const;
   // The number of the oldest one that is kept.

@@ -24,8 +24,8 @@ Status refuse(const char* topic, const char* name, pinrail_status_t status) {
 // Whether the functions that are not optional are there.
 bool is_complete(const pinrail_rcache_ops_t& ops) {
   return ops.create != nullptr && ops.destroy != nullptr && ops.find != nullptr && ops.find_or_announce != nullptr &&
-         ops.withdraw != nullptr && ops.publish != nullptr && ops.remove != nullptr && ops.invalidate_hook != nullptr &&
-         ops.count != nullptr;
+         ops.reannounce != nullptr && ops.withdraw != nullptr && ops.publish != nullptr && ops.remove != nullptr &&
+         ops.invalidate_hook != nullptr && ops.count != nullptr;
 }
 
 // What stands for optional functions that a component leaves out.

@@ -27,7 +27,6 @@
 // Why a request missed is a statistic, and no part of the protocol.
 namespace pinrail::grdma {
 Status Reasons::start() { return success(); }
-void Reasons::add_to(pinrail_mpool_stats_t*) const {}
 void Reasons::ended_hook(const Span&, const Span&) {}
 pinrail_miss_reason_t Reasons::why_ended(const Span&) { return PINRAIL_MISS_EVICTED; }
 }  // namespace pinrail::grdma

@@ -45,8 +45,8 @@ struct World {
   // Inserts it, with its maker's reference. False: it was refused, or an event has overtaken it.
   bool insert(pinrail_registration_t* reg) {
     pinrail_announcement_t announcement{};  // of a range that no other call and no event asks for
-    announcement.base = announcement.asked_base = reinterpret_cast<uintptr_t>(reg);
-    announcement.length = announcement.asked_length = 1;
+    announcement.base = reinterpret_cast<uintptr_t>(reg);
+    announcement.length = 1;
     pinrail_registration_t* none = nullptr;
     if (!index.prepare().ok()) return false;
     index.find_or_announce(&announcement, &none).ignore();

@@ -110,8 +110,7 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
     Span span;        // to be registered; more than the request's if is_wider
     uint32_t rights;  // the same (R4)
     bool is_wider = false;
-    bool is_missed = false;  // no registration has answered, because of `cause`
-    pinrail_miss_reason_t cause = PINRAIL_MISS_COLD;
+    pinrail_miss_reason_t cause = PINRAIL_MISS_COLD;     // why no registration has answered
     pinrail_miss_reason_t reason = PINRAIL_MISS_BYPASS;  // the cause, or what came of the miss
     bool is_announced = false;
     mpool::Cache::Tries tries;
@@ -126,6 +125,7 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
 
   // grdma_register.cc
   bool find_answer(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
+  void count_answer(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg);
   Status register_gpu_range(pinrail_thread_t* thread, const Request& request, bool* is_hit_out,
                             pinrail_registration_t** reg_out);
   Status acquire(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
@@ -133,8 +133,7 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
   // grdma_miss.cc
   bool may_extend(const Request& request) const;
   Span extent_of(const Request& request);
-  Status register_announced(pinrail_thread_t* thread, const Request& request, Miss* miss,
-                            pinrail_registration_t** reg_out);
+  void set_span(const Request& request, const Span& span, Miss* miss);
   pinrail_miss_reason_t why_missed(pinrail_thread_t* thread, const Request& request);
   void end_miss(const Request& request, const Miss& miss, const Status& status);
   Status miss(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);

@@ -18,20 +18,32 @@ constexpr int kRetriesAfterRace = 3;
 // part out (limits, the device, an event, the monitors), the request goes on as if it had never been (R8).
 Status Pool::miss(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out) {
   Miss miss;
-  miss.span = request.span;
-  if (may_extend(request)) {
-    if (find_answer(thread, request, reg_out)) return success();
-    miss.span = extent_of(request);
-    miss.is_wider = miss.span.length() != request.span.length();
+  Status status = announce(thread, request, &miss, reg_out);
+  if (status.ok()) count_answer(thread, request, *reg_out);
+  if (!miss.is_announced) return status;
+  miss.cause = why_missed(thread, request);
+  if (status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE)) status = rcache_.ops.prepare(rcache_.module, &miss.announcement);
+  if (status.ok() || status.is(PINRAIL_ERR_NOT_FOUND)) {
+    set_span(request, extent_of(request), &miss);
+    status = register_indexed(thread, request, &miss, reg_out);
+    if (!status.ok() && miss.is_wider) {
+      set_span(request, request.span, &miss);
+      status = register_indexed(thread, request, &miss, reg_out);
+    }
   }
-  Status status = register_announced(thread, request, &miss, reg_out);
-  if (!status.ok() && miss.is_wider) {
-    miss.span = request.span;
-    miss.is_wider = false;
-    status = register_announced(thread, request, &miss, reg_out);
-  }
-  if (miss.is_missed) end_miss(request, miss, status);
+  withdraw(&miss);
+  end_miss(request, miss, status);
   return status;
+}
+
+// What the call registers from now on.
+void Pool::set_span(const Request& request, const Span& span, Miss* miss) {
+  miss->is_wider = span.length() != request.span.length();
+  miss->rights = extents_.rights_for(request.span, request.rights());
+  miss->reason = miss->cause;
+  if (miss->span.length() == span.length()) return;
+  miss->span = span;
+  rcache_.ops.reannounce(rcache_.module, &miss->announcement, span.base, span.length());
 }
 
 bool Pool::may_extend(const Request& request) const {
@@ -39,31 +51,16 @@ bool Pool::may_extend(const Request& request) const {
          (request.traits() & PINRAIL_TRAIT_ON_DEMAND) == 0;
 }
 
-// The part of the window around the request that may be registered with it.
+// The request, and the part of the window around it that may be registered with it.
 Span Pool::extent_of(const Request& request) {
   const Span& asked = request.span;
+  if (!may_extend(request)) return asked;
   Span window = extents_.window_for(asked);
   if (window.length() == asked.length()) return asked;
   host_->pools->own_pages_around(host_, asked.base, asked.length(), &window.base, &window.end);
   const Span extent{(window.base + page_mask_) & ~page_mask_, window.end & ~page_mask_};
   const size_t most = limits_of_registrar_.max_length;
   return most != 0 && extent.length() > most ? asked : extent;
-}
-
-Status Pool::register_announced(pinrail_thread_t* thread, const Request& request, Miss* miss,
-                                pinrail_registration_t** reg_out) {
-  Status status = announce(thread, request, miss, reg_out);
-  if (status.ok()) {
-    count_hit(thread, *reg_out);
-    extents_.answered(*reg_out, request.span);
-  }
-  if (!miss->is_announced) return status;
-  if (!std::exchange(miss->is_missed, true)) miss->cause = why_missed(thread, request);
-  miss->reason = miss->cause;
-  if (status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE)) status = rcache_.ops.prepare(rcache_.module, &miss->announcement);
-  if (status.ok() || status.is(PINRAIL_ERR_NOT_FOUND)) status = register_indexed(thread, request, miss, reg_out);
-  withdraw(miss);
-  return status;
 }
 
 // Why no registration answered.
@@ -82,7 +79,6 @@ pinrail_miss_reason_t Pool::why_missed(pinrail_thread_t* thread, const Request& 
 }
 
 void Pool::end_miss(const Request& request, const Miss& miss, const Status& status) {
-  reasons_.count(miss.reason);
   pinrail_mpool_event_t event{};
   event.kind = PINRAIL_EVENT_MISS;
   event.base = request.span.base;
@@ -96,13 +92,11 @@ void Pool::end_miss(const Request& request, const Miss& miss, const Status& stat
 pinrail_status_t Pool::announce(pinrail_thread_t* thread, const Request& request, Miss* miss,
                                 pinrail_registration_t** reg_out) {
   pinrail_announcement_t& announcement = miss->announcement;
-  miss->rights = extents_.rights_for(request.span, request.rights());
-  announcement.base = miss->span.base;
-  announcement.length = miss->span.length();
-  announcement.asked_base = request.span.base;
-  announcement.asked_length = request.span.length();
+  miss->span = request.span;
+  announcement.base = request.span.base;
+  announcement.length = request.span.length();
   announcement.access = request.access();
-  announcement.more_rights = miss->rights & ~request.rights();
+  announcement.more_rights = extents_.rights_for(request.span, request.rights()) & ~request.rights();
   announcement.waits_for = 0;
   announcement.flags = request.flags() & PINRAIL_FLAG_PERSISTENT;
   announcement.marks = marks_of(request);

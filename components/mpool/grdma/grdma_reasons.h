@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// grdma_reasons.h - why requests of one pool missed: the counts, and which ranges were registered until lately.
+// grdma_reasons.h - why requests of one pool miss: which ranges were registered until lately.
 //
 // The table of ended ranges forgets: it has a fixed size, and a bucket that is full loses an entry. A request whose
 // range was forgotten counts as cold. So the table only ever fails to name a reason; it names none that does not hold.
 //
-// Owns     the counts and the table. Not the registrations.
+// Owns     the table. Not the registrations.
 // Threads  all functions may run together; start() comes before all others.
 // Hook     ended_hook(), and what it calls.
 //
-// grdma_reasons/Y1  Each register call that no registration answered is counted once, under one reason.
 // grdma_reasons/Y2  An entry is written by the owner of the registration, or under the lock of the index that lost it.
 #ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_REASONS_H
 #define PINRAIL_COMPONENTS_MPOOL_GRDMA_REASONS_H
@@ -28,11 +27,6 @@ class Reasons {
  public:
   // Begins to remember what has ended, for a pool that keeps registrations. OUT_OF_RESOURCE: no memory.
   Status start();
-
-  // relaxed: statistics.
-  void count(pinrail_miss_reason_t reason) { counts_[reason].fetch_add(1, std::memory_order_relaxed); }
-  // Adds the counts, and their sum as misses.
-  void add_to(pinrail_mpool_stats_t* totals) const;
 
   // A registration of the range has ended: because `lost`, which overlaps it, went away, or by eviction, where lost is
   // empty.
@@ -67,7 +61,6 @@ class Reasons {
   std::unique_ptr<Bucket[], Freed> buckets_;
   std::atomic<uint32_t> classes_{0};  // a bit for each class that has had entries
   std::atomic<uint32_t> victim_{0};
-  std::atomic<uint64_t> counts_[PINRAIL_MISS_REASONS] = {};
 };
 
 }  // namespace pinrail::grdma

@@ -8,9 +8,14 @@ namespace pinrail::grdma {
 // Searches the index. Counts a hit.
 bool Pool::find_answer(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out) {
   if (!find_indexed(thread, request.span, request.access(), reg_out)) return false;
-  count_hit(thread, *reg_out);
-  extents_.answered(*reg_out, request.span);
+  count_answer(thread, request, *reg_out);
   return true;
+}
+
+// The calling thread holds it.
+void Pool::count_answer(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg) {
+  count_hit(thread, reg);
+  extents_.answered(reg, request.span);
 }
 
 // A registration of host memory that answers, or a new one. The outcome is a reference.

@@ -62,8 +62,8 @@ Status Pool::miss(pinrail_thread_t* thread, const Span& span, uint32_t access, u
                   pinrail_registration_t** reg_out) {
   const Span tiles = tiles_of(span);
   pinrail_announcement_t announcement{};
-  announcement.base = announcement.asked_base = tiles.base;
-  announcement.length = announcement.asked_length = tiles.length();
+  announcement.base = tiles.base;
+  announcement.length = tiles.length();
   announcement.access = access;
   announcement.flags = flags;
   announcement.marks = state::kQuick | (flags != 0 ? state::kTransient : 0);

@@ -46,6 +46,7 @@ class Index {
   Status find(const Query& query, pinrail_registration_t** reg_out);
   Status find_or_announce(pinrail_announcement_t* announcement, pinrail_registration_t** reg_out);
   Status prepare();
+  void reannounce(pinrail_announcement_t* announcement, const Span& span);
   Status withdraw(pinrail_announcement_t* announcement);
   Status publish(pinrail_announcement_t* announcement, pinrail_registration_t* reg, pinrail_visit_hook_t displaced,
                  void* arg);

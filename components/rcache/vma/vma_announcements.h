@@ -45,6 +45,12 @@ class Announcements {
     mark_of(before).next = mark_of(own).next;
   }
 
+  static void change(Announcement* own, const Span& span) {
+    own->base = span.base;
+    own->length = span.length();
+    mark_of(own).is_overtaken = false;
+  }
+
   bool is_empty_hook() const { return first_.load() == nullptr; }
   void overtake_hook(const Span& span) {
     for (Announcement* each = first_.load(); each != nullptr; each = mark_of(each).next) {
@@ -67,7 +73,6 @@ class Announcements {
   static_assert(sizeof(Mark) <= sizeof(Announcement::own), "it fits");
   static Mark& mark_of(Announcement* each) { return *reinterpret_cast<Mark*>(each->own); }
   static Span span_of(const Announcement* each) { return Span::of(each->base, each->length); }
-  static Span asked_of(const Announcement* each) { return Span::of(each->asked_base, each->asked_length); }
 
   bool is_waited_for(Announcement* own, bool is_exact) {
     for (Announcement* other = first_.load(); other != nullptr; other = mark_of(other).next) {
@@ -83,7 +88,7 @@ class Announcements {
     if (((other->access ^ own->access) & PINRAIL_TRAITS_MASK) != 0) return false;
     if ((own->flags & ~other->flags) != 0) return false;
     if (is_exact) return other->base == own->base && other->length == own->length && other->access == own->access;
-    return span_of(other).contains(asked_of(own)) && (own->access & ~(other->access | other->more_rights)) == 0;
+    return span_of(other).contains(span_of(own)) && (own->access & ~(other->access | other->more_rights)) == 0;
   }
 
   std::atomic<Announcement*> first_{nullptr};  // vma_announcements/W2; seq_cst where no other order is named

@@ -51,6 +51,10 @@ pinrail_status_t find_or_announce(void* module, pinrail_thread_t*, pinrail_annou
 
 pinrail_status_t prepare(void* module, pinrail_announcement_t*) { return index_of(module).prepare().code(); }
 
+void reannounce(void* module, pinrail_announcement_t* announcement, uintptr_t base, size_t length) {
+  index_of(module).reannounce(announcement, Span::of(base, length));
+}
+
 pinrail_status_t withdraw(void* module, pinrail_announcement_t* announcement) {
   return index_of(module).withdraw(announcement).code();
 }
@@ -87,6 +91,7 @@ constexpr pinrail_rcache_ops_t kOps = {sizeof(pinrail_rcache_ops_t),
                                        find,
                                        find_or_announce,
                                        prepare,
+                                       reannounce,
                                        withdraw,
                                        publish,
                                        remove,

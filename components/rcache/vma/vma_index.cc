@@ -19,7 +19,7 @@ Status Index::find(const Query& query, pinrail_registration_t** reg_out) {
 
 // In one hold of the lock, so that nothing is inserted between the search and the announcement.
 Status Index::find_or_announce(pinrail_announcement_t* announcement, pinrail_registration_t** reg_out) {
-  const Query query = Query::of(announcement->asked_base, announcement->asked_length, announcement->access);
+  const Query query = Query::of(announcement->base, announcement->length, announcement->access);
   Guard guard(mutex_);
   pinrail_registration_t* const reg = find_and_take_locked(query, announcement->flags);
   if (reg != nullptr) {
@@ -122,6 +122,11 @@ Status Index::publish(pinrail_announcement_t* announcement, pinrail_registration
   state::publish(reg, state::kIndexed | (announcement->marks & kMarks));
   announcements_.leave(announcement);
   return success();
+}
+
+void Index::reannounce(pinrail_announcement_t* announcement, const Span& span) {
+  Guard guard(mutex_);
+  Announcements::change(announcement, span);
 }
 
 Status Index::withdraw(pinrail_announcement_t* announcement) {

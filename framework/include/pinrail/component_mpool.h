@@ -160,17 +160,18 @@ typedef struct pinrail_pool_services {
   void (*gc_leave)(const pinrail_host_t *host, void *member); /**< see gc_join */
   /** Wakes the gc thread, if there is one. Hook context; makes a system call only if the thread sleeps, or must hurry. */
   void (*gc_wake_hook)(const pinrail_host_t *host, pinrail_gc_when_t when);
-  /** Returns how many hits the library has answered by itself, of the pool's registrations. Any context. */
-  uint64_t (*quick_hits)(const pinrail_mpool_t *pool);
+  /** Adds what the library has counted of the pool: its hits, whether the library answered them or count_hit() told of
+   *  them, and its misses by reason, which record_hook() told of. Any context. */
+  void (*add_counts)(const pinrail_mpool_t *pool, pinrail_mpool_stats_t *stats_inout);
   /**
    * Narrows [*low_inout, *high_inout), whole pages which contain the range, to those around the range that a
    * registration of it may contain beyond the request: of the same mapping, which is memory without a file, and which
-   * the monitors cover; present, and mapped by this process alone, so that pinning them adds no page to the process. Just the range's pages if there are none, or if what is registered must be kept out of forked
-   * children.
+   * the monitors cover; present, and mapped by this process alone, so that pinning them adds no page to the process.
+   * Just the range's pages if there are none, or if what is registered must be kept out of forked children.
    */
   void (*own_pages_around)(const pinrail_host_t *host, uintptr_t base, size_t length, uintptr_t *low_inout,
                            uintptr_t *high_inout);
-  /** Counts a hit that the pool has answered. quick_hits() counts it, too. */
+  /** Counts a hit that the pool has answered. */
   void (*count_hit)(pinrail_mpool_t *pool, const pinrail_thread_t *thread);
   /** Records an event of the pool, a MISS or MEMORY, for pinrail_mpool_events(). size, number, time_ns and call need not
    *  be set. The library records itself what registrars refuse and what is given back to the device. Hook context. */

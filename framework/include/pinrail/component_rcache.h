@@ -29,10 +29,10 @@ enum {
 /**
  * One register call that will insert a registration. The pool fills in all but `own` and sets waits_for to 0; the record
  * stays at its address until the announcement has ended. While it lasts the index may keep what it likes in `own` and may
- * link the record into a list. The library does not initialise `own`. What is registered contains what was asked for.
+ * link the record into a list. The library does not initialise `own`.
  */
 typedef struct pinrail_announcement {
-  uintptr_t base;       /**< first byte of the range that will be registered */
+  uintptr_t base;       /**< first byte of the range that is asked for; after reannounce(), of what will be registered */
   size_t length;        /**< bytes */
   uint32_t access;      /**< rights and traits that are asked for */
   uint32_t more_rights; /**< rights that will be registered in addition */
@@ -40,8 +40,6 @@ typedef struct pinrail_announcement {
   uint64_t marks;       /**< set by the pool: what publish() passes on to mark_indexed(), PINRAIL_KEEP_* */
   uint64_t waits_for;   /**< set by find_or_announce() if it returns WOULD_BLOCK: names another announcement.
                              PINRAIL_WAITS_FOR_NONE: it shall not */
-  uintptr_t asked_base; /**< first byte of the range that is asked for: what a registration must contain to answer */
-  size_t asked_length;  /**< bytes */
   uint64_t own[6];      /**< the index's */
 } pinrail_announcement_t;
 
@@ -62,8 +60,8 @@ typedef void (*pinrail_visit_hook_t)(void *arg, pinrail_registration_t *const *r
  * If invalidate_hook() is called meanwhile for a range that overlaps, the announcement is overtaken.
  *
  * All functions but create and destroy may run on many threads at once. The pool may hold locks while it calls
- * find_or_announce and invalidate_hook, and hooks may wait for those; so find_or_announce, publish, withdraw and
- * invalidate_hook neither allocate nor free, and the index allocates in prepare() without its lock.
+ * find_or_announce and invalidate_hook, and hooks may wait for those; so find_or_announce, reannounce, publish, withdraw
+ * and invalidate_hook neither allocate nor free, and the index allocates in prepare() without its lock.
  */
 typedef struct pinrail_rcache_ops {
   size_t size; /**< sizeof(pinrail_rcache_ops_t) */
@@ -92,6 +90,12 @@ typedef struct pinrail_rcache_ops {
    * allocate; no lock is held. An error leaves the announcement.
    */
   pinrail_status_t (*prepare)(void *module, pinrail_announcement_t *announcement);
+
+  /**
+   * From now on the announcement is of this range, which contains what was asked for, and it counts as not overtaken.
+   * Neither allocates nor frees.
+   */
+  void (*reannounce)(void *module, pinrail_announcement_t *announcement, uintptr_t base, size_t length);
 
   /** Ends an announcement without a registration. TEMP_OUT_OF_RESOURCE: it was overtaken, and publish() has not said
    *  so. */

@@ -39,8 +39,8 @@ struct Left {
 
 inline pinrail_announcement_t announcing(uintptr_t base, size_t length, uint32_t access) {
   pinrail_announcement_t announcement{};
-  announcement.base = announcement.asked_base = base;
-  announcement.length = announcement.asked_length = length;
+  announcement.base = base;
+  announcement.length = length;
   announcement.access = access;
   return announcement;
 }
