@@ -29,10 +29,10 @@ int list_mutants() {
 
 bool proves_something(const Options& options) { return options.mutant == nullptr && options.monitor != "none"; }
 
-// The time is up. On a machine that is busy with other things it may be twice as long, and a short run half a minute
+// The time is up. On a machine that is busy with other things it may be twice as long, and a short run a minute
 // longer.
 bool is_over(const Run& run, double seconds) {
-  constexpr double kShort = 30;
+  constexpr double kShort = 60;
   const bool waits = proves_something(run.options) && run.choice.is_behind();
   const double more = std::max(run.options.seconds, kShort);
   return seconds >= (waits ? run.options.seconds + more : run.options.seconds);

@@ -337,6 +337,25 @@ void an_event_overtakes_an_announcement(const File& file, Verdict* verdict) {
   KEEPS("R13", index.count() == 1, "what an event overtook is in the index");
 }
 
+// R13: by the range that the announcement is of now; what came before it was changed does not count.
+void an_event_overtakes_what_was_announced_anew(const File& file, Verdict* verdict) {
+  INDEX(index, 0);
+  pinrail_announcement_t announcement;
+  pinrail_registration_t* const reg = index.make(kBase, 4 * kPage, kRead);
+  const pinrail_registration_t* const asked = index.make(kBase, kPage, kRead);
+  KEEPS("R5", index.announce(*asked, &announcement) == PINRAIL_ERR_NOT_FOUND, "an empty index answers");
+  index.ops().invalidate_hook(index.module(), kBase, kPage, Left::visit_hook, &index.left());
+  index.ops().reannounce(index.module(), &announcement, kBase, 4 * kPage);
+  KEEPS("R13", index.ops().withdraw(index.module(), &announcement) == PINRAIL_SUCCESS,
+        "an event of before reannounce() counts");
+  KEEPS("R5", index.announce(*asked, &announcement) == PINRAIL_ERR_NOT_FOUND, "an empty index answers");
+  index.ops().reannounce(index.module(), &announcement, kBase, 4 * kPage);
+  index.ops().invalidate_hook(index.module(), kBase + 3 * kPage, kPage, Left::visit_hook, &index.left());
+  KEEPS("R13", index.publish(&announcement, reg) == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE,
+        "an event of what was announced anew is not noticed");
+  static_cast<void>(index.ops().withdraw(index.module(), &announcement));
+}
+
 void a_withdrawn_announcement_leaves_nothing(const File& file, Verdict* verdict) {
   INDEX(index, 0);
   const pinrail_registration_t* like = index.make(kBase, kPage, kRead);
@@ -504,6 +523,7 @@ const std::vector<FileCheck>& rcache_checks() {
                                  CHECK_OF("E1", an_event_takes_all_that_overlaps_and_nothing_else),
                                  CHECK_OF("E1", hundreds_that_go_at_once_are_each_visited),
                                  CHECK_OF("R13", an_event_overtakes_an_announcement),
+                                 CHECK_OF("R13", an_event_overtakes_what_was_announced_anew),
                                  CHECK_OF("R2", a_withdrawn_announcement_leaves_nothing),
                                  CHECK_OF("C4", what_is_removed_is_gone_and_what_is_not_in_is_not_found),
                                  CHECK_OF("C4", unknown_flags_are_not_supported),
