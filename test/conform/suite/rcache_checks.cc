@@ -353,7 +353,6 @@ void an_event_overtakes_what_was_announced_anew(const File& file, Verdict* verdi
   index.ops().invalidate_hook(index.module(), kBase + 3 * kPage, kPage, Left::visit_hook, &index.left());
   KEEPS("R13", index.publish(&announcement, reg) == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE,
         "an event of what was announced anew is not noticed");
-  static_cast<void>(index.ops().withdraw(index.module(), &announcement));
 }
 
 void a_withdrawn_announcement_leaves_nothing(const File& file, Verdict* verdict) {
