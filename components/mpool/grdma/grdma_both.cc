@@ -48,7 +48,6 @@ Status Pool::progress(pinrail_thread_t* thread) {
 // For a forked child: no lock and no list.
 void Pool::counters(pinrail_mpool_stats_t* stats_out) const {
   Base::counters(stats_out);
-  reasons_.add_to(stats_out);
   stats_out->extent_hits = extents_.hits();
   stats_out->extent_lost = extents_.lost();
   stats_out->peak_registered_bytes = cache_->peak_bytes();
@@ -56,7 +55,6 @@ void Pool::counters(pinrail_mpool_stats_t* stats_out) const {
   const Pool& ranges = *gpu_->ranges();
   pinrail_mpool_stats_t more{};
   ranges.Base::counters(&more);
-  ranges.reasons_.add_to(stats_out);
   stats_out->evictions += more.evictions;
   stats_out->invalidations += more.invalidations;
   stats_out->races += more.races;
