@@ -17,7 +17,7 @@ constexpr pinrail_param_t kParams[] = {
                               "Whether a peer's memory stays mapped when it is released. no: every transfer opens and "
                               "closes it, some 100 us."),
     mpool::size_limit_param("Most bytes of peers' memory mapped by the pools of one cache, in use or not. 0: no limit. "
-                            "With leave_pinned the least recently used goes; without, a request above it fails.",
+                            "With leave_pinned one that was not used lately goes; without, a request above it fails.",
                             kOldSizeLimit),
     gpu_pool::kCountLimit,
     mpool::kEmptyCache,
