@@ -46,6 +46,7 @@ if [ "$(id -u)" = 0 ]; then
 fi
 
 echo "where the kernel shows less"
+# shellcheck disable=SC3045
 if (ulimit -l 8192) 2>/dev/null && unshare -Ur true 2>/dev/null; then
   (ulimit -l 8192 && unshare -Ur "$tool" >"$work/out" 2>"$work/err")
   shows 'default limit  *8 MiB: the limit of locked memory'

@@ -13,6 +13,7 @@
 
 #include "base/core/guarded.h"
 #include "base/registration/registration.h"
+#include "base/sync/fork_reinit.h"
 #include "framework/front/refuse.h"
 #include "framework/monitor/monitor.h"
 #include "framework/mpool/hit_check.h"
@@ -115,11 +116,11 @@ void stop() {
   munmap(area.records, kMost * sizeof(Record));
 }
 
-// The parent's records are not the child's; its copy of them goes back to the kernel. Its subscription is in no list of
-// the child's (monitor::fork_reinit()).
+// The parent's records are not the child's; its copy of them goes back to the kernel.
 void fork_reinit() {
   if (!is_on()) return;
   recording.store(nullptr);
+  replace_in_child(&subscription, nullptr);
   munmap(area.records, kMost * sizeof(Record));
 }
 

@@ -178,7 +178,8 @@ TEST_F(GrdmaRefusal, what_was_displaced_and_is_held_is_given_back_as_invalidated
   }
 }
 
-// pool_registrations/M1 and pool_registrations/M2: the array grows while some are parked, and they leave it in any order.
+// pool_registrations/M1 and pool_registrations/M2: the array grows while some are parked, and they leave it in any
+// order.
 TEST_F(GrdmaRefusal, what_is_dead_and_held_is_given_back_although_many_more_were_registered_since) {
   constexpr uintptr_t kHeld = 20, kOthers = 0x10000000;
   Pool pool(fake_);

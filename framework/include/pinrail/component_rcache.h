@@ -32,9 +32,9 @@ enum {
  * link the record into a list. The library does not initialise `own`.
  */
 typedef struct pinrail_announcement {
-  uintptr_t base;       /**< first byte of the range that is asked for; after reannounce(), of what will be registered */
-  size_t length;        /**< bytes */
-  uint32_t access;      /**< rights and traits that are asked for */
+  uintptr_t base;  /**< first byte of the range that is asked for; after reannounce(), of what will be registered */
+  size_t length;   /**< bytes */
+  uint32_t access; /**< rights and traits that are asked for */
   uint32_t more_rights; /**< rights that will be registered in addition */
   uint32_t flags;       /**< PINRAIL_FLAG_PERSISTENT: only registrations with that flag answer; other flags: 0 */
   uint64_t marks;       /**< set by the pool: what publish() passes on to mark_indexed(), PINRAIL_KEEP_* */
