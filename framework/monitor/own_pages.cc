@@ -11,6 +11,12 @@
 #include "framework/monitor/proc_file.h"
 
 namespace pinrail::monitor {
+
+size_t page_size() {
+  static const auto size = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return size;
+}
+
 namespace {
 
 constexpr uint64_t kFrame = (uint64_t{1} << 55) - 1;
@@ -19,11 +25,6 @@ constexpr uint64_t kPresent = uint64_t{1} << 63, kOfFile = uint64_t{1} << 61, kE
 constexpr size_t kFirst = 8, kMost = 512;
 
 ProcFile page_map("/proc/self/pagemap");
-
-size_t page_size() {
-  static const auto size = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  return size;
-}
 
 // Reads the entries of so many pages from the address on; false: the kernel does not tell.
 bool read_entries(int file, uintptr_t at, size_t count, uint64_t* entries_out) {

@@ -15,6 +15,9 @@
 
 namespace pinrail::monitor {
 
+// Of the kernel, in bytes.
+size_t page_size();
+
 // The largest part of `most` that contains the span, whole pages, in which each page beside the span counts
 // (own_pages/O1). Just the span if it is not of whole pages, or if the kernel does not tell.
 Span own_pages_around(const Span& span, const Span& most);

@@ -317,8 +317,8 @@ class Engine : public PoolBase {
   const Self* self() const { return static_cast<const Self*>(this); }
 
   static constexpr size_t kBatch = 64;
-  static constexpr size_t kInOneCall =
-      32;  // an event may end tens of thousands, and no call shall wait for all of them
+  // An event may end tens of thousands, and no call shall wait for all of them.
+  static constexpr size_t kInOneCall = 32;
 
   const Settings settings_;
 };

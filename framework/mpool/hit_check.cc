@@ -15,12 +15,12 @@
 namespace pinrail::mpool {
 namespace {
 
+using monitor::page_size;
+
 constexpr size_t kSampledPages = 16, kSampledBytes = 64, kPiece = 65536;
 // How often a byte is looked at that differs, and the pause before the first, second and so on.
 constexpr int kLooks = 16;
 constexpr long kPause = 20000;  // nanoseconds
-
-size_t page_size() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
 
 Span pages_of(const Span& span) {
   Span pages = span;

@@ -204,11 +204,6 @@ void Pool::kill_local(pinrail_thread_t* thread, uintptr_t base, size_t length) {
   }
 }
 
-void Pool::counters(pinrail_mpool_stats_t* stats_out) const {
-  Engine::counters(stats_out);
-  stats_out->hits = hits_.sum();
-}
-
 size_t Pool::count_indexed() const {
   Guard guard(cache_->mutex);
   return table_.count();

@@ -28,7 +28,6 @@
 #include <memory>
 
 #include "base/hit/hints.h"
-#include "base/hit/hit_counts.h"
 #include "base/slots/slots.h"
 #include "components/common/gpu_pool/table.h"
 #include "framework/mpool/engine.h"
@@ -183,7 +182,6 @@ class Pool : public mpool::Engine<Pool, Settings> {
   Status find_local(const pinrail_thread_t* thread, uintptr_t base, size_t length, pinrail_registration_t** reg_out);
   // Closes what died and is unreferenced. Never an error.
   Status progress(pinrail_thread_t* thread);
-  void counters(pinrail_mpool_stats_t* stats_out) const;
   const char* check();
 
  protected:
@@ -280,7 +278,6 @@ class Pool : public mpool::Engine<Pool, Settings> {
   Hints::Line first_hints_[kFirstHints] = {};
   Hints hints_{first_hints_, kFirstHints};
   char* const* const chunks_ = shortcut::of(host_)->chunks;
-  HitCounts hits_;
   std::atomic<Peer*> peers_{nullptr};
   // Guarded by cache_->mutex.
   Table table_;

@@ -46,7 +46,7 @@ bool Pool::find_hint(pinrail_thread_t* thread, const Key& key, pinrail_registrat
       Status(deregister(thread, handle_of(reg))).ignore();  // ours, so that it succeeds
       return false;
     }
-    hits_.add(thread);
+    host_->pools->count_hit(config_.pool, thread);
     mark_used(reg);
     *reg_out = reg;
     return true;
@@ -62,7 +62,7 @@ Status Pool::find(pinrail_thread_t* thread, const Key& key, pinrail_registration
     reg = match_locked(key, &mismatch);
     if (reg == nullptr || !take(reg, state::load(reg))) return PINRAIL_ERR_NOT_FOUND;
   }
-  hits_.add(thread);
+  host_->pools->count_hit(config_.pool, thread);
   mark_used(reg);
   remember(reg);
   *reg_out = reg;
@@ -81,7 +81,7 @@ Status Pool::find_local(const pinrail_thread_t* thread, uintptr_t base, size_t l
     if (span_of(reg).contains(span) && is_current(reg) && take(reg, word)) found = reg;
   });
   if (found == nullptr) return PINRAIL_ERR_NOT_FOUND;
-  hits_.add(thread);
+  host_->pools->count_hit(config_.pool, thread);
   *reg_out = found;
   return success();
 }
@@ -135,7 +135,7 @@ Status Pool::acquire(pinrail_thread_t* thread, const Request& request, pinrail_r
   pinrail_registration_t* stale = nullptr;
   switch (find_or_announce(thread, request, &own, &stale, reg_out)) {
     case LookupResult::found:
-      hits_.add(thread);
+      host_->pools->count_hit(config_.pool, thread);
       mark_used(*reg_out);
       return success();
     case LookupResult::gone: return PINRAIL_ERR_NOT_FOUND;
