@@ -146,7 +146,7 @@ void after_fork() {
   own_threads::after_fork();
   end_fork();
 }
-// An earlier handler of the program may have called init, and fork_reinit() this.
+// An earlier handler of the program may have called init. Then fork_reinit() has released what the fork held.
 void in_child() {
   own_threads::in_child();
   end_fork();
@@ -179,8 +179,8 @@ NoFork::~NoFork() {
 void fork_reinit() {
   if (!gate::claim_child()) return;
   own_threads::fork_reinit();
-  in_child();               // in a handler of pthread_atfork that runs before ours: this thread still holds its locks
-  new (&forking) LockWord;  // fork() released it; after a bare clone() it may still be locked
+  // It is locked still after a bare clone(), and in a handler of pthread_atfork that runs before ours.
+  new (&forking) LockWord;
   loading_thread.store(pthread_t{});
   forking_thread.store(pthread_t{});
   waiting_forks.store(0);

@@ -53,6 +53,15 @@ TEST(MlockBesideLocks, it_is_not_used_in_a_process_with_locks_of_its_own_unless_
   EXPECT_TRUE(ComponentDevice::open("mlock", {{"beside_locks", "yes"}}, nullptr, &device, &why).ok()) << why;
 }
 
+TEST_F(Mlock, the_first_registration_says_once_that_locks_of_the_program_are_taken_away) {
+  Registration first(table()), second(table());
+  ASSERT_TRUE(first.make(mapping_.base(), page_).ok());
+  ASSERT_TRUE(second.make(mapping_.base() + page_, page_).ok());
+  const std::vector<fake::FakeHelp> helps = static_cast<ComponentDevice&>(*device_).host().helps();
+  ASSERT_EQ(helps.size(), 1U);
+  EXPECT_EQ(helps[0].topic, "locks are taken away");
+}
+
 TEST_F(Mlock, a_second_registrar_is_not_refused_for_the_locks_of_the_first) {
   Registration first(table());
   ASSERT_TRUE(first.make(mapping_.base(), page_).ok());

@@ -109,9 +109,11 @@ inline std::atomic<int> blind_count{0};
 
 // The mappings of files that are kept; a pool would have noted them (Patcher::keep).
 inline monitor::KeptFiles kept_files;
+inline std::atomic<int> reported_files{0};  // of which the component has reported a part
 inline constexpr pinrail_file_report_t kFileReport = {
     sizeof(pinrail_file_report_t), []() -> int { return kept_files.is_empty_hook() ? 0 : 1; },
     [](const pinrail_file_part_t* part) {
+      ++reported_files;
       Span span;
       for (uintptr_t from = 0; kept_files.find_hook(*part, from, &span); from = span.end)
         monitor::report_hook(0, span.base, span.length());

@@ -253,6 +253,28 @@ TEST(UffdCovers, nothing_that_the_program_watches_itself) {
   raw_unmap(base, 1);
 }
 
+// The README says so: the kernel gives a mapping to one userfaultfd.
+TEST(UffdCovers, what_it_watches_is_refused_to_the_programs_own_userfaultfd_until_it_ends) {
+  const uintptr_t base = raw_map(1);
+  uffdio_register range{};
+  range.range = {base, kPage};
+  range.mode = UFFDIO_REGISTER_MODE_MISSING;
+  const int own = static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | 1));
+  uffdio_api api{};
+  api.api = UFFD_API;
+  {
+    WATCHED(watched, uffd_alone());
+    ASSERT_EQ(ioctl_of(own, UFFDIO_API, &api), 0);
+    watched.pool.use(base, kPage);
+    ASSERT_TRUE(watched.has(base));
+    EXPECT_EQ(ioctl_of(own, UFFDIO_REGISTER, &range), -1);
+    EXPECT_EQ(errno, EBUSY);
+  }
+  EXPECT_EQ(ioctl_of(own, UFFDIO_REGISTER, &range), 0);
+  close(own);
+  raw_unmap(base, 1);
+}
+
 TEST(UffdCovers, nothing_where_a_part_of_the_range_is_not_watched) {
   WATCHED(watched, shared_too());
   const uintptr_t base = raw_map(2);

@@ -128,6 +128,18 @@ TEST_F(CoverageTest, memory_of_a_process_alone_cannot_be_cut_and_a_file_can) {
   EXPECT_NE(events_of(PINRAIL_MAPPING_SYSV) & PINRAIL_EVENT_SHMDT, 0u);
 }
 
+// A write with O_DIRECT, or with RWF_DONTCACHE, replaces pages of such a file, and no monitor sees it.
+TEST_F(CoverageTest, a_file_on_disk_is_not_kept_unless_direct_writes_never_happen_and_other_memory_is) {
+  world.mappings.clear();
+  for (uint32_t kind = PINRAIL_MAPPING_ANONYMOUS; kind <= PINRAIL_MAPPING_DISK_FILE; ++kind)
+    map(10 * kind, 1, static_cast<pinrail_mapping_kind_t>(kind));
+  world.seen = PINRAIL_EVENTS_ALL & ~kSeenByNone;
+  for (uint32_t kind = PINRAIL_MAPPING_ANONYMOUS; kind <= PINRAIL_MAPPING_DISK_FILE; ++kind)
+    EXPECT_EQ(covers(10 * kind), kind != PINRAIL_MAPPING_DISK_FILE) << kind;
+  coverage.start({PINRAIL_EVENTS_ALL & ~uint32_t{PINRAIL_EVENT_DIRECT_WRITE}, false}, 0);
+  EXPECT_TRUE(covers(10 * PINRAIL_MAPPING_DISK_FILE));
+}
+
 TEST_F(CoverageTest, events_that_the_kernel_lacks_or_that_cannot_happen_need_not_be_seen) {
   world.seen = PINRAIL_EVENTS_ALL & ~uint32_t{PINRAIL_EVENT_GUARD_INSTALL};
   EXPECT_FALSE(covers(12));

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What the index finds, what it displaces, what an event takes.
+#include <atomic>
+#include <chrono>
+#include <thread>
+
 #include "test/unit/rcache/index_under_test.h"
 
 namespace pinrail::vma {
@@ -253,6 +257,43 @@ TEST_F(IndexTest, an_event_takes_what_lies_in_several_leaves) {
       ASSERT_EQ(index.check(), nullptr) << index.check();
     }
   }
+}
+
+// Visits what is displaced, under the index lock, and sleeps there until another call that needs the lock has returned.
+struct LockAwaited {
+  const Index* index;
+  std::atomic<bool> began{false}, counted{false};
+  size_t visited = 0, visited_at_count = 0;
+  static void visit(void* arg, pinrail_registration_t* const* regs, size_t count) {
+    auto* const self = static_cast<LockAwaited*>(arg);
+    if (self->counted.load() && self->visited_at_count == 0) self->visited_at_count = self->visited;
+    for (size_t i = 0; i < count; ++i) kill(regs[i]);
+    self->visited += count;
+    self->began.store(true);
+    if (!self->counted.load()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+};
+
+TEST_F(IndexTest, what_one_insert_displaces_is_taken_leaf_by_leaf_and_lets_waiting_calls_in_between) {
+  constexpr uintptr_t kMany = 10000;
+  Index index(false);
+  for (uintptr_t i = 0; i < kMany; ++i) ASSERT_TRUE(put(index, make((1 + i) * kPage, kPage, 1)).ok());
+  LockAwaited displaced{&index};
+  std::thread other([&displaced] {
+    while (!displaced.began.load()) std::this_thread::yield();
+    displaced.index->count();
+    displaced.counted.store(true);
+  });
+  ASSERT_TRUE(index.prepare().ok());
+  pinrail_announcement_t announcement = announcing(kPage, kMany * kPage, 1);
+  pinrail_registration_t* reg = nullptr;
+  ASSERT_TRUE(index.find_or_announce(&announcement, &reg).is(PINRAIL_ERR_NOT_FOUND));
+  EXPECT_TRUE(index.publish(&announcement, make(kPage, kMany * kPage, 1), LockAwaited::visit, &displaced).ok());
+  other.join();
+  EXPECT_EQ(displaced.visited, kMany);
+  EXPECT_GT(displaced.visited_at_count, 0U) << "the other call waited until all were displaced";
+  EXPECT_EQ(index.count(), 1U);
+  EXPECT_EQ(index.check(), nullptr) << index.check();
 }
 
 // The one before it is the last of another leaf, if `own` was the first of its leaf, and ends where the new one does.
