@@ -5,12 +5,15 @@ set -eu
 
 [ -x test/libfabric/per_transfer ] || { echo "SKIP: no libfabric, or no shared libraries, or a sanitizer"; exit 77; }
 status=0 cases=0
+out=$(mktemp) && trap 'rm -f "$out"' EXIT
 # calls HOOK [VARIABLE=VALUE]...: what a program sees beside a double of a provider.
 calls() {
   hook=$1
   shift
   env "FI_PROVIDER_PATH=$PWD/contrib/libfabric/.libs:$PWD/test/libfabric/.libs" "FI_HOOK=$hook" FI_PINRAIL_STATS=1 \
-    "PINRAIL_MCA_mca_base_component_path=$PWD/components/.libs" "$@" timeout 300 test/libfabric/hook_calls || status=1
+    "PINRAIL_MCA_mca_base_component_path=$PWD/components/.libs" "$@" timeout 300 test/libfabric/hook_calls >"$out" 2>&1 || status=1
+  cat "$out"
+  ! grep -q 'What happened' "$out" || { echo "FAIL: a program of libfabric is told about pools" && status=1; }
 }
 if [ -x test/libfabric/hook_calls ]; then
   calls pinrail

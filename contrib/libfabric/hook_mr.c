@@ -139,11 +139,16 @@ static int register_cached(hooked_domain_t* domain, const struct iovec* range, u
 
 static hooked_domain_t* domain_of(struct fid* fid) { return table_owner(((struct fid_domain*)fid)->mr); }
 
+// What pools would refuse with a message about a call that the program did not make.
+static bool is_range(const struct iovec* range) {
+  return range->iov_base != NULL && range->iov_len != 0 && range->iov_len <= UINTPTR_MAX - (uintptr_t)range->iov_base;
+}
+
 // Ranges and access that a cached registration can serve.
 static bool can_cache(hooked_domain_t* domain, const struct iovec* range, uint64_t offset, uint64_t flags,
                       uint64_t access, uint32_t* rights_out) {
-  return !inside && domain->pool != NULL && range->iov_base != NULL && range->iov_len != 0 && offset == 0 &&
-         flags == 0 && !atomic_load(&domain->completes_by_event) && rights_of(access, rights_out);
+  return !inside && domain->pool != NULL && is_range(range) && offset == 0 && flags == 0 &&
+         !atomic_load(&domain->completes_by_event) && rights_of(access, rights_out);
 }
 
 // Whether the provider is to be asked once more, for a region of its own. Without the cache, what the pool keeps unused
