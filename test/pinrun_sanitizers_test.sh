@@ -42,9 +42,10 @@ build() {
 report_of() { case $1 in address) echo heap-buffer-overflow ;; thread) echo 'data race' ;; *) echo 'runtime error' ;; esac; }
 
 # run ARGUMENT...: the double keeps its regions, so that leaks are not looked for. libpinrail is not instrumented here.
+# What the shell says of a program that a signal ends is not printed.
 run() {
   ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS=$tsan LD_LIBRARY_PATH=$path timeout 120 "$@" >"$work/out" 2>&1
-}
+} 2>/dev/null
 
 # check NAME SANITIZER COMMAND...
 check() {
