@@ -22,7 +22,7 @@ components_mpool_grdma_la_SOURCES = \
 	components/mpool/grdma/grdma_component.cc components/mpool/grdma/grdma_settings.h \
 	components/mpool/grdma/grdma_settings.cc components/mpool/grdma/grdma.h components/mpool/grdma/grdma_create.cc \
 	components/mpool/grdma/grdma_register.cc components/mpool/grdma/grdma_miss.cc \
-	components/mpool/grdma/grdma_device.cc components/mpool/grdma/grdma_both.cc \
+	components/mpool/grdma/grdma_device.cc components/mpool/grdma/grdma_both.h \
 	components/mpool/grdma/grdma_invalidate_hook.cc \
 	components/mpool/grdma/grdma_extent.h components/mpool/grdma/grdma_extent.cc \
 	components/mpool/grdma/grdma_reasons.h components/mpool/grdma/grdma_reasons.cc components/mpool/grdma/grdma_reasons_hook.cc \

@@ -7,7 +7,7 @@
 //   after_close(reg)           the registrar has forgotten it
 //   count_indexed()            for the statistics
 //   restart(thread)            after a restart: tells the registrar, and ends in release_all(Device::restarted)
-// and hides what it does otherwise: pool_of(), progress(), pinned_bytes(), dead_bytes(), counters().
+// and hides what it does otherwise: progress(), pinned_bytes(), dead_bytes(), counters().
 //
 // Owns     its membership in a cache and in the gc thread, and all registrations of the pool.
 // Threads  all functions may run together, but create() and destroy() exclude every other on the same pool, hooks
@@ -42,13 +42,7 @@ class Engine : public PoolBase {
  public:
   // Drops a reference. BAD_PARAM: it was dropped before.
   Status deregister(pinrail_thread_t* thread, pinrail_handle_t handle) {
-    switch (drop(handle)) {
-      case Drop::stale: return PINRAIL_ERR_BAD_PARAM;
-      case Drop::done: break;
-      case Drop::idle: cache_->unpark(handle); break;
-      case Drop::last: self()->pool_of(handle.reg)->give_back_one(thread, handle.reg, PINRAIL_REASON_RELEASED); break;
-    }
-    return success();
+    return after_drop(thread, handle, drop(handle));
   }
   static pinrail_status_t deregister_entry(void* pool, pinrail_thread_t* thread, pinrail_handle_t handle) {
     return guarded([&] { return static_cast<Self*>(pool)->deregister(thread, handle); });
@@ -97,6 +91,17 @@ class Engine : public PoolBase {
   size_t max_reg_size() const { return settings_.max_reg_size; }
 
  protected:
+  // What a drop of the handle's reference asks for.
+  Status after_drop(pinrail_thread_t* thread, pinrail_handle_t handle, Drop dropped) {
+    switch (dropped) {
+      case Drop::stale: return PINRAIL_ERR_BAD_PARAM;
+      case Drop::done: break;
+      case Drop::idle: cache_->unpark(handle); break;
+      case Drop::last: give_back_one(thread, handle.reg, PINRAIL_REASON_RELEASED); break;
+    }
+    return success();
+  }
+
   Engine(Component* component, const pinrail_mpool_config_t& config, const Settings& settings)
       : PoolBase(component, config, settings.gc_limit), settings_(settings) {}
 
@@ -308,7 +313,6 @@ class Engine : public PoolBase {
   }
 
   // What a pool may hide.
-  Self* pool_of(const pinrail_registration_t*) { return self(); }
   void after_close(pinrail_registration_t*) {}
   uint64_t dead_bytes() const { return gc_list.bytes(); }
   uint64_t pinned_bytes() { return cache_->pinned_bytes(); }

@@ -72,6 +72,9 @@ class PoolBase : public Member {
     cache_->dismiss(&reg, 1);
   }
 
+  Status restart_registrar(pinrail_thread_t* thread) const {
+    return host_->pools->registrar_restart(config_.registrar, thread);
+  }
   // A thread that is inside a registrar call does not wait: the others may wait for that call.
   bool wait_for_release(const pinrail_thread_t* thread) {
     return thread->in_registrar == 0 && cache_->wait_for_release();
@@ -107,17 +110,21 @@ class PoolBase : public Member {
     pinrail_mpool_stats_t totals{};
     totals.size = sizeof(totals);
     host_->pools->add_counts(config_.pool, &totals);
-    totals.misses += misses_.load(std::memory_order_relaxed);
-    totals.evictions = evictions.load(std::memory_order_relaxed);
-    totals.invalidations = invalidations_.load(std::memory_order_relaxed);
-    totals.races = races_.load(std::memory_order_relaxed);
-    totals.retries = retries_.load(std::memory_order_relaxed);
-    totals.uncovered = uncovered_.load(std::memory_order_relaxed);
+    add_own_counts(&totals);
     totals.size_limit = cache_->limits().bytes;
     totals.count_limit = cache_->limits().count;
     totals.leave_pinned = leave_pinned ? 1 : 0;
     totals.evicts_idle_only = cache_->limits().bounds_idle_only ? 1 : 0;
     *stats_out = totals;
+  }
+  // Those of them that this object counts itself.
+  void add_own_counts(pinrail_mpool_stats_t* stats) const {
+    stats->misses += misses_.load(std::memory_order_relaxed);
+    stats->evictions += evictions.load(std::memory_order_relaxed);
+    stats->invalidations += invalidations_.load(std::memory_order_relaxed);
+    stats->races += races_.load(std::memory_order_relaxed);
+    stats->retries += retries_.load(std::memory_order_relaxed);
+    stats->uncovered += uncovered_.load(std::memory_order_relaxed);
   }
   static void count_relaxed(std::atomic<uint64_t>* counter) {
     counter->fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic

@@ -8,11 +8,9 @@
 
 #include "base/hit/recent.h"
 #include "base/hit/start_hints.cc"
-#include "components/mpool/grdma/grdma_both.cc"
 #include "components/mpool/grdma/grdma_create.cc"
 #include "components/mpool/grdma/grdma_device.cc"
 #include "components/mpool/grdma/grdma_extent.cc"
-#include "components/mpool/grdma/grdma_gpu.cc"
 #include "components/mpool/grdma/grdma_invalidate_hook.cc"
 #include "components/mpool/grdma/grdma_miss.cc"
 #include "components/mpool/grdma/grdma_register.cc"
@@ -155,7 +153,9 @@ class RealPool {
     config.leave_pinned = leave_pinned ? 1 : 0;
     config.size_limit = PINRAIL_UNSET;
     config.count_limit = count_limit;
-    return grdma::Pool::create(&component_, config, &pool_).ok();
+    grdma::Settings settings;
+    return grdma::read_settings(&host_, config, &settings).ok() &&
+           grdma::Pool::create(&component_, config, settings, &pool_).ok();
   }
 
   // The C face's register, find and deregister (framework/front/front_call.cc), on thread i.
@@ -216,7 +216,7 @@ class RealPool {
   // The caller says so itself: with a store that others may see late.
   void lose(uintptr_t base) {
     device->has_gone.store(true, std::memory_order_release);
-    pool_->invalidate_all_kinds_hook(Span::of(base, kLength));
+    pool_->invalidate_reported_hook(Span::of(base, kLength));
   }
   bool is_stale(uintptr_t base) const { return device->entry(base).is_stale; }
   bool evict(int i) { return pool_->evict(threads[i]).ok(); }

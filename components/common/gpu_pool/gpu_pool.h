@@ -209,9 +209,6 @@ class Pool : public mpool::Engine<Pool, Settings> {
   virtual void before_progress(pinrail_thread_t*) {}
   // Handles RESTART: the process may have another identity now. Steps that may fail come before release_all().
   virtual Status restart(pinrail_thread_t* thread) = 0;
-  Status restart_registrar(pinrail_thread_t* thread) const {
-    return host_->pools->registrar_restart(config_.registrar, thread);
-  }
 
   void add_peer(Peer* peer);
   Peer* first_peer() const { return peers_.load(); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// grdma.h - one pool of registrations of host memory, or of a GPU's: the ways in and out. What they work on are the
-// objects in the other headers of this folder.
+// grdma.h - one pool of registrations: the ways in and out. What they work on are the objects in the other headers of
+// this folder. The pool is of host memory; grdma_gpu.h has what is different of a GPU's.
 //
 // Owns     its index, the objects below, every registration of it.
 // Threads  all functions may run together, but create() and destroy() exclude every other on the same pool, hooks
@@ -20,7 +20,6 @@
 #include <pinrail/pinrail.h>
 
 #include <atomic>
-#include <memory>
 
 #include "components/mpool/grdma/grdma_extent.h"
 #include "components/mpool/grdma/grdma_outside.h"
@@ -56,6 +55,8 @@ struct Request {
   uint32_t traits() const { return access() & PINRAIL_TRAITS_MASK; }
   uint32_t flags() const { return static_cast<uint32_t>(access_and_flags >> PINRAIL_ACCESS_FLAGS_SHIFT); }
   bool has(uint32_t flag) const { return (flags() & flag) != 0; }
+  // Whether what is cached may answer it.
+  bool may_hit() const { return !has(PINRAIL_FLAG_CACHE_BYPASS) && !has(PINRAIL_FLAG_PERSISTENT) && extra == nullptr; }
 };
 
 // An event that is being searched for in the index.
@@ -72,16 +73,12 @@ struct Displaced {
   uint32_t first = 0;
 };
 
-class Gpu;
-
 // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): what events write has a line of its own
 class Pool : public mpool::IndexedPool<Pool, Settings> {
  public:
-  static Status create(Component* component, const pinrail_mpool_config_t& config, Pool** pool_out);
-  // knows_gpu: the registrar that exports dmabufs of GPU memory, for a pool of GPU memory; NULL: of host memory.
-  static Status create_one(Component* component, const pinrail_mpool_config_t& config, const Settings& settings,
-                           const pinrail_registrar_t* knows_gpu, Pool** pool_out);
-  Status destroy(pinrail_thread_t* thread, uint32_t flags);
+  // In its cache, connected and in the gc thread.
+  static Status create(Component* component, const pinrail_mpool_config_t& config, const Settings& settings,
+                       Pool** pool_out);
 
   Status register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
                       pinrail_handle_t* handle_out);
@@ -90,19 +87,36 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
   Status find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
               pinrail_handle_t* handle_out);
   void invalidate_range_hook(const Span& span);
-  void invalidate_all_kinds_hook(const Span& span);
-  Status progress(pinrail_thread_t* thread);
-  Status ft_event(pinrail_thread_t* thread, pinrail_ft_state_t state);
+  void invalidate_reported_hook(const Span& span);
   void counters(pinrail_mpool_stats_t* stats_out) const;
-  size_t referenced() const;
-  const char* check() const;
 
- private:
+ protected:
   friend class mpool::Engine<Pool, Settings>;
   friend class mpool::IndexedPool<Pool, Settings>;
-  friend class Gpu;
+  friend class Both;
   using Base = mpool::IndexedPool<Pool, Settings>;
 
+  // own_tail: bytes that it keeps behind the registrar's tail.
+  Pool(Component* component, const pinrail_mpool_config_t& config, const Settings& settings, size_t own_tail = 0);
+  virtual ~Pool();
+  Status start(uint32_t kind);
+
+  bool find_answer(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
+  Status acquire(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
+
+  // Asked before the device is called, while the request is pending: an event between the answer and the insert is a
+  // race. E5: a monitor that went blind has killed what is cached, and covers nothing any more.
+  virtual bool is_covered(const Span& span) const {
+    return host_->monitor_covers(host_, span.base, span.length()) != 0;
+  }
+  // Calls the registrar. The request's kind and descriptor may be changed.
+  virtual Status call_device(pinrail_thread_t* thread, const Request&, pinrail_register_request_t* wanted,
+                             pinrail_registration_t* reg, Room room) {
+    return call_registrar(thread, *wanted, reg, room);
+  }
+  size_t tail_of_registrar() const { return (limits_of_registrar_.tail_size + 7) & ~size_t{7}; }
+
+ private:
   // A call that misses, from its announcement on. Others wait for it by the announcement (R5), which lasts while
   // is_announced is set.
   struct Miss {
@@ -117,18 +131,11 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
   };
 
   // grdma_create.cc
-  Pool(Component* component, const pinrail_mpool_config_t& config, const Settings& settings,
-       const pinrail_registrar_t* knows_gpu);
-  ~Pool();
-  Status connect();
+  Status connect(uint32_t kind);
   Status join_gc_thread_if_asked();
 
   // grdma_register.cc
-  bool find_answer(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
   void count_answer(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg);
-  Status register_gpu_range(pinrail_thread_t* thread, const Request& request, bool* is_hit_out,
-                            pinrail_registration_t** reg_out);
-  Status acquire(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
 
   // grdma_miss.cc
   bool may_extend(const Request& request) const;
@@ -151,12 +158,10 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
   uint64_t marks_of(const Request& request) const;
 
   // grdma_device.cc
-  uint64_t& buffer_id_of(pinrail_registration_t* reg) const;
   pinrail_registration_details_t* details_of(pinrail_registration_t* reg) const;
   bool has_details(const Request& request) const {
     return request.extra != nullptr || limits_of_registrar_.wants_details != 0;
   }
-  size_t tail_of_registrar() const { return (limits_of_registrar_.tail_size + 7) & ~size_t{7}; }
   Status make(const Request& request, const Miss& miss, pinrail_registration_t** reg_out);
   Status register_wider(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg);
   void undo(pinrail_registration_t* reg);
@@ -165,8 +170,6 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
   void discard(pinrail_registration_t* reg);
   pinrail_reason_t leave_index(pinrail_registration_t* reg, pinrail_reason_t reason);
   Status register_range(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg, Room room);
-  Status register_gpu_memory(pinrail_thread_t* thread, pinrail_register_request_t* request, pinrail_registration_t* reg,
-                             Room room);
   Status register_with_details(pinrail_thread_t* thread, const Request& request, pinrail_register_request_t* wanted,
                                pinrail_registration_t* reg, Room room);
   // grdma_invalidate_hook.cc
@@ -177,21 +180,7 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
   static void invalidated_hook(void* ending, pinrail_registration_t* const* regs, size_t count);
   static void report_hook(void* pool, uintptr_t base, size_t length);
 
-  // grdma_both.cc
-  Pool* pool_of(const pinrail_registration_t* reg);
-  Status restart(pinrail_thread_t* thread);
-  size_t count_indexed() const;
-  uint64_t dead_bytes() const;
-
-  // Asked before the device is called, while the request is pending: an event between the answer and the insert is a
-  // race. GPU memory is covered by its buffer id. E5: a monitor that went blind has killed what is cached, and covers
-  // nothing any more.
-  bool is_covered(const Span& span) const {
-    return knows_gpu_ != nullptr || host_->monitor_covers(host_, span.base, span.length()) != 0;
-  }
-
-  const pinrail_registrar_t* const knows_gpu_;
-  std::unique_ptr<Gpu> gpu_;  // of a pool of host memory that looks for GPU memory
+  const size_t own_tail_;
   void* subscription_ = nullptr;
 
   Outside outside_;

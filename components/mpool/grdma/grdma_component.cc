@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Descriptor, parameters and table of mpool/grdma: forwards to Pool.
-#include "components/mpool/grdma/grdma.h"
+// Descriptor, parameters and table of mpool/grdma: forwards to Both.
+#include "components/mpool/grdma/grdma_both.h"
 #include "framework/mpool/forward.h"
 #include "framework/mpool/params.h"
 
@@ -66,10 +66,10 @@ constexpr pinrail_param_t kParams[] = {
 
 constexpr const char* kSynonymPrefixes[] = {"rcache_grdma_", nullptr};
 
-using Forward = mpool::Forward<Component, Pool>;
+using Forward = mpool::Forward<Component, Both>;
 
 void invalidate_range_hook(void* module, uintptr_t base, size_t length) {
-  Forward::pool_of(module)->invalidate_all_kinds_hook(Span::of(base, length));
+  Forward::pool_of(module)->invalidate_range_hook(Span::of(base, length));
 }
 
 pinrail_status_t register_with(void* module, pinrail_thread_t* thread, uintptr_t addr, size_t length,

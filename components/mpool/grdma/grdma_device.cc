@@ -1,19 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Registers ranges on the device, and makes room for them. API context. The caller holds no lock,
 // because the registrar is called (R6). The calling thread may hold references of other registrations.
-#include <unistd.h>
-
 #include "components/mpool/grdma/grdma.h"
 #include "framework/mpool/device_request.h"
 #include "framework/registrar/request.h"
 
 namespace pinrail::grdma {
-
-// The allocation that a registration of GPU memory is of. It lies behind the registrar's tail and not in the area, so
-// that registrations of host memory, which are many, do not pay eight bytes for it.
-uint64_t& Pool::buffer_id_of(pinrail_registration_t* reg) const {
-  return *reinterpret_cast<uint64_t*>(static_cast<char*>(registrar_tail(reg)) + tail_of_registrar());
-}
 
 pinrail_registration_details_t* Pool::details_of(pinrail_registration_t* reg) const {
   char* const tail = static_cast<char*>(registrar_tail(reg));
@@ -22,16 +14,14 @@ pinrail_registration_details_t* Pool::details_of(pinrail_registration_t* reg) co
 
 // A registration of the miss's range, with its rights, that the device does not know yet.
 Status Pool::make(const Request& request, const Miss& miss, pinrail_registration_t** reg_out) {
-  const size_t own_tail = knows_gpu_ != nullptr ? sizeof(request.buffer_id) : 0;
   const size_t tail = has_details(request)
                           ? details_offset(limits_of_registrar_.tail_size) + sizeof(pinrail_registration_details_t)
-                          : tail_of_registrar() + own_tail;
+                          : tail_of_registrar() + own_tail_;
   pinrail_registration_t* reg;
   const Status allocated = alloc(miss.span, miss.rights, request.traits(), tail, &reg);
   if (!allocated.ok()) return allocated;
   if (miss.is_wider) Extents::mark_wider(reg, request.span);
   reg->flags = request.flags();
-  if (knows_gpu_ != nullptr) buffer_id_of(reg) = request.buffer_id;
   *reg_out = reg;
   return success();
 }
@@ -98,13 +88,11 @@ Status Pool::register_with_rights(pinrail_thread_t* thread, const Request& reque
   return status;
 }
 
-// Calls the registrar for the registration's range and rights, as the kind of memory that this pool is of, or as the
-// options of the request say.
+// Calls the registrar for the registration's range and rights, as the options of the request say.
 Status Pool::register_range(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg, Room room) {
   pinrail_register_request_t wanted = mpool::device_request(reg, PINRAIL_KIND_HOST);
   if (has_details(request)) return register_with_details(thread, request, &wanted, reg, room);
-  return knows_gpu_ != nullptr ? register_gpu_memory(thread, &wanted, reg, room)
-                               : call_registrar(thread, wanted, reg, room);
+  return call_device(thread, request, &wanted, reg, room);
 }
 
 Status Pool::register_with_details(pinrail_thread_t* thread, const Request& request, pinrail_register_request_t* wanted,
@@ -117,14 +105,12 @@ Status Pool::register_with_details(pinrail_thread_t* thread, const Request& requ
     wanted->argument = extra->argument;
     wanted->iova = extra->iova;
   }
-  const bool is_dmabuf = extra != nullptr && extra->fd >= 0;
-  if (is_dmabuf) {
+  if (extra != nullptr && extra->fd >= 0) {
     wanted->kind = PINRAIL_KIND_DMABUF;
     wanted->fd = extra->fd;
     wanted->fd_offset = extra->fd_offset;
   }
-  const Status status = knows_gpu_ != nullptr && !is_dmabuf ? register_gpu_memory(thread, wanted, reg, room)
-                                                            : call_registrar(thread, *wanted, reg, room);
+  const Status status = call_device(thread, request, wanted, reg, room);
   if (!status.ok()) return status;
   if (details->lkey == 0 && details->rkey == 0) {
     details->lkey = reg->lkey;
@@ -133,29 +119,6 @@ Status Pool::register_with_details(pinrail_thread_t* thread, const Request& requ
   details->iova = wanted->iova != 0 ? wanted->iova : reinterpret_cast<uintptr_t>(reg->base);
   details->user_value = extra != nullptr ? extra->user_value : 0;
   return status;
-}
-
-// By dmabuf. If the driver or the device has none, as if it were host memory, which a kernel with peer memory takes.
-Status Pool::register_gpu_memory(pinrail_thread_t* thread, pinrail_register_request_t* request,
-                                 pinrail_registration_t* reg, Room room) {
-  const bool takes_dmabuf = (limits_of_registrar_.kinds & PINRAIL_KIND_DMABUF) != 0;
-  Status status = PINRAIL_ERR_NOT_SUPPORTED;
-  if (takes_dmabuf && knows_gpu_->export_dmabuf != nullptr) {
-    status = knows_gpu_->export_dmabuf(knows_gpu_->context, request->addr, request->length, &request->fd,
-                                       &request->fd_offset);
-    if (!is_status(status.code())) return PINRAIL_ERR_ERROR;  // C5
-    if (status.ok()) {
-      request->kind = PINRAIL_KIND_DMABUF;
-      status = call_registrar(thread, *request, reg, room);
-      close(request->fd);
-    }
-  }
-  if (!status.is(PINRAIL_ERR_NOT_SUPPORTED)) return status;
-  request->kind = PINRAIL_KIND_HOST;
-  request->fd = -1;
-  request->fd_offset = 0;
-  const Status as_host = call_registrar(thread, *request, reg, room);
-  return as_host.ok() ? as_host : status;
 }
 
 // Before the registrar forgets it. INVALIDATED: the memory may be another's by now (R12).

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// GPUDirect: asks the driver, then uses the pool of GPU memory. API context. The caller holds no lock, because
+// Asks the driver, then the index. API context. The caller holds no lock, because
 // registrar and driver are called. The calling thread may hold references.
+#include <unistd.h>
+
 #include <iterator>
+#include <memory>
 
 #include "components/mpool/grdma/grdma_gpu.h"
-
-#include "framework/registrar/request.h"
 
 namespace pinrail::grdma {
 namespace {
@@ -15,18 +16,17 @@ constexpr int kTries = 4;
 
 }  // namespace
 
-Status Gpu::create(Component* component, const pinrail_mpool_config_t& config, const Settings& settings,
-                   std::unique_ptr<Gpu>* gpu_out) {
-  std::unique_ptr<Gpu> gpu(new Gpu(component->host));
-  Status status =
-      gpu->host_->pools->registrar_open(gpu->host_, settings.gpu_registrar.c_str(), &gpu->bound_, &gpu->table_);
-  if (!status.ok()) return status;
-  const bool knows_gpu = (gpu->table_->kinds & PINRAIL_KIND_GPU) != 0 && gpu->table_->identify != nullptr;
-  if (!knows_gpu) {
-    const pinrail_help_arg_t args[] = {{"name", settings.gpu_registrar.c_str()}};
-    gpu->host_->help(gpu->host_, "knows no GPU memory", args, std::size(args));
-    return PINRAIL_ERR_NOT_SUPPORTED;
-  }
+Status GpuPool::bind(const Settings& settings) {
+  const Status opened = host_->pools->registrar_open(host_, settings.gpu_registrar.c_str(), &bound_, &table_);
+  if (!opened.ok()) return opened;
+  if ((table_->kinds & PINRAIL_KIND_GPU) != 0 && table_->identify != nullptr) return success();
+  const pinrail_help_arg_t args[] = {{"name", settings.gpu_registrar.c_str()}};
+  host_->help(host_, "knows no GPU memory", args, std::size(args));
+  return PINRAIL_ERR_NOT_SUPPORTED;
+}
+
+Status GpuPool::create(Component* component, const pinrail_mpool_config_t& config, const Settings& settings,
+                       GpuPool** pool_out) {
   pinrail_mpool_config_t own = config;
   own.flags |= PINRAIL_POOL_EXACT;
   Settings kept = settings;
@@ -34,52 +34,44 @@ Status Gpu::create(Component* component, const pinrail_mpool_config_t& config, c
   kept.print_stats = false;
   kept.all_rights = false;  // in an EXACT pool a registration with more rights answers no request
   kept.extent = 0;
-  status = Pool::create_one(component, own, kept, gpu->table_, &gpu->ranges_);
-  if (status.ok()) *gpu_out = std::move(gpu);
+  const auto drop = [](GpuPool* unused) { delete unused; };
+  std::unique_ptr<GpuPool, decltype(drop)> pool(new GpuPool(component, own, kept), drop);
+  Status status = pool->bind(settings);
+  if (status.ok()) status = pool->start(PINRAIL_KIND_GPU);
+  if (status.ok()) *pool_out = pool.release();
   return status;
 }
 
-// A pool that create() could not use has no registrations yet.
-Gpu::~Gpu() {
-  if (ranges_ != nullptr) ranges_->destroy_closed(nullptr);
+GpuPool::~GpuPool() {
   if (bound_ != nullptr) host_->pools->registrar_close(host_, bound_);
 }
 
-void Gpu::destroy_ranges(pinrail_thread_t* thread) {
-  ranges_->destroy_closed(thread);
-  ranges_ = nullptr;
-}
-
 // Asks the driver for the allocation that the range lies in, and for its present buffer id.
-Status Gpu::identify(uintptr_t addr, size_t length, uint64_t access_and_flags, Request* request_out) const {
+Status GpuPool::identify(uintptr_t addr, size_t length, uint64_t access_and_flags, Request* request_out) const {
   pinrail_gpu_range_t range{};
   const Status status = pinrail::identify(*table_, Span::of(addr, length), &range);
   if (!status.ok()) return status;
   Span span = Span::of(range.base, range.length);
-  if (!round_out(&span, ranges_->page_mask_ + 1)) return PINRAIL_ERR_BAD_PARAM;
+  if (!round_out(&span, page_mask_ + 1)) return PINRAIL_ERR_BAD_PARAM;
   *request_out = {span, access_and_flags, range.buffer_id};
   return success();
 }
 
-bool Gpu::is_of(pinrail_registration_t* reg, uint64_t buffer_id) const {
-  return ranges_->buffer_id_of(reg) == buffer_id;
-}
-
 // Other memory is at its address by now: it dies, and so does whatever overlaps it. Drops the caller's reference to it.
-void Gpu::drop_and_invalidate(pinrail_thread_t* thread, pinrail_registration_t* reg, const Span& span) {
-  Status(Pool::deregister_entry(ranges_, thread, handle_of(reg))).ignore();
-  ranges_->invalidate_range_hook(span);
+void GpuPool::drop_and_invalidate(pinrail_thread_t* thread, pinrail_registration_t* reg, const Span& span) {
+  deregister(thread, handle_of(reg)).ignore();
+  invalidate_range_hook(span);
 }
 
-Status Gpu::register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
-                         pinrail_handle_t* handle_out) {
+Status GpuPool::register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
+                             pinrail_handle_t* handle_out) {
   for (int tries = 0; tries < kTries; ++tries) {
     Request request{}, after{};
     Status status = identify(addr, length, access_and_flags, &request);
     if (!status.ok()) return status;
-    bool is_hit = false;
     pinrail_registration_t* reg = nullptr;
-    status = ranges_->register_gpu_range(thread, request, &is_hit, &reg);
+    const bool is_hit = request.may_hit() && find_answer(thread, request, &reg);
+    if (!is_hit) status = acquire(thread, request, &reg);
     if (!status.ok()) return status;
     bool current = is_of(reg, request.buffer_id);
     // The memory of a new registration may have been freed while it was made: the driver is asked once more.
@@ -94,13 +86,13 @@ Status Gpu::register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t length
   return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
 }
 
-Status Gpu::find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
-                 pinrail_handle_t* handle_out) {
+Status GpuPool::find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
+                     pinrail_handle_t* handle_out) {
   Request request{};
   const Status status = identify(addr, length, access_and_flags, &request);
   if (!status.ok()) return PINRAIL_ERR_NOT_FOUND;
   pinrail_handle_t handle{};
-  const Status found = ranges_->find(thread, request.span.base, request.span.length(), access_and_flags, &handle);
+  const Status found = Pool::find(thread, request.span.base, request.span.length(), access_and_flags, &handle);
   if (!found.ok()) return found;
   if (is_of(handle.reg, request.buffer_id)) {
     *handle_out = handle;
@@ -108,6 +100,29 @@ Status Gpu::find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64
   }
   drop_and_invalidate(thread, handle.reg, request.span);
   return PINRAIL_ERR_NOT_FOUND;
+}
+
+// By dmabuf. If the driver or the device has none, as if it were host memory, which a kernel with peer memory takes.
+Status GpuPool::call_device(pinrail_thread_t* thread, const Request& request, pinrail_register_request_t* wanted,
+                            pinrail_registration_t* reg, Room room) {
+  buffer_id_of(reg) = request.buffer_id;
+  const bool takes_dmabuf = (limits_of_registrar_.kinds & PINRAIL_KIND_DMABUF) != 0;
+  Status status = PINRAIL_ERR_NOT_SUPPORTED;
+  if (takes_dmabuf && table_->export_dmabuf != nullptr) {
+    status = table_->export_dmabuf(table_->context, wanted->addr, wanted->length, &wanted->fd, &wanted->fd_offset);
+    if (!is_status(status.code())) return PINRAIL_ERR_ERROR;  // C5
+    if (status.ok()) {
+      wanted->kind = PINRAIL_KIND_DMABUF;
+      status = call_registrar(thread, *wanted, reg, room);
+      close(wanted->fd);
+    }
+  }
+  if (!status.is(PINRAIL_ERR_NOT_SUPPORTED)) return status;
+  wanted->kind = PINRAIL_KIND_HOST;
+  wanted->fd = -1;
+  wanted->fd_offset = 0;
+  const Status as_host = call_registrar(thread, *wanted, reg, room);
+  return as_host.ok() ? as_host : status;
 }
 
 }  // namespace pinrail::grdma

@@ -2,7 +2,7 @@
 // Hook context: makes registrations dead and puts what is idle of them onto the gc list, and does no more. Also what an
 // insert displaces. The interrupted thread may hold references; it holds none of the locks that are taken here
 // (HookMutex).
-#include "components/mpool/grdma/grdma_gpu.h"
+#include "components/mpool/grdma/grdma.h"
 
 namespace pinrail::grdma {
 
@@ -87,14 +87,13 @@ void Pool::invalidate_range_hook(const Span& span) {
   if (!outside_.is_empty()) outside_.invalidate(span);
 }
 
-// For an event that a caller reports, of memory of any kind; it may have only been written down so far. seq_cst: a full
+// For an event that a caller reports; it may have only been written down so far. seq_cst: a full
 // barrier, on memory that no other thread waits for; volatile, so that no compiler leaves it out. An exchange that may
 // fail would be one on x86 alone.
-void Pool::invalidate_all_kinds_hook(const Span& span) {
+void Pool::invalidate_reported_hook(const Span& span) {
   volatile std::atomic<uint32_t> barrier{0};
   barrier.fetch_add(1);
   invalidate_range_hook(span);
-  if (gpu_ != nullptr) gpu_->ranges()->invalidate_range_hook(span);
 }
 
 // For an event that a monitor reports.

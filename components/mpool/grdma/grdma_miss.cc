@@ -111,10 +111,10 @@ bool Pool::withdraw(Miss* miss) {
 }
 
 // What its state word gets. What is not kept, and what is persistent, ends with its last reference. Hits that the
-// library may answer alone need no buffer id, and no equal range.
+// library may answer alone need no equal range.
 uint64_t Pool::marks_of(const Request& request) const {
   const bool is_kept = settings_.leave_pinned && !request.has(PINRAIL_FLAG_PERSISTENT);
-  const bool is_quick = knows_gpu_ == nullptr && (config_.flags & PINRAIL_POOL_EXACT) == 0;
+  const bool is_quick = (config_.flags & PINRAIL_POOL_EXACT) == 0;
   return (is_kept ? 0 : state::kTransient) | (is_quick ? state::kQuick : 0);
 }
 

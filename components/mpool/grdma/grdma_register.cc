@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The way in: what the C face did not answer. API context. The caller holds no lock, because a miss calls the
 // registrar. The calling thread may hold references, and takes one more by each successful call.
-#include "components/mpool/grdma/grdma_gpu.h"
+#include "components/mpool/grdma/grdma.h"
 
 namespace pinrail::grdma {
 
@@ -18,7 +18,7 @@ void Pool::count_answer(pinrail_thread_t* thread, const Request& request, pinrai
   extents_.answered(reg, request.span);
 }
 
-// A registration of host memory that answers, or a new one. The outcome is a reference.
+// A registration that answers, or a new one. The outcome is a reference.
 Status Pool::acquire(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out) {
   if (request.span.base == 0) return PINRAIL_ERR_BAD_PARAM;  // rounded out; before anything is evicted for it
   const size_t max_length = limits_of_registrar_.max_length;
@@ -28,8 +28,7 @@ Status Pool::acquire(pinrail_thread_t* thread, const Request& request, pinrail_r
   if (thread->in_registrar == 0) return miss(thread, request, reg_out);
   // A thread that is inside its own registrar call would wait for itself: it gets an uncached registration (R5), unless
   // one is cached.
-  const bool may_hit = !request.has(PINRAIL_FLAG_PERSISTENT) && request.extra == nullptr;
-  if (may_hit && find_answer(thread, request, reg_out)) return success();
+  if (request.may_hit() && find_answer(thread, request, reg_out)) return success();
   return register_own(thread, request, reg_out);
 }
 
@@ -39,15 +38,6 @@ Status Pool::register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t lengt
   Request request{Span::of(addr, length), access_and_flags};
   if (!round_out(&request.span, page_mask_ + 1)) return PINRAIL_ERR_BAD_PARAM;
   pinrail_registration_t* reg = nullptr;
-  if (gpu_ != nullptr) {
-    const bool may_hit = (request.flags() & (PINRAIL_FLAG_CACHE_BYPASS | PINRAIL_FLAG_PERSISTENT)) == 0;
-    if (may_hit && find_answer(thread, request, &reg)) {
-      *handle_out = handle_of(reg);
-      return success();
-    }
-    const Status status = gpu_->register_mem(thread, addr, length, access_and_flags, handle_out);
-    if (!status.is(PINRAIL_ERR_NOT_FOUND)) return status;
-  }
   const Status status = acquire(thread, request, &reg);
   if (status.ok()) *handle_out = handle_of(reg);
   return status;
@@ -70,14 +60,6 @@ Status Pool::register_with(pinrail_thread_t* thread, const Span& span, uint64_t 
   return status;
 }
 
-// For a pool of GPU memory, of a whole allocation: a hit or a miss.
-Status Pool::register_gpu_range(pinrail_thread_t* thread, const Request& request, bool* is_hit_out,
-                                pinrail_registration_t** reg_out) {
-  *is_hit_out = (request.flags() & (PINRAIL_FLAG_CACHE_BYPASS | PINRAIL_FLAG_PERSISTENT)) == 0 &&
-                find_answer(thread, request, reg_out);
-  return *is_hit_out ? success() : acquire(thread, request, reg_out);
-}
-
 // A hit, or NOT_FOUND; the registrar is not called for it, but the gc list may be drained.
 Status Pool::find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
                   pinrail_handle_t* handle_out) {
@@ -85,12 +67,17 @@ Status Pool::find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint6
   if (!round_out(&request.span, page_mask_ + 1)) return PINRAIL_ERR_BAD_PARAM;
   if (gc_list.is_due()) drain(thread, SIZE_MAX);
   pinrail_registration_t* reg;
-  if (!find_answer(thread, request, &reg)) {
-    return gpu_ != nullptr ? gpu_->find(thread, addr, length, access_and_flags, handle_out)
-                           : Status(PINRAIL_ERR_NOT_FOUND);
-  }
+  if (!find_answer(thread, request, &reg)) return PINRAIL_ERR_NOT_FOUND;
   *handle_out = handle_of(reg);
   return success();
+}
+
+// For a forked child: no lock and no list.
+void Pool::counters(pinrail_mpool_stats_t* stats_out) const {
+  Base::counters(stats_out);
+  stats_out->extent_hits = extents_.hits();
+  stats_out->extent_lost = extents_.lost();
+  stats_out->peak_registered_bytes = cache_->peak_bytes();
 }
 
 }  // namespace pinrail::grdma
