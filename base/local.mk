@@ -19,7 +19,7 @@ libpinrail_internal_la_SOURCES += \
 libpinrail_internal_la_SOURCES += \
 	base/registration/registration.h base/registration/registration_arena.h \
 	base/registration/registration_arena.cc \
-	base/registration/services.h base/registration/services.cc base/registration/services_hook.cc \
+	base/registration/services.h base/registration/services.cc \
 	base/registration/shortcut.h \
 	base/registration/recent_request.h base/registration/thread.h base/registration/thread.cc
 
@@ -70,8 +70,8 @@ endif
 noinst_LTLIBRARIES += base/libslots.la
 base_libslots_la_CXXFLAGS = $(room_cxxflags)
 base_libslots_la_SOURCES = \
-	base/slots/slots.h base/slots/segment.h base/slots/process.h base/slots/process.cc base/slots/process_hook.cc \
-	base/slots/end_mark.h base/slots/end_mark.cc base/slots/exporter.cc base/slots/exporter_hook.cc base/slots/importer.cc
+	base/slots/slots.h base/slots/segment.h base/slots/process.h base/slots/process.cc \
+	base/slots/end_mark.h base/slots/end_mark.cc base/slots/exporter.cc base/slots/importer.cc
 if STATIC_COMPONENTS
 libpinrail_internal_la_LIBADD += base/libslots.la
 endif

@@ -3,29 +3,19 @@
 # header-only parts of base/, so that a DSO needs none of the library's symbols.
 component_libraries =
 
-# The cache of whole allocations; the pools of GPU memory link it.
-noinst_LTLIBRARIES += components/common/libgpu_pool.la
-components_common_libgpu_pool_la_CXXFLAGS = $(room_cxxflags)
-components_common_libgpu_pool_la_SOURCES = \
-	components/common/gpu_pool/table.h components/common/gpu_pool/gpu_pool.h \
-	components/common/gpu_pool/gpu_component.h components/common/gpu_pool/register.cc \
-	components/common/gpu_pool/close.cc
-if STATIC_COMPONENTS
-libpinrail_internal_la_LIBADD += components/common/libgpu_pool.la
-else
-component_gpu_pool_libs = components/common/libgpu_pool.la base/libslots.la
+if !STATIC_COMPONENTS
+component_gpu_pool_libs = framework/libgpu_pool.la base/libslots.la
 endif
-
 
 component_libraries += components/mpool_grdma.la
 components_mpool_grdma_la_SOURCES = \
-	components/mpool/grdma/grdma_component.cc components/mpool/grdma/grdma_settings.h \
-	components/mpool/grdma/grdma_settings.cc components/mpool/grdma/grdma.h components/mpool/grdma/grdma_create.cc \
+	components/mpool/grdma/grdma_component.cc \
+	components/mpool/grdma/grdma.h components/mpool/grdma/grdma_create.cc \
 	components/mpool/grdma/grdma_register.cc components/mpool/grdma/grdma_miss.cc \
 	components/mpool/grdma/grdma_device.cc components/mpool/grdma/grdma_both.h \
 	components/mpool/grdma/grdma_invalidate_hook.cc \
 	components/mpool/grdma/grdma_extent.h components/mpool/grdma/grdma_extent.cc \
-	components/mpool/grdma/grdma_reasons.h components/mpool/grdma/grdma_reasons.cc components/mpool/grdma/grdma_reasons_hook.cc \
+	components/mpool/grdma/grdma_reasons.h components/mpool/grdma/grdma_reasons.cc \
 	components/mpool/grdma/grdma_outside.h \
 	components/mpool/grdma/grdma_gpu.h components/mpool/grdma/grdma_gpu.cc
 components_mpool_grdma_la_LDFLAGS = $(component_ldflags)
@@ -36,7 +26,7 @@ component_libraries += components/mpool_mrall.la
 components_mpool_mrall_la_SOURCES = \
 	components/mpool/mrall/mrall_component.cc components/mpool/mrall/mrall.h \
 	components/mpool/mrall/mrall_create.cc components/mpool/mrall/mrall_register.cc \
-	components/mpool/mrall/mrall_make.cc components/mpool/mrall/mrall_invalidate_hook.cc \
+	components/mpool/mrall/mrall_make.cc \
 	components/mpool/mrall/mrall_left_out.h components/mpool/mrall/mrall_maps.h \
 	components/mpool/mrall/mrall_maps.cc components/mpool/mrall/mrall_work.h components/mpool/mrall/mrall_work.cc
 components_mpool_mrall_la_LDFLAGS = $(component_ldflags)
@@ -53,7 +43,7 @@ components_mpool_odp_la_CXXFLAGS = $(room_cxxflags)
 component_libraries += components/rcache_vma.la
 components_rcache_vma_la_SOURCES = \
 	components/rcache/vma/vma_component.cc components/rcache/vma/vma_index.cc \
-	components/rcache/vma/vma_invalidate_hook.cc components/rcache/vma/vma_tree.cc components/rcache/vma/vma.h \
+	components/rcache/vma/vma_tree.cc components/rcache/vma/vma.h \
 	components/rcache/vma/vma_announcements.h components/rcache/vma/vma_tree.h components/rcache/vma/vma_pool.h \
 	components/rcache/vma/vma_node.h components/rcache/vma/vma_slots.h
 components_rcache_vma_la_LDFLAGS = $(component_ldflags)
@@ -71,8 +61,8 @@ components_monitor_patcher_la_SOURCES = \
 	components/monitor/patcher/patcher_component.cc components/monitor/patcher/patcher_install.cc \
 	components/monitor/patcher/patcher_check.cc components/monitor/patcher/patcher_find.cc \
 	components/monitor/patcher/patcher_probe.cc components/monitor/patcher/patcher_report_hook.cc \
-	components/monitor/patcher/patcher_memory_hook.cc components/monitor/patcher/patcher_shm_hook.cc \
-	components/monitor/patcher/patcher_file_hook.cc components/monitor/patcher/patcher_syscall_hook.cc \
+	components/monitor/patcher/patcher_memory_hook.cc \
+	components/monitor/patcher/patcher_file_hook.cc \
 	components/monitor/patcher/patcher.h
 components_monitor_patcher_la_LDFLAGS = $(component_ldflags)
 components_monitor_patcher_la_LIBADD = $(component_patch_libs)
@@ -82,8 +72,8 @@ components_monitor_patcher_la_CXXFLAGS = $(room_cxxflags)
 component_libraries += components/monitor_uffd.la
 components_monitor_uffd_la_SOURCES = \
 	components/monitor/uffd/uffd_component.cc components/monitor/uffd/uffd_watch.cc \
-	components/monitor/uffd/uffd_cover.cc components/monitor/uffd/uffd_probe.cc \
-	components/monitor/uffd/uffd_thread.cc components/monitor/uffd/uffd_reader_hook.cc \
+	components/monitor/uffd/uffd_probe.cc \
+	components/monitor/uffd/uffd_thread.cc \
 	components/monitor/uffd/uffd.h
 components_monitor_uffd_la_LDFLAGS = $(component_ldflags)
 components_monitor_uffd_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_monitor_uffd)
@@ -126,15 +116,15 @@ endif
 component_libraries += components/mpool_gpusm.la components/mpool_rgpusm.la
 components_mpool_gpusm_la_SOURCES = \
 	components/mpool/gpusm/gpusm_component.cc components/mpool/gpusm/gpusm_export.cc \
-	components/mpool/gpusm/gpusm_session.cc components/mpool/gpusm/gpusm_free_hook.cc components/mpool/gpusm/gpusm.h \
-	components/mpool/gpusm/exports.cc components/mpool/gpusm/exports_hook.h
+	components/mpool/gpusm/gpusm_session.cc components/mpool/gpusm/gpusm.h \
+	components/mpool/gpusm/exports.cc components/mpool/gpusm/exports.h
 components_mpool_gpusm_la_LDFLAGS = $(component_ldflags)
 components_mpool_gpusm_la_LIBADD = $(component_gpu_pool_libs)
 components_mpool_gpusm_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_mpool_gpusm)
 components_mpool_gpusm_la_CXXFLAGS = $(room_cxxflags)
 components_mpool_rgpusm_la_SOURCES = \
 	components/mpool/rgpusm/rgpusm_component.cc components/mpool/rgpusm/rgpusm_register.cc \
-	components/mpool/rgpusm/rgpusm_peers.cc components/mpool/rgpusm/rgpusm_invalidate_hook.cc \
+	components/mpool/rgpusm/rgpusm_peers.cc \
 	components/mpool/rgpusm/rgpusm.h
 components_mpool_rgpusm_la_LDFLAGS = $(component_ldflags)
 components_mpool_rgpusm_la_LIBADD = $(component_gpu_pool_libs)
@@ -143,7 +133,7 @@ components_mpool_rgpusm_la_CXXFLAGS = $(room_cxxflags)
 
 component_libraries += components/monitor_cuda.la
 components_monitor_cuda_la_SOURCES = components/monitor/cuda/cuda_component.cc \
-	components/monitor/cuda/cuda_free_hook.cc components/monitor/cuda/cuda.h
+	components/monitor/cuda/cuda.h
 components_monitor_cuda_la_LDFLAGS = $(component_ldflags)
 components_monitor_cuda_la_LIBADD = $(component_patch_libs)
 components_monitor_cuda_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_monitor_cuda)
@@ -155,7 +145,6 @@ components_registrar_cuda_ipc_la_SOURCES = \
 	components/registrar/cuda_ipc/cuda_ipc_identify.cc components/registrar/cuda_ipc/cuda_ipc_register.cc \
 	components/registrar/cuda_ipc/cuda_ipc_vmm.cc components/registrar/cuda_ipc/cuda_ipc_pool.cc components/registrar/cuda_ipc/pool_imports.cc \
 	components/registrar/cuda_ipc/cuda_ipc_event.cc \
-	components/registrar/cuda_ipc/cuda_library.cc \
 	components/registrar/cuda_ipc/cuda_ipc.h components/registrar/cuda_ipc/cuda_library.h \
 	components/registrar/cuda_ipc/pool_imports.h
 components_registrar_cuda_ipc_la_LDFLAGS = $(component_ldflags)

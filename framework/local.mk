@@ -11,7 +11,7 @@ libpinrail_internal_la_SOURCES += \
 	framework/registrar/registrar_help.h \
 	framework/monitor/monitor.h framework/monitor/monitor.cc \
 	framework/monitor/loaded_objects.h framework/monitor/loaded_objects.cc \
-	framework/monitor/own_calls.h framework/monitor/own_calls.cc framework/monitor/own_calls_hook.cc \
+	framework/monitor/own_calls.h framework/monitor/own_calls.cc \
 	framework/monitor/findings.h framework/monitor/findings.cc \
 	framework/monitor/selection.cc framework/monitor/started_hook.h framework/monitor/started_hook.cc \
 	framework/monitor/subscriptions_hook.h framework/monitor/subscriptions_hook.cc \
@@ -21,12 +21,12 @@ libpinrail_internal_la_SOURCES += \
 	framework/monitor/coverage.h framework/monitor/coverage.cc \
 	framework/monitor/own_pages.h framework/monitor/own_pages.cc framework/monitor/proc_file.h \
 	framework/rcache/rcache.h framework/rcache/rcache.cc \
-	framework/mpool/recorder.h framework/mpool/recorder_hook.cc framework/mpool/recorder.cc framework/mpool/mpool.h framework/mpool/mpool.cc framework/mpool/default_limits.h \
+	framework/mpool/recorder.h framework/mpool/recorder.cc framework/mpool/mpool.h framework/mpool/mpool.cc framework/mpool/default_limits.h \
 	framework/mpool/default_limits.cc framework/mpool/pin_table.h \
 	framework/mpool/forward.h framework/mpool/params.h framework/mpool/settings_reader.h framework/mpool/messages.h framework/mpool/budget.h framework/mpool/engine.h framework/mpool/pool_base.h framework/mpool/indexed_pool.h framework/mpool/pool_cache.h framework/mpool/pool_area.h framework/mpool/pool_registrations.h framework/mpool/gc_list.h framework/mpool/gpu_block.h \
 	framework/mpool/allocator.h framework/mpool/allocator.cc framework/mpool/allocator_slabs.cc framework/mpool/allocator_regions.cc \
 	framework/mpool/size_classes.h framework/mpool/caches.h framework/mpool/device_request.h \
-	framework/mpool/gc_thread.h framework/mpool/gc_thread.cc framework/mpool/gc_thread_hook.cc \
+	framework/mpool/gc_thread.h framework/mpool/gc_thread.cc \
 	framework/mpool/pool_works.h framework/mpool/hit_check.h framework/mpool/hit_check.cc \
 	framework/front/front.h framework/front/front_init.cc framework/front/front_services.cc framework/front/front_pool.cc \
 	framework/front/front_fork.h framework/front/front_fork.cc framework/front/refuse.h framework/front/refuse.cc \
@@ -43,8 +43,17 @@ libpinrail_internal_la_SOURCES += framework/front/front_pin.cc framework/front/p
 	framework/front/front_options.cc framework/front/on_work.h framework/front/chunk_stream.h framework/front/chunk_stream.cc
 public_headers += framework/include/pinrail/listing.h
 libpinrail_internal_la_SOURCES += framework/front/front_listing.cc
-libpinrail_internal_la_SOURCES += framework/front/record.h framework/front/record.cc framework/front/record_hook.cc \
+libpinrail_internal_la_SOURCES += framework/front/record.h framework/front/record.cc \
 	framework/front/record_write.cc
 
 # GPU memory across processes.
 public_headers += framework/include/pinrail/gpu.h
+
+# What the pools of allocations of GPU memory share; gpusm and rgpusm link it, because they use no symbol of the library.
+noinst_LTLIBRARIES += framework/libgpu_pool.la
+framework_libgpu_pool_la_CXXFLAGS = $(room_cxxflags)
+framework_libgpu_pool_la_SOURCES = framework/mpool/gpu_pool.h framework/mpool/gpu_pool_table.h \
+	framework/mpool/gpu_pool_register.cc framework/mpool/gpu_pool_close.cc
+if STATIC_COMPONENTS
+libpinrail_internal_la_LIBADD += framework/libgpu_pool.la
+endif

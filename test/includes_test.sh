@@ -4,7 +4,7 @@
 # no call that hooks must not make. The name of a function tells whether it requires a lock. The order:
 #   include < base/{core,cuda} < base/sync < base/registration < base/hit < base/{report,patch,slots}
 #           < base/{param,descriptors} < base/loader < framework/{rcache,registrar,monitor} < framework/mpool
-#           < components/common < components | framework/front < contrib/tools (public headers only)
+#           < components | framework/front < contrib/tools (public headers only)
 set -eu
 cd "${srcdir:-$(dirname "$0")/..}"
 failed=0
@@ -26,7 +26,6 @@ height() {
     base/loader/*) echo 8 ;;
     framework/rcache/* | framework/registrar/* | framework/monitor/*) echo 9 ;;
     framework/mpool/*) echo 10 ;;
-    components/common/*) echo 11 ;;
     framework/front/* | components/*) echo 12 ;;
     *) echo 99 ;;
   esac
@@ -51,13 +50,10 @@ for file in $files; do
     [ "$mine" = "$theirs" ] && continue
     case $file:$included in
       base/*:components/* | framework/*:components/*) complain "$file looks up, to $included" ;;
-      components/common/*:components/common/*) ;;
-      components/mpool/*:components/common/*) ;;
       components/*:components/*) complain "$file looks into another component: $included" ;;
       components/*:framework/include/* | components/*:base/core/* | components/*:base/sync/*) ;;
       components/*:base/registration/* | components/*:base/hit/*) ;;
       components/registrar/*:base/cuda/* | components/monitor/*:base/cuda/*) ;;
-      components/common/*:framework/mpool/* | components/common/*:base/slots/*) ;;
       components/mpool/*:framework/mpool/* | components/mpool/*:framework/rcache/*) ;;
       components/mpool/*:framework/registrar/* | components/mpool/*:framework/monitor/*) ;;
       components/mpool/*:base/slots/* | components/registrar/*:base/slots/* | components/registrar/*:base/descriptors/*) ;;

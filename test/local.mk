@@ -67,7 +67,7 @@ check_PROGRAMS += test/unit/rcache/vma_test test/stress/vma_stress test/conform/
 	test/stress/grdma_stress test/stress/references_stress
 TESTS += test/unit/rcache/vma_test test/stress/vma_stress test/conform/grdma test/fault/grdma_fault \
 	test/stress/grdma_stress test/stress/references_stress
-vma_sources = components/rcache/vma/vma_index.cc components/rcache/vma/vma_invalidate_hook.cc \
+vma_sources = components/rcache/vma/vma_index.cc \
 	components/rcache/vma/vma_tree.cc
 test_unit_rcache_vma_test_SOURCES = test/unit/rcache/vma_index_test.cc test/unit/rcache/vma_random_test.cc \
 	test/unit/rcache/index_under_test.h $(vma_sources)

@@ -43,4 +43,8 @@ int retire(pinrail_registration_t* reg) { return pinrail::retire(reg, state::loa
 
 int orphan(pinrail_registration_t* reg) { return pinrail::orphan(reg) == Killed::owned ? 1 : 0; }
 
+// Hook context: no allocation, no lock.
+
+int mark_dead_hook(pinrail_registration_t* reg) { return kill(reg) == Killed::owned ? 1 : 0; }
+
 }  // namespace pinrail::services

@@ -2,9 +2,11 @@
 // Identifies this process. API or start-up context.
 #include "base/slots/process.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 
 #include "base/core/no_cancel.h"
@@ -45,6 +47,90 @@ Status this_process(Process* process_out) {
   for (const char* at = boot; *at != '\0'; ++at) process.machine = mix(process.machine, static_cast<uint8_t>(*at));
   *process_out = process;
   return success();
+}
+
+// Tells whether a process is alive. A free may wait for the answer, so this code allocates nothing and uses no stdio.
+
+namespace {
+
+// The fields of /proc/PID/stat that are used.
+struct Stat {
+  char state = 0;
+  uint64_t threads = 0;
+  uint64_t start = 0;
+};
+
+// Writes "/proc/PID/stat" to `path`.
+void name_stat_hook(uint32_t pid, char* path) {
+  char digits[10];
+  size_t count = 0;
+  do {
+    digits[count++] = static_cast<char>('0' + pid % 10);
+    pid /= 10;
+  } while (pid != 0);
+  for (const char* at = "/proc/"; *at != '\0';) *path++ = *at++;
+  while (count != 0) *path++ = digits[--count];
+  for (const char* at = "/stat"; *at != '\0';) *path++ = *at++;
+  *path = '\0';
+}
+
+// Reads the beginning of the file and returns its length. After an error returns 0; is_gone_out then tells whether
+// there is no such process. Otherwise the system did not tell, for example because this process has no descriptor left.
+size_t read_file_hook(const char* path, char* text, size_t room, bool* is_gone_out) {
+  const NoCancel no_cancel;
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  const ssize_t length = file < 0 ? -1 : read(file, text, room);
+  *is_gone_out = length < 0 && (errno == ENOENT || errno == ESRCH);
+  if (file >= 0) close(file);
+  return length > 0 ? static_cast<size_t>(length) : 0;
+}
+
+// Parses the fields behind the program's name, which may contain blanks and parentheses. The state is the line's 3rd
+// field, the number of threads the 20th, the start the 22nd. False if a field is missing.
+bool parse_stat_hook(const char* text, size_t length, Stat* stat_out) {
+  size_t at = length;
+  while (at != 0 && text[at - 1] != ')') --at;
+  if (at == 0 || at + 1 >= length) return false;
+  stat_out->state = text[at + 1];
+  unsigned field = 2;
+  for (; at < length && field <= 22; ++at) {
+    if (text[at] == ' ') {
+      ++field;
+      continue;
+    }
+    if (text[at] < '0' || text[at] > '9') continue;
+    uint64_t* const number = field == 20 ? &stat_out->threads : field == 22 ? &stat_out->start : nullptr;
+    if (number != nullptr) *number = *number * 10 + static_cast<uint64_t>(text[at] - '0');
+  }
+  return field > 22;
+}
+
+// False: the file could not be read, or there is no such process.
+bool read_stat_hook(uint32_t pid, Stat* stat_out, bool* is_gone_out) {
+  char path[32], text[1024];
+  name_stat_hook(pid, path);
+  return parse_stat_hook(text, read_file_hook(path, text, sizeof(text), is_gone_out), stat_out);
+}
+
+}  // namespace
+
+// Returns in *start_out when the process started. False: /proc does not have the data.
+bool read_start(uint32_t pid, uint64_t* start_out) {
+  Stat stat;
+  bool is_gone = false;
+  if (!read_stat_hook(pid, &stat, &is_gone)) return false;
+  *start_out = stat.start;
+  return true;
+}
+
+// A zombie with more than one thread is a process whose first thread has ended before the others. A process of which
+// the system does not tell counts as alive: its memory may be in use (R9).
+bool is_alive_hook(uint32_t pid, uint64_t start) {
+  Stat stat;
+  bool is_gone = false;
+  if (!read_stat_hook(pid, &stat, &is_gone)) return !is_gone;
+  if (stat.start != start) return false;
+  return stat.state != 'X' && (stat.state != 'Z' || stat.threads > 1);
 }
 
 }  // namespace pinrail::slots

@@ -35,7 +35,7 @@ struct OwnCallsProbe {
   std::atomic<uintptr_t> base{0}, end{0};
   std::atomic<bool> is_reported{false};
 
-  static void report_hook(void* probe, uintptr_t base, size_t length);  // own_calls_hook.cc
+  static void report_hook(void* probe, uintptr_t base, size_t length);
 };
 
 // Returns a sentence that names an allocator with such calls; empty if none was found. Tries the process's malloc and

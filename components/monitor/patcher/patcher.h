@@ -131,10 +131,10 @@ bool read_own_memory_hook(long address, void* copy_out, size_t length);
 void probe_hook(void* context, uintptr_t base, size_t length);
 void raise_alarm_hook(Context* context);  // wakes the checking thread
 
-// patcher_syscall_hook.cc: the hook of every patch. Passes the call to the hook of that system call.
+// patcher_report_hook.cc: the hook of every patch. Passes the call to the hook of that system call.
 bool enter_hook(void* site, long number, const long* args, long* result_out);
 
-// Hooks of system calls: patcher_memory_hook.cc, patcher_shm_hook.cc, patcher_file_hook.cc. They are called only while
+// Hooks of system calls: patcher_memory_hook.cc, patcher_file_hook.cc. They are called only while
 // the site is active. True: the call is made, and its result is *result_out. False: the function shall make it.
 bool munmap_hook(const Site& site, const long* args, long* result_out);
 bool mmap_hook(const Site& site, const long* args, long* result_out);

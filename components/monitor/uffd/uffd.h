@@ -90,13 +90,13 @@ int is_quiet(void* context);
 uint64_t count_mappings();
 uint64_t most_mappings_of_process();
 
-// uffd_cover.cc: starts to watch a mapping. Returns the PINRAIL_EVENT_* that are seen for it; 0: none.
+// uffd_watch.cc: starts to watch a mapping. Returns the PINRAIL_EVENT_* that are seen for it; 0: none.
 uint32_t cover(Context* context, const pinrail_mapping_t& mapping);
 
 // uffd_probe.cc: causes each kind of event on pages of its own and expects its report at a subscription.
 Status try_events_locked(Context* context) REQUIRES(context->mutex);
 
-// uffd_reader_hook.cc: reads and reports events. Returns true when the bell rings or `stopping` is set, false when the
+// uffd_thread.cc: reads and reports events. Returns true when the bell rings or `stopping` is set, false when the
 // descriptor is lost.
 bool read_events_hook(Context* context);
 void probe_hook(void* context, uintptr_t base, size_t length);

@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Starts and ends the reader thread. Start-up and shut-down context; run() is the thread's function.
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
+
+#include "base/sync/hook_locks.h"
 #include "base/sync/own_threads.h"
 #include "components/monitor/uffd/uffd.h"
 
@@ -61,6 +68,143 @@ void stop_reader(Context* context) {
                                   // descriptor as well, closing it here would not wake them
   ring_bell(context);
   context->reader.join();
+}
+
+// Hook context: reads events from the kernel and reports them to all subscribers.
+
+namespace {
+
+constexpr size_t kBatch = 16;   // events that one read() returns at most
+constexpr size_t kQueue = 256;  // events that were read and not reported yet
+// Then the gate opens for a moment; otherwise a thread that unmaps all the time would keep it closed.
+constexpr int kMaxBatches = 8;
+
+// How long the reader sleeps at most: then it looks whether the program has closed its descriptor, of which the kernel
+// tells it nothing, and whether it shall end without a bell.
+constexpr timespec kLook = {1, 0};
+
+// State of the reader thread, on its stack. All events that were read are reported before the gate opens.
+struct Reader {
+  Context* context;
+  size_t next = 0, end = 0;  // of the events that were not reported yet
+  bool is_over = false;      // an event was dropped, because the queue was full
+  bool is_lost = false;
+  bool rang = false;
+  unsigned tries = 0;
+  uffd_msg events[kQueue];
+};
+
+// As OwnFile::number(), by a system call of its own.
+int watch_number_hook(const Context& context) {
+  const int number = context.watch.number_unchecked();
+  if (number < 0 || kernel_hook(SYS_fcntl, number, F_GETSIG) != context.watch.mark()) return -1;
+  return number;
+}
+
+// Reports the range of one event; the gate is held.
+void report_range_hook(Reader* reader, const uffd_msg& event) {
+  const pinrail_host_t* host = reader->context->host;
+  switch (event.event) {
+    case UFFD_EVENT_UNMAP:
+      if (event.arg.remove.start == reader->context->bell.load()) reader->rang = true;
+      [[fallthrough]];
+    case UFFD_EVENT_REMOVE:
+      host->monitor_report_hook(host, event.arg.remove.start, event.arg.remove.end - event.arg.remove.start);
+      break;
+    // The mapping is watched at its new place. Registrations of both places die.
+    case UFFD_EVENT_REMAP:
+      host->monitor_report_hook(host, event.arg.remap.from, event.arg.remap.len);
+      host->monitor_report_hook(host, event.arg.remap.to, event.arg.remap.len);
+      break;
+    default: break;  // a page fault: impossible, because nothing is write-protected
+  }
+}
+
+// Reads at most one batch of events into the queue. False: there was none, or the descriptor is lost.
+bool read_some_hook(Reader* reader) {
+  if (reader->next != 0 && reader->end + kBatch > kQueue) {
+    std::memmove(reader->events, reader->events + reader->next, (reader->end - reader->next) * sizeof(uffd_msg));
+    reader->end -= reader->next;
+    reader->next = 0;
+  }
+  if (reader->end + kBatch > kQueue) {
+    reader->end -= kBatch;
+    reader->is_over = true;
+  }
+  uffd_msg* const events = reader->events + reader->end;
+  const long got = kernel_hook(SYS_read, watch_number_hook(*reader->context), events, kBatch * sizeof(uffd_msg));
+  if (got == -EAGAIN || got == -EINTR) return false;
+  reader->is_lost = reader->is_lost || got <= 0 || static_cast<size_t>(got) % sizeof(uffd_msg) != 0;
+  if (reader->is_lost) return false;
+  reader->end += static_cast<size_t>(got) / sizeof(uffd_msg);
+  return true;
+}
+
+// Keeps uffd/U3: called between two tries of a lock. The lock's holder may be in munmap() in a signal handler.
+void service_while_waiting_hook(void* reader_pointer) {
+  constexpr unsigned kSpins = 64;
+  constexpr timespec kPause = {0, 50000};
+  auto* const reader = static_cast<Reader*>(reader_pointer);
+  if (++reader->tries % kSpins != 0 || read_some_hook(reader)) return;
+  pollfd ready = {watch_number_hook(*reader->context), POLLIN, 0};
+  timespec pause = kPause;
+  kernel_hook(SYS_ppoll, &ready, 1, &pause, nullptr, 0);
+}
+
+// Keeps uffd/U2: the thread that caused an event continues as soon as it is read, so the gate is held before.
+bool take_events_hook(Reader* reader) {
+  const pinrail_host_t* host = reader->context->host;
+  host->monitor_hold_hook(host);
+  for (int i = 0; i < kMaxBatches && read_some_hook(reader); ++i) {
+    while (reader->next != reader->end) {
+      const uffd_msg event = reader->events[reader->next++];  // a copy: more may be read while it is reported
+      report_range_hook(reader, event);
+    }
+  }
+  // Events that were not read or were dropped may concern any memory.
+  if (reader->is_lost || reader->is_over) host->monitor_report_hook(host, 0, UINTPTR_MAX);
+  reader->is_over = false;
+  host->monitor_release_hook(host);
+  return !reader->is_lost;
+}
+
+// Returns true when the bell rings or without one the reader shall end, false when the descriptor is lost. A descriptor
+// that is closed while the reader sleeps stays open until it wakes up; threads that wait for it go on then.
+bool read_until_bell_hook(Reader* reader) {
+  while (!reader->rang) {
+    pollfd ready = {watch_number_hook(*reader->context), POLLIN, 0};
+    if (ready.fd < 0) return false;
+    timespec most = kLook;
+    const long status = kernel_hook(SYS_ppoll, &ready, 1, &most, nullptr, 0);
+    if (status < 0 && status != -EINTR) return false;
+    if (status > 0 && (ready.revents & ~POLLIN) != 0) return false;
+    if (status > 0 && !take_events_hook(reader)) return false;
+    if (status == 0 && reader->context->stopping.load()) return true;
+  }
+  return true;
+}
+
+}  // namespace
+
+// The thread may wait for locks afterwards, when the reader's queue is gone: then it sleeps like any other thread.
+bool read_events_hook(Context* context) {
+  Reader reader{};
+  reader.context = context;
+  const HookLocks locks = HookLocks::of(context->host);
+  HookDepth* const depth = locks.depth_hook != nullptr ? locks.depth_hook() : nullptr;
+  if (depth != nullptr) {
+    depth->waiting_arg = &reader;
+    depth->while_waiting_hook = service_while_waiting_hook;
+  }
+  const bool rang = read_until_bell_hook(&reader);
+  if (depth != nullptr) depth->while_waiting_hook = nullptr;
+  return rang;
+}
+
+void probe_hook(void* context_pointer, uintptr_t base, size_t length) {
+  auto* context = static_cast<Context*>(context_pointer);
+  const bool inside = base >= context->probe_base.load() && base + length <= context->probe_end.load();
+  if (inside && length != 0) context->probe_seen.store(true);
 }
 
 }  // namespace pinrail::uffd

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The writers' side of the ranges behind slots. API context. Functions whose names end in _locked run under mutex_;
 // put(), clear(), keep() and take_kept() take it.
-#include "components/mpool/gpusm/exports_hook.h"
+#include "components/mpool/gpusm/exports.h"
 
 #include <algorithm>
 #include <new>

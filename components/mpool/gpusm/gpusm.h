@@ -16,9 +16,9 @@
 #ifndef PINRAIL_COMPONENTS_MPOOL_GPUSM_GPUSM_H
 #define PINRAIL_COMPONENTS_MPOOL_GPUSM_GPUSM_H
 
-#include "components/common/gpu_pool/gpu_component.h"
-#include "components/mpool/gpusm/exports_hook.h"
+#include "components/mpool/gpusm/exports.h"
 #include "framework/mpool/gpu_block.h"
+#include "framework/mpool/gpu_pool.h"
 
 namespace pinrail::gpusm {
 
@@ -50,7 +50,7 @@ class Session {
   // Stops the hooks and waits for those in flight. If `next` is of another process, the segment is left to the old
   // one.
   void end(const Session& next);
-  // Memory of the range is about to be freed: see gpusm_free_hook.cc. Hook context.
+  // Memory of the range is about to be freed: see gpusm_session.cc. Hook context.
   void free_hook(uintptr_t base, size_t length);
 
  private:

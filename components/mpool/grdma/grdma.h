@@ -20,11 +20,11 @@
 #include <pinrail/pinrail.h>
 
 #include <atomic>
+#include <string>
 
 #include "components/mpool/grdma/grdma_extent.h"
 #include "components/mpool/grdma/grdma_outside.h"
 #include "components/mpool/grdma/grdma_reasons.h"
-#include "components/mpool/grdma/grdma_settings.h"
 #include "framework/mpool/indexed_pool.h"
 
 namespace pinrail::grdma {
@@ -33,6 +33,19 @@ using mpool::Component;
 using mpool::Device;
 using mpool::handle_of;
 using mpool::Room;
+
+// What the parameters and the creator's options of one pool come to: constant once it was read.
+struct Settings : mpool::PoolSettings {
+  bool gc_thread = false;
+  bool gc_thread_insisted = false;  // a pool that gets no thread is not made
+  size_t extent = 0;                // bytes of the window that a miss registers; 0: what is asked for
+  bool all_rights = false;          // a miss asks for all, not only for those of the request
+  std::string gpu_registrar;        // empty: all memory is taken for host memory
+  bool gpu_leave_pinned = false;    // what was asked for: no monitor is needed
+};
+// The strongest of: an override file's value, the creator's option, the parameter. BAD_PARAM: an option makes no sense.
+// NOT_SUPPORTED: leave_pinned was asked for, and no monitor works (E5).
+Status read_settings(const pinrail_host_t* host, const pinrail_mpool_config_t& config, Settings* settings_out);
 
 // The options of a request, for the start of its rounded range.
 struct Extra {

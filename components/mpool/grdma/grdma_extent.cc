@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a miss registers beside what was asked for, and what is learned from what becomes of it. API context;
-// died_hook() stands in grdma_invalidate_hook.cc. No lock is taken.
+// What a miss registers beside what was asked for, and what is learned from what becomes of it. API context, but
+// died_hook(). No lock is taken.
 #include "components/mpool/grdma/grdma_extent.h"
 
 namespace pinrail::grdma {
@@ -57,6 +57,24 @@ void Extents::answered_by_wider(pinrail_registration_t* reg, const Span& asked) 
   if ((link & kWider) == 0 || (link & ~kWider) >> kAnswersShift == kMostAnswers) return;
   __atomic_compare_exchange_n(&reg->link, &link, link + (1u << kAnswersShift), false, __ATOMIC_RELAXED,
                               __ATOMIC_RELAXED);
+}
+
+// What becomes of a wider registration is learned: what it has answered, beside its pages (grdma_extent/X2).
+void Extents::died_hook(const pinrail_registration_t* reg) {
+  const uint32_t link = __atomic_load_n(&reg->link, __ATOMIC_RELAXED);
+  const uint32_t before = link >> kBeforeShift & kMostPages, behind = link & kMostPages;
+  const bool is_wider = (link & kWider) != 0;
+  Span where = span_of(reg);
+  if (is_wider) where.base += uintptr_t{before} << kPageShift;
+  const uint32_t known = seen_at(where);
+  uint32_t seen = known & ~(kRefusesRights | kRegistered | kMisses);
+  const uint32_t answers = (link & ~kWider) >> kAnswersShift;
+  if (is_wider && answers * kPagesOfACall < before + behind) {
+    lost_.fetch_add(1, std::memory_order_relaxed);
+    change_score(-kLoss);
+    if (steps_of(seen) < kSmallest) seen = with_steps(seen, steps_of(seen) + 1);
+  }
+  if (seen != known) note(where, seen);
 }
 
 }  // namespace pinrail::grdma

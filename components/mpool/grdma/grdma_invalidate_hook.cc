@@ -6,24 +6,6 @@
 
 namespace pinrail::grdma {
 
-// What becomes of a wider registration is learned: what it has answered, beside its pages (grdma_extent/X2).
-void Extents::died_hook(const pinrail_registration_t* reg) {
-  const uint32_t link = __atomic_load_n(&reg->link, __ATOMIC_RELAXED);
-  const uint32_t before = link >> kBeforeShift & kMostPages, behind = link & kMostPages;
-  const bool is_wider = (link & kWider) != 0;
-  Span where = span_of(reg);
-  if (is_wider) where.base += uintptr_t{before} << kPageShift;
-  const uint32_t known = seen_at(where);
-  uint32_t seen = known & ~(kRefusesRights | kRegistered | kMisses);
-  const uint32_t answers = (link & ~kWider) >> kAnswersShift;
-  if (is_wider && answers * kPagesOfACall < before + behind) {
-    lost_.fetch_add(1, std::memory_order_relaxed);
-    change_score(-kLoss);
-    if (steps_of(seen) < kSmallest) seen = with_steps(seen, steps_of(seen) + 1);
-  }
-  if (seen != known) note(where, seen);
-}
-
 // Makes them dead, and pushes those that are idle at once, because other threads read the word of that list. What is
 // held goes back with its last drop.
 void Pool::kill_batch_hook(pinrail_registration_t* const* regs, size_t count, Ending* ending) {

@@ -17,8 +17,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "components/common/gpu_pool/gpu_component.h"
 #include "framework/mpool/gpu_block.h"
+#include "framework/mpool/gpu_pool.h"
 
 namespace pinrail::rgpusm {
 

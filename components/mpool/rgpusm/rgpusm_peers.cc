@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Exporters: opens their segments once, and closes them when the exporter is dead and none of its registrations is
 // left. API context; the caller holds no lock, except where a comment says so, and may hold references.
+#include <algorithm>
+
 #include "components/mpool/rgpusm/rgpusm.h"
 
 namespace pinrail::rgpusm {
@@ -166,6 +168,22 @@ void Pool::drain_invalidated(pinrail_thread_t* thread) {
   invalidated_base_ = UINTPTR_MAX;
   invalidated_end_ = 0;
   is_noted_.store(false);
+}
+
+// Hook context. A mapping of this process was reported gone: it is added to one range, which covers all that was
+// reported since the last call. Takes only invalidated_mutex_, a leaf.
+
+void Pool::invalidate_range_hook(uintptr_t base, size_t length) {
+  Guard guard(invalidated_mutex_);
+  invalidated_base_ = std::min(invalidated_base_, base);
+  invalidated_end_ = std::max(invalidated_end_, base + length);
+  ++invalidations_noted_;
+  is_noted_.store(true);
+}
+
+// Only the pool itself unmaps these mappings, except for events that end all memory, such as the reset of a device.
+void Pool::report_hook(void* pool, uintptr_t base, size_t length) {
+  if (base == 0 && length == UINTPTR_MAX) static_cast<Pool*>(pool)->invalidate_range_hook(base, length);
 }
 
 }  // namespace pinrail::rgpusm

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Contexts and errors of the driver. API context, no lock.
+#include <dlfcn.h>
+
 #include <cstdio>
 #include <iterator>
 
+#include "base/core/trust.h"
 #include "components/registrar/cuda_ipc/cuda_ipc.h"
+#include "components/registrar/cuda_ipc/cuda_library.h"
 
 namespace pinrail::cuda_ipc {
 namespace {
@@ -60,6 +64,47 @@ Status status_of(const Registrar& registrar, const char* call, CUresult error) {
   const pinrail_help_arg_t args[] = {{"call", call}, {"error", number}};
   registrar.component->host->help(registrar.component->host, "driver failed", args, std::size(args));
   return status;
+}
+
+// Loads the CUDA driver library at run time. API context, no lock.
+
+namespace {
+
+template <typename Function>
+bool load(void* handle, const char* name, Function* function_out) {
+  *function_out = reinterpret_cast<Function>(dlsym(handle, name));
+  return *function_out != nullptr;
+}
+
+}  // namespace
+
+Status Library::open(const char* file, const char** why_out) {
+  if (!trust::in_environment()) {
+    *why_out = "the program has more rights than its caller, and the driver reads the environment";
+    return PINRAIL_ERR_NOT_AVAILABLE;
+  }
+  void* handle = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (handle == nullptr) {
+    *why_out = dlerror();  // NOLINT(concurrency-mt-unsafe): glibc keeps it per thread
+    return PINRAIL_ERR_NOT_AVAILABLE;
+  }
+  bool all = true;
+  has_optional = has_events = true;
+#define PINRAIL_CUDA_NAME(name) #name
+#define PINRAIL_CUDA_LOAD(name) all = load(handle, PINRAIL_CUDA_NAME(name), &(name)) && all;
+  PINRAIL_CUDA_FUNCTIONS(PINRAIL_CUDA_LOAD)
+#define PINRAIL_CUDA_TRY(name) has_optional = load(handle, PINRAIL_CUDA_NAME(name), &(name)) && has_optional;
+  PINRAIL_CUDA_OPTIONAL_FUNCTIONS(PINRAIL_CUDA_TRY)
+#undef PINRAIL_CUDA_TRY
+#define PINRAIL_CUDA_TRY(name) has_events = load(handle, PINRAIL_CUDA_NAME(name), &(name)) && has_events;
+  PINRAIL_CUDA_EVENT_FUNCTIONS(PINRAIL_CUDA_TRY)
+#undef PINRAIL_CUDA_TRY
+#undef PINRAIL_CUDA_LOAD
+#undef PINRAIL_CUDA_NAME
+  dlclose(handle);  // RTLD_NODELETE: the library stays loaded
+  if (all) return success();
+  *why_out = "it lacks a function that is needed; the driver is too old";
+  return PINRAIL_ERR_NOT_AVAILABLE;
 }
 
 }  // namespace pinrail::cuda_ipc

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "components/mpool/gpusm/exports_hook.h"
+#include "components/mpool/gpusm/exports.h"
 
 namespace pinrail::gpusm {
 namespace {
@@ -96,7 +96,7 @@ TEST(Exports, an_event_looks_at_what_is_near_and_not_at_all) {
   EXPECT_LT(sum / 1000, 20u) << "on the average";
 }
 
-// exports_hook/X1, while chains change under the search.
+// exports/X1, while chains change under the search.
 TEST(Exports, what_stays_is_found_while_others_come_and_go) {
   constexpr uint32_t kSlots = 64;
   constexpr uintptr_t kBase = 0x100000;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// table.h - a hash table of registrations by owner and base: open addressing with linear probing.
+// gpu_pool_table.h - a hash table of registrations by owner and base: open addressing with linear probing.
 //
 // Owns     its entries (Way), not the registrations.
 // Threads  the caller holds the cache lock.
-#ifndef PINRAIL_COMPONENTS_COMMON_GPU_POOL_TABLE_H
-#define PINRAIL_COMPONENTS_COMMON_GPU_POOL_TABLE_H
+#ifndef PINRAIL_FRAMEWORK_MPOOL_GPU_POOL_TABLE_H
+#define PINRAIL_FRAMEWORK_MPOOL_GPU_POOL_TABLE_H
 
 #include <pinrail/types.h>
 

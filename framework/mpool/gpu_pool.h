@@ -22,15 +22,17 @@
 // gpu_pool/X7  What kills stale registrations, and those that an event has ended, does not see pending ones. So a
 //     registration is indexed only if, under the same lock, its memory is alive and kill_local() has not begun since it
 //     was linked (E2).
-#ifndef PINRAIL_COMPONENTS_COMMON_GPU_POOL_GPU_POOL_H
-#define PINRAIL_COMPONENTS_COMMON_GPU_POOL_GPU_POOL_H
+#ifndef PINRAIL_FRAMEWORK_MPOOL_GPU_POOL_H
+#define PINRAIL_FRAMEWORK_MPOOL_GPU_POOL_H
 
 #include <memory>
 
 #include "base/hit/hints.h"
 #include "base/slots/slots.h"
-#include "components/common/gpu_pool/table.h"
 #include "framework/mpool/engine.h"
+#include "framework/mpool/forward.h"
+#include "framework/mpool/gpu_pool_table.h"
+#include "framework/mpool/params.h"
 
 namespace pinrail::gpu_pool {
 
@@ -282,6 +284,33 @@ class Pool : public mpool::Engine<Pool, Settings> {
   uint64_t events_ = 0;  // how often kill_local() has begun
   Condition pending_ended_;
 };
+
+// What the descriptors of gpusm and rgpusm have in common beside forward.h.
+
+constexpr pinrail_param_t kCountLimit =
+    mpool::count_limit_param("Most allocations known to the pools of one cache, in use or not. 0: no limit.");
+constexpr pinrail_param_t kGcInterval = mpool::param(
+    "gc_interval", "100",
+    "Milliseconds between two looks for memory that its owner freed: so long, at most, is an idle mapping of it "
+    "kept. 0: no thread looks; what died goes at the next call that needs the driver, or pinrail_mpool_progress().",
+    PINRAIL_TYPE_UNSIGNED, 6, nullptr, 0, 3600000);
+constexpr pinrail_param_t kMaxRegSize =
+    mpool::max_reg_size_param("Largest piece in bytes that the chunk iterator cuts a buffer into.");
+
+// GPU memory needs no memory monitor, because buffer ids and validity slots show when it ends (E5). So "auto" (-1) of
+// leave_pinned means yes. BAD_PARAM: an option is out of range. ERROR: a parameter is not declared.
+inline Status read_settings(const pinrail_host_t* host, const pinrail_mpool_config_t& config, const char* prefix,
+                            Settings* settings_out) {
+  if (!mpool::options_are_sane(config)) return PINRAIL_ERR_BAD_PARAM;
+  mpool::SettingsReader reader(host, prefix);
+  reader.read(config, settings_out);
+  settings_out->leave_pinned = reader.leave_pinned(config) != 0;
+  settings_out->empty_cache = reader.flag("empty_cache");
+  settings_out->gc_interval_ms = reader.number("gc_interval");
+  return reader.is_complete() ? PINRAIL_SUCCESS : PINRAIL_ERR_ERROR;
+}
+
+inline Pool* pool_of(void* module) { return static_cast<Pool*>(module); }
 
 }  // namespace pinrail::gpu_pool
 

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// exports_hook.h - finds the validity slots whose exported memory overlaps a range.
+// exports.h - finds the validity slots whose exported memory overlaps a range.
 //
 // Owns     its arrays, allocated once by create().
 // Threads  put(), clear(), keep() and take_kept() exclude each other by mutex_; for one slot put() and clear()
 //          alternate. for_overlapping_hook() may run beside them.
 // Hook     Functions whose names end in _hook: they take no lock.
 //
-// exports_hook/X1  A range is found if its put() returned before the search began and its clear() has not begun.
+// exports/X1  A range is found if its put() returned before the search began and its clear() has not begun.
 //
 // A hash table of chains leads to the ranges, by their size: a range of more than 2^(s-1) and at most 2^s bytes is in
 // the chain of (s, base >> s). So ranges that overlap a few bytes are in two or three chains for each size s in use. A
 // search visits all ranges instead if a chain changed during it, or if it would have to follow too many chains.
-#ifndef PINRAIL_COMPONENTS_MPOOL_GPUSM_EXPORTS_HOOK_H
-#define PINRAIL_COMPONENTS_MPOOL_GPUSM_EXPORTS_HOOK_H
+#ifndef PINRAIL_COMPONENTS_MPOOL_GPUSM_EXPORTS_H
+#define PINRAIL_COMPONENTS_MPOOL_GPUSM_EXPORTS_H
 
 #include <atomic>
 #include <cstdint>

@@ -5,8 +5,8 @@
 // lock. The calling thread may hold references, and takes one more by each successful call.
 #include <new>
 
-#include "components/common/gpu_pool/gpu_pool.h"
 #include "framework/mpool/device_request.h"
+#include "framework/mpool/gpu_pool.h"
 
 namespace pinrail::gpu_pool {
 namespace {

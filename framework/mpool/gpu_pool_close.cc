@@ -4,7 +4,7 @@
 // all others the caller holds no lock, because they call the registrar. The calling thread may hold references of other
 // registrations.
 #include "base/sync/assert_held.h"
-#include "components/common/gpu_pool/gpu_pool.h"
+#include "framework/mpool/gpu_pool.h"
 
 namespace pinrail::gpu_pool {
 namespace {
