@@ -75,6 +75,7 @@ test_unit_rcache_vma_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LI
 check_PROGRAMS += test/unit/mpool/grdma_lists_test
 TESTS += test/unit/mpool/grdma_lists_test
 test_unit_mpool_grdma_lists_test_SOURCES = test/unit/mpool/pool_registrations_test.cc \
+	test/unit/mpool/pool_works_test.cc \
 	test/unit/mpool/grdma_outside_test.cc test/unit/mpool/gc_list_test.cc
 test_unit_mpool_grdma_lists_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_stress_vma_stress_SOURCES = test/stress/vma_stress_test.cc $(vma_sources)

@@ -36,6 +36,7 @@ TEST_F(Odp, one_tile_serves_all_requests_within_it_without_a_monitor) {
   EXPECT_EQ(stats.misses, 2u);
   EXPECT_EQ(stats.registered_bytes, 2 * kTile);
   EXPECT_EQ(stats.pinned_bytes, 0u);
+  EXPECT_EQ(stats.leave_pinned, 1) << "what is idle stays, whatever the settings";
 }
 
 TEST_F(Odp, events_end_no_registration) {

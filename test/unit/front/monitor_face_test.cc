@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // monitor_face_test.cc - memory events for other runtimes (E3's exception), through the C face.
 #include <gtest/gtest.h>
+#include <pinrail/listing.h>
 #include <pinrail/pinrail.h>
 
 #include <sched.h>
@@ -8,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -180,6 +182,17 @@ TEST(MonitorFace, unsubscribe_returns_after_the_calls_that_are_under_way) {
   slow.may_leave = true;
   for (std::thread& event : events) event.join();
   leaver.join();
+  EXPECT_EQ(pinrail_finalize(), PINRAIL_SUCCESS);
+}
+
+TEST(MonitorFace, kinds_of_memory_are_those_that_a_program_registers_each_listed_once) {
+  ASSERT_EQ(start("external"), PINRAIL_SUCCESS);
+  std::vector<std::string> names;
+  pinrail_memory_kind_t kind{};
+  kind.size = sizeof(kind);
+  while (pinrail_memory_kind_at(names.size(), &kind) == PINRAIL_SUCCESS) names.emplace_back(kind.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"anonymous", "heap", "stack", "shared anonymous", "System V",
+                                             "private file", "shared file", "file on disk"}));
   EXPECT_EQ(pinrail_finalize(), PINRAIL_SUCCESS);
 }
 
