@@ -202,15 +202,19 @@ inline Killed orphan(pinrail_registration_t* reg) {
   return (next & state::kLast) != 0 ? Killed::owned : Killed::held;
 }
 
-// Notes a hit for the evictor: a second chance. relaxed: only the order of eviction depends on it. Stored only if it
-// changes; the line is the thread's own, because it has taken a reference.
+// pinrail_registration_t::used of what was hit since the evictor last passed by; otherwise the chances that are left.
+inline constexpr uint32_t kHit = UINT32_MAX;
+
+// Notes a hit for the evictor. relaxed: only the order of eviction depends on it. Stored only if it changes; the line
+// is the thread's own, because it has taken a reference.
 __attribute__((always_inline)) inline void mark_used(pinrail_registration_t* reg) {
-  if (__atomic_load_n(&reg->used, __ATOMIC_RELAXED) == 0) __atomic_store_n(&reg->used, 1, __ATOMIC_RELAXED);
+  if (__atomic_load_n(&reg->used, __ATOMIC_RELAXED) != kHit) __atomic_store_n(&reg->used, kHit, __ATOMIC_RELAXED);
 }
-// Returns whether a hit was noted, and forgets it.
-inline bool take_second_chance(pinrail_registration_t* reg) {
-  if (__atomic_load_n(&reg->used, __ATOMIC_RELAXED) == 0) return false;
-  __atomic_store_n(&reg->used, 0, __ATOMIC_RELAXED);
+// Takes a chance away, and returns whether there was one. A hit has given it so many: chances, 1 or more.
+inline bool take_chance(pinrail_registration_t* reg, uint32_t chances) {
+  const uint32_t used = __atomic_load_n(&reg->used, __ATOMIC_RELAXED);
+  if (used == 0) return false;
+  __atomic_store_n(&reg->used, (used == kHit ? chances : used) - 1, __ATOMIC_RELAXED);
   return true;
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // pool_registrations.h - all registrations of one cache that the device knows, and whose turn it is to be evicted.
 //
-// A hand goes round those that may be idle, and what was hit since it last passed is passed by once more: a second
-// chance (R7). So nothing moves when something is used. What the hand finds referenced is parked behind the others,
+// A hand goes round those that may be idle, and passes by what was hit: once if it is large, up to four times if it is
+// small, for a call of the device costs about as much for a page as for a hundred, and a small one takes less of the
+// limit (R7). So nothing moves when something is used. What the hand finds referenced is parked behind the others,
 // until the drop of its last reference brings it back: so a search does not meet again and again what is held.
 //
 // Owns     an array of their numbers (registration_arena.h). Not the registrations.
@@ -23,6 +24,13 @@
 #include "framework/mpool/pool_area.h"
 
 namespace pinrail::mpool {
+
+// How often the hand passes by a registration that was hit; bytes: what it is charged for. Measured on the recorded
+// traces (test/bench/README, Limits).
+inline constexpr uint32_t kMostChances = 4;
+inline constexpr uint32_t chances_of(uint64_t bytes) {
+  return bytes < 16384 ? kMostChances : bytes < 65536 ? 3 : bytes < 262144 ? 2 : 1;
+}
 
 class Registrations {
  public:
@@ -71,25 +79,30 @@ class Registrations {
     activate(reg);
   }
 
-  // The next one that is idle, was not hit lately, and for which may_evict(reg) is true: dead now, and the caller's.
-  // Two rounds are enough: in the second one nothing was hit since the hand passed, unless other threads hit it all the
-  // time. They begin again after each that is parked, for the hand has passed by what fills its place. NULL: there is
-  // none.
+  // The next one that is idle, has no chance left, and for which may_evict(reg) is true: dead now, and the caller's.
+  // Chances do not count after kMostPassedBy of them, so that no request walks over all, nor in the last round, because
+  // other threads may hit all the time. The rounds begin again after each that is parked, for the hand has passed by
+  // what fills its place. NULL: there is none.
   template <typename MayEvict>
   pinrail_registration_t* retire_next(MayEvict&& may_evict) {
-    size_t steps = 2 * size_t{active_};
+    size_t steps = kRounds * active_, passed_by = 0;
     while (steps != 0) {
       if (hand_ >= active_) hand_ = 0;
       pinrail_registration_t* const reg = at(hand_);
       const uint64_t word = state::load(reg);
       if (state::references(word) != 0 && park(reg, word)) {
-        steps = 2 * size_t{active_};
+        steps = kRounds * active_;
         continue;
       }
-      --steps;
       ++hand_;
+      const bool do_chances_count = --steps >= active_ && passed_by < kMostPassedBy;
       const bool is_idle = (word & state::kIndexed) != 0 && state::references(word) == 0;
-      if (is_idle && may_evict(reg) && !take_second_chance(reg) && retire(reg, word)) return reg;
+      if (!is_idle || !may_evict(reg)) continue;
+      if (do_chances_count && take_chance(reg, chances_of(charge_of(reg)))) {
+        ++passed_by;
+      } else if (retire(reg, word)) {
+        return reg;
+      }
     }
     return nullptr;
   }
@@ -121,6 +134,9 @@ class Registrations {
   }
 
  private:
+  static constexpr size_t kRounds = kMostChances + 1;
+  static constexpr size_t kMostPassedBy = 1024;
+
   bool grow() {
     const uint32_t more = capacity_ / 8 + 64;
     std::unique_ptr<uint32_t[]> numbers(new (std::nothrow) uint32_t[capacity_ + more]);

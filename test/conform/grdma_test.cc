@@ -136,7 +136,7 @@ TEST_F(Grdma, a_victim_whose_place_is_not_used_after_all_leaves_the_index_too) {
   EXPECT_EQ(pool.stats().indexed, 1u);
 }
 
-// R7: a second chance, and no third one. The searches of another cache make it a later epoch.
+// R7: chances come to an end. The searches of another cache make it a later epoch.
 TEST_F(Grdma, where_all_were_used_since_the_evictor_passed_it_comes_round_again) {
   fake::FakeRegistrar other_fake;
   Pool pool(fake_, {1, PINRAIL_UNSET, 3});

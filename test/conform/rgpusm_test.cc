@@ -59,13 +59,15 @@ TEST_F(Rgpusm, an_exporter_that_began_later_with_the_pid_of_another_is_another) 
   EXPECT_EQ(pool.stats().misses, 2u) << "one of each";
 }
 
-TEST_F(Rgpusm, eviction_passes_by_once_what_was_used_since_it_last_passed) {
+TEST_F(Rgpusm, eviction_passes_by_once_what_is_large_and_was_used_since_it_last_passed) {
   PoolOptions options;
   options.count_limit = 3;
   GpuPool pool("rgpusm", options);
-  const PeerMemory a(kA, kBase, 4096), b(kA, 2 * kBase, 4096), c(kA, 3 * kBase, 4096), d(kA, 4 * kBase, 4096),
-      e(kA, 5 * kBase, 4096);
-  const auto is_open = [](int i) { return cuda_double_is_open(kA, static_cast<uintptr_t>(i) * kBase) != 0; };
+  constexpr uint64_t kFar = 0x100000;
+  constexpr size_t kLarge = 262144;
+  const PeerMemory a(kA, kFar, kLarge), b(kA, 2 * kFar, kLarge), c(kA, 3 * kFar, kLarge), d(kA, 4 * kFar, kLarge),
+      e(kA, 5 * kFar, kLarge);
+  const auto is_open = [](int i) { return cuda_double_is_open(kA, static_cast<uintptr_t>(i) * kFar) != 0; };
   for (const auto& block : {a.block, b.block, c.block, a.block, c.block}) pool.use(block);
   pool.use(d.block);
   EXPECT_TRUE(is_open(1) && is_open(3) && is_open(4)) << "used since";

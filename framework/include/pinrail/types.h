@@ -87,7 +87,7 @@ typedef struct pinrail_registration {
   uint32_t rkey;         /**< the device's key for peers; 0 if the device has no keys */
   pinrail_mpool_t *pool; /**< the pool of the registration; set before the registrar is called */
   uint64_t state;        /**< private: references, phase and generation in one word */
-  uint32_t used;         /**< private: whether a hit came since the evictor last looked */
+  uint32_t used;         /**< private: how often the evictor will pass it by; all bits: it was hit */
   uint32_t link;         /**< private: the pool's */
   uint32_t flags;        /**< PINRAIL_FLAG_* of the register call that created it */
   uint32_t tail_size;    /**< bytes of the registrar's tail */

@@ -116,7 +116,7 @@ TEST(RegistrationArena, memory_that_comes_back_is_of_a_later_generation_without_
   EXPECT_EQ(reg->length, 0u);
   EXPECT_EQ(reg->pool, nullptr);
   EXPECT_EQ(reg->traits, 0u);
-  EXPECT_FALSE(take_second_chance(reg));
+  EXPECT_FALSE(take_chance(reg, 1));
   free_all({reg});
 }
 

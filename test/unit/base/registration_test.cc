@@ -219,12 +219,17 @@ TEST_F(StateWord, a_destroyed_pool_owns_what_is_idle_and_makes_orphans_of_what_i
   EXPECT_EQ(orphan(reg_), Killed::no) << "it is owned already";
 }
 
-TEST_F(StateWord, a_use_is_noted_until_it_is_asked_for) {
-  EXPECT_FALSE(take_second_chance(reg_));
+TEST_F(StateWord, a_use_gives_so_many_chances_and_no_more) {
+  EXPECT_FALSE(take_chance(reg_, 2));
+  for (int use = 0; use < 2; ++use) mark_used(reg_);
+  EXPECT_TRUE(take_chance(reg_, 2));
+  EXPECT_TRUE(take_chance(reg_, 2));
+  EXPECT_FALSE(take_chance(reg_, 2));
   mark_used(reg_);
+  EXPECT_TRUE(take_chance(reg_, 2));
   mark_used(reg_);
-  EXPECT_TRUE(take_second_chance(reg_));
-  EXPECT_FALSE(take_second_chance(reg_));
+  for (int chance = 0; chance < 3; ++chance) EXPECT_TRUE(take_chance(reg_, 3)) << chance;
+  EXPECT_FALSE(take_chance(reg_, 3));
 }
 
 }  // namespace

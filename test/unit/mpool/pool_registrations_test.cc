@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Whose turn it is to be evicted: the hand, the second chance, and what is parked because it is held.
+// Whose turn it is to be evicted: the hand, the chances of what was hit, and what is parked because it is held.
 #include "framework/mpool/pool_registrations.h"
 
 #include <gtest/gtest.h>
@@ -81,11 +81,40 @@ TEST_F(RegistrationsTest, a_victim_is_dead_and_owned_and_in_the_array_until_it_i
   EXPECT_EQ(all_.size(), 0u);
 }
 
-// R7
-TEST_F(RegistrationsTest, what_was_hit_has_a_second_chance_and_no_third_one) {
+// R7: the hand passes each once in a round.
+TEST_F(RegistrationsTest, the_smaller_one_that_was_hit_is_the_more_often_it_is_passed_by) {
+  Regs regs;
+  for (const size_t kib : {4, 15, 16, 63, 64, 255, 256, 4096}) regs.push_back(add(kib * 1024));
+  Regs order;
+  for (const size_t i : {6, 7, 4, 5, 2, 3, 0, 1}) order.push_back(regs[i]);
+  for (pinrail_registration_t* reg : regs) mark_used(reg);
+  EXPECT_EQ(retire_all(), order);
+}
+
+TEST_F(RegistrationsTest, what_was_not_hit_has_no_chance) {
   const Regs regs = add_some(3);
   mark_used(regs[0]);
   EXPECT_EQ(retire_all(), (Regs{regs[1], regs[2], regs[0]}));
+}
+
+// One request passes by 1,024: it would walk over all that were hit otherwise, four times.
+TEST_F(RegistrationsTest, a_search_does_not_walk_over_all_that_were_hit) {
+  const Regs regs = add_some(4096);
+  for (pinrail_registration_t* reg : regs) mark_used(reg);
+  EXPECT_EQ(evict(), regs[1024]);
+  EXPECT_EQ(regs[1025]->used, kHit) << "no further one was looked at";
+}
+
+// R9: other threads hit all the time.
+TEST_F(RegistrationsTest, what_is_hit_during_the_search_is_found_in_the_end) {
+  const Regs regs = add_some(2);
+  size_t looks = 0;
+  const auto hit_again = [&](pinrail_registration_t* reg) {
+    mark_used(reg);
+    return ++looks != 0;
+  };
+  EXPECT_NE(all_.retire_next(hit_again), nullptr);
+  EXPECT_LE(looks, 5 * regs.size());
 }
 
 TEST_F(RegistrationsTest, if_all_was_hit_the_oldest_goes) {
@@ -129,7 +158,7 @@ TEST_F(RegistrationsTest, what_is_held_is_parked_and_is_no_victim) {
   for (const auto* reg : {regs[0], regs[2]}) EXPECT_NE(state::load(reg) & state::kNotify, 0u);
 }
 
-// R9: it fills two holes, so the hand passes by it twice before it takes the second chance away.
+// R9: it fills two holes, so the hand passes by it twice before it takes the last chance away.
 TEST_F(RegistrationsTest, what_fills_the_places_of_what_is_parked_is_found_in_the_end) {
   const Regs regs = add_some(8);
   const auto next_if = [&](const pinrail_registration_t* wanted) {
@@ -200,11 +229,11 @@ TEST_F(RegistrationsTest, what_is_being_made_is_neither_parked_nor_a_victim) {
   EXPECT_EQ(all_.active(), 1u);
 }
 
-TEST_F(RegistrationsTest, one_of_another_owner_keeps_its_second_chance) {
+TEST_F(RegistrationsTest, one_of_another_owner_keeps_its_chances) {
   const Regs regs = add_some(2);
   mark_used(regs[0]);
   EXPECT_EQ(all_.retire_next([&](const pinrail_registration_t* reg) { return reg == regs[1]; }), regs[1]);
-  EXPECT_TRUE(take_second_chance(regs[0]));
+  EXPECT_TRUE(take_chance(regs[0], 1));
 }
 
 TEST_F(RegistrationsTest, a_visit_meets_what_is_idle_and_parks_what_is_held) {
