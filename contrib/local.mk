@@ -150,6 +150,7 @@ EXTRA_DIST += contrib/quickstart contrib/run-tests contrib/package contrib/packa
 	contrib/run-tests.d/parts.sh contrib/run-tests.d/count.awk .ci/run \
 	contrib/rdma-vm contrib/rdma-vm.d/get-kernel contrib/rdma-vm.d/guest-command contrib/rdma-vm.d/guest-init \
 	contrib/rdma-vm.d/guest-session contrib/rdma-vm.d/messages.sh contrib/rdma-vm.d/debian.sh \
+	contrib/rdma-vm.d/from_source.sh \
 	contrib/on-arm64 contrib/on-arm64.d/guest contrib/on-arm64.d/guest-init contrib/on-musl \
 	contrib/on-system contrib/on-system.d/foreign.sh contrib/on-system.d/systems.sh contrib/on-system.d/roots.sh \
 	contrib/on-system.d/make-root contrib/on-system.d/in-root contrib/on-system.d/emulated

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # A launcher that gives a program of libibverbs the cache.
-EXTRA_DIST += contrib/pinrun/README contrib/pinrun/pinrun.in contrib/pinrun/libpinrun.map contrib/pinrun/run-guest contrib/man/pinrun.1
+EXTRA_DIST += contrib/pinrun/README contrib/pinrun/pinrun.in contrib/pinrun/libpinrun.map contrib/pinrun/run-guest contrib/pinrun/run-suites contrib/man/pinrun.1
 
 if PINRUN
 pinrundir = $(pkglibdir)/pinrun
