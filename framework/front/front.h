@@ -52,14 +52,11 @@ pinrail_mpool* first_pool();
 void fork_reinit_library();
 
 // C6: in debug builds, ends the process with a message if a registration names a pool that does not exist. Takes
-// Library::mutex, so check_known() is called inside a deferred::Call. check_known_outside_call() makes one, and checks
-// nothing in a signal handler that interrupted another call: that call may hold the mutex.
+// Library::mutex, so it is called inside a deferred::Call.
 #ifdef PINRAIL_DEBUG
 void check_known(const pinrail_mpool_t* pool);
-void check_known_outside_call(const pinrail_mpool_t* pool);
 #else
 inline void check_known(const pinrail_mpool_t* /*pool*/) {}
-inline void check_known_outside_call(const pinrail_mpool_t* /*pool*/) {}
 #endif
 
 // Whether a registrar's function calls. It must not wait for other threads, nor destroy a pool: both may wait for the

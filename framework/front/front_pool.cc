@@ -152,11 +152,6 @@ void check_known(const pinrail_mpool_t* pool) {
                static_cast<const void*>(pool));
   std::abort();
 }
-
-void check_known_outside_call(const pinrail_mpool_t* pool) {
-  const deferred::Call call;
-  if (call) check_known(pool);
-}
 #endif
 
 pinrail_mpool* first_pool() { return pools.load(); }

@@ -76,11 +76,12 @@ class ForkThreads : public testing::Test {
   }
 
   // Registers pages, whose registrations an event ends; the gc thread deregisters them.
-  void feed_gc_thread() const {
+  void feed_gc_thread() const { feed_gc_thread(pool_); }
+  static void feed_gc_thread(pinrail_mpool_t* pool) {
     for (size_t i = 0; i < kPages; ++i) {
       pinrail_handle_t handle{};
       void* const page = reinterpret_cast<void*>(kBase + i * kPage);
-      ASSERT_EQ(pinrail_mpool_register(pool_, page, kPage, 1, 0, &handle), PINRAIL_SUCCESS);
+      ASSERT_EQ(pinrail_mpool_register(pool, page, kPage, 1, 0, &handle), PINRAIL_SUCCESS);
       ASSERT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
     }
     report(kBase, kPages * kPage);
@@ -97,7 +98,9 @@ class ForkThreads : public testing::Test {
     return waitpid(child, &how, 0) == child && WIFEXITED(how) ? WEXITSTATUS(how) : -1;
   }
 
-  Library library_{{{"mpool_grdma_gc_thread", "always"}, {"mpool_grdma_gc_limit", "1"}}};
+  static Settings settings() { return {{"mpool_grdma_gc_thread", "always"}, {"mpool_grdma_gc_limit", "1"}}; }
+
+  Library library_{settings()};
   CountingRegistrar device_;
   pinrail_mpool_t* pool_ = nullptr;
 };
@@ -109,6 +112,24 @@ TEST_F(ForkThreads, no_child_finds_the_gc_thread_inside_a_registrar) {
     ASSERT_EQ(calls_in_child(), 0) << "round " << round;
   }
   EXPECT_GT(device_.calls(), 0);
+}
+
+// The parent's thread is not in the child, and what it drains is the parent's.
+TEST_F(ForkThreads, a_child_that_begins_anew_has_a_gc_thread_of_its_own) {
+  feed_gc_thread();
+  EXPECT_TRUE(all_are_deregistered());
+  const pid_t child = fork();
+  if (child == 0) {
+    const Library own{settings()};
+    const CountingRegistrar device;
+    pinrail_mpool_t* const pool = make_grdma(device.table(), -1, nullptr);
+    if (pool == nullptr) _exit(1);
+    feed_gc_thread(pool);
+    _exit(comes_true([&] { return stats_of(pool).registered_count == 0; }) ? 0 : 2);
+  }
+  int how = -1;
+  EXPECT_EQ(waitpid(child, &how, 0), child);
+  EXPECT_TRUE(WIFEXITED(how) && WEXITSTATUS(how) == 0) << how;
 }
 
 TEST_F(ForkThreads, no_child_finds_helper_threads_inside_a_registrar) {

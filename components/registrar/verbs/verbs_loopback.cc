@@ -13,7 +13,7 @@ namespace pinrail::verbs {
 namespace {
 
 constexpr uint8_t kHopLimit = 64;
-constexpr uint8_t kTimeout = 14;  // 4.096 us * 2^14, some 67 ms; then the packet is sent again
+constexpr uint8_t kTimeout = 18;  // 4.096 us * 2^18, about a second; then the packet is sent again
 constexpr uint8_t kRetries = 7;
 
 bool ipv4_mapped(const ibv_gid& gid) {

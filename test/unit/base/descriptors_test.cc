@@ -12,10 +12,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <iterator>
 #include <thread>
 #include <vector>
 
@@ -157,6 +159,23 @@ TEST_F(Descriptors, what_was_removed_is_gone_although_its_place_and_its_number_s
   expect_content(new_one, 2);
   server_->remove(old_one);  // again: ignored
   expect_content(new_one, 2);
+}
+
+// Such a peer may be between its look at the table and its copy of the descriptor.
+TEST_F(Descriptors, a_server_that_ends_clears_the_table_that_a_peer_has_mapped) {
+  const Ticket ticket = put(11);
+  void* const mapped =
+      mmap(nullptr, sizeof(descriptors::Table), PROT_READ, MAP_SHARED, static_cast<int>(ticket.directory), 0);
+  ASSERT_NE(mapped, MAP_FAILED);
+  const auto& table = *static_cast<const descriptors::Table*>(mapped);
+  const auto taken = [&table] {
+    return std::count_if(std::begin(table.entries), std::end(table.entries),
+                         [](const auto& entry) { return entry.number.load() != 0; });
+  };
+  EXPECT_EQ(taken(), 1);
+  server_.reset();
+  EXPECT_EQ(taken(), 0);
+  munmap(mapped, sizeof(descriptors::Table));
 }
 
 TEST_F(Descriptors, a_forged_ticket_brings_nothing) {
