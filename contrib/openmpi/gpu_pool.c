@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "contrib/openmpi/gpu_pool.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+
+#include "contrib/openmpi/version_check.h"
 
 pthread_mutex_t side_mutex = PTHREAD_MUTEX_INITIALIZER;
 
@@ -112,4 +115,20 @@ int opal_result(pinrail_status_t status) {
     case PINRAIL_ERR_NOT_SUPPORTED: return OPAL_ERR_NOT_SUPPORTED;
     default: return OPAL_ERROR;
   }
+}
+
+int open_gpu_component(void) {
+  char what[32], follows[96];
+  snprintf(what, sizeof(what), "rcache %s", side.mpool);
+  snprintf(follows, sizeof(follows),
+           "no %s serves this process: messages of GPU memory are copied through host memory.", side.mpool);
+  return check_version(what, follows) ? OPAL_SUCCESS : OPAL_ERR_NOT_AVAILABLE;
+}
+
+int deregister_gpu(mca_rcache_base_module_t* rcache, mca_rcache_base_registration_t* reg) {
+  (void)rcache;
+  gpu_registration_t* const ours = (gpu_registration_t*)reg;
+  const pinrail_status_t status = pinrail_mpool_deregister(ours->handle);
+  free_registration(ours);
+  return opal_result(status);
 }

@@ -53,6 +53,10 @@ void drop_module(mca_rcache_base_module_t* module);
 
 int opal_result(pinrail_status_t status);
 
+// Functions of both components and of their modules.
+int open_gpu_component(void);
+int deregister_gpu(mca_rcache_base_module_t* rcache, mca_rcache_base_registration_t* reg);
+
 // From the parameters of both components. BAD_PARAM, after a message: a list is malformed.
 pinrail_status_t add_gpu_settings(settings_t* settings);
 

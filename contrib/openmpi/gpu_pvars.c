@@ -19,9 +19,4 @@ static int get_value(const struct mca_base_pvar_t* pvar, void* value, void* obje
 
 void register_gpu_pvars(const mca_base_component_t* component) { register_stats(component, get_value); }
 
-void keep_gpu_stats_locked(const pinrail_mpool_stats_t* stats) {
-  const pinrail_stat_info_t* info;
-  for (size_t i = 0; i < kMaxStats && (info = pinrail_stat_at(i)) != NULL; ++i) {
-    if (is_counter(info->name)) kept[i] += stat_value(stats, info);
-  }
-}
+void keep_gpu_stats_locked(const pinrail_mpool_stats_t* stats) { keep_counters(kept, stats); }

@@ -5,7 +5,6 @@
 
 #include "contrib/openmpi/gpu_pool.h"
 #include "contrib/openmpi/gpu_ticket.h"
-#include "contrib/openmpi/version_check.h"
 
 PINRAIL_API extern mca_rcache_base_component_t mca_rcache_gpusm_component;
 
@@ -27,12 +26,6 @@ static int register_component(void) {
                    OPAL_INFO_LVL_6, "", &pinrail_settings);
   register_gpu_pvars(component);
   return OPAL_SUCCESS;
-}
-
-static int open_component(void) {
-  const bool fits = check_version(
-      "rcache gpusm", "no gpusm serves this process: messages of GPU memory are copied through host memory.");
-  return fits ? OPAL_SUCCESS : OPAL_ERR_NOT_AVAILABLE;
 }
 
 // A reference is held until the message is through, so that the block stays valid whatever is evicted meanwhile.
@@ -79,14 +72,6 @@ static int find_memory(mca_rcache_base_module_t* rcache, void* addr, size_t size
   return register_memory(rcache, addr, size, 0, 0, reg_out);
 }
 
-static int deregister_memory(mca_rcache_base_module_t* rcache, mca_rcache_base_registration_t* reg) {
-  (void)rcache;
-  gpu_registration_t* const ours = (gpu_registration_t*)reg;
-  const pinrail_status_t status = pinrail_mpool_deregister(ours->handle);
-  free_registration(ours);
-  return opal_result(status);
-}
-
 static void finalize_module(mca_rcache_base_module_t* rcache) {
   drop_module(rcache);
   free(rcache);
@@ -98,7 +83,7 @@ static mca_rcache_base_module_t* make_module(mca_rcache_base_resources_t* resour
   if (module == NULL) return NULL;
   module->rcache_component = &mca_rcache_gpusm_component;
   module->rcache_register = register_memory;
-  module->rcache_deregister = deregister_memory;
+  module->rcache_deregister = deregister_gpu;
   module->rcache_find = find_memory;
   module->rcache_finalize = finalize_module;
   add_module(module);
@@ -108,6 +93,6 @@ static mca_rcache_base_module_t* make_module(mca_rcache_base_resources_t* resour
 mca_rcache_base_component_t mca_rcache_gpusm_component = {
     .rcache_version = {MCA_RCACHE_BASE_VERSION_3_0_0, .mca_component_name = "gpusm",
                        MCA_BASE_MAKE_VERSION(component, OPAL_MAJOR_VERSION, OPAL_MINOR_VERSION, OPAL_RELEASE_VERSION),
-                       .mca_open_component = open_component, .mca_register_component_params = register_component},
+                       .mca_open_component = open_gpu_component, .mca_register_component_params = register_component},
     .rcache_data = {MCA_BASE_METADATA_PARAM_CHECKPOINT},
     .rcache_init = make_module};

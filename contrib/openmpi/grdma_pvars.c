@@ -8,8 +8,6 @@
 // What modules that are gone had counted. Written under modules_mutex.
 static uint64_t kept[kMaxStats];
 
-static bool is_limit(const char* name) { return strstr(name, "_limit") != NULL; }
-
 // Those that pools of one cache_name have in common; see pinrail/stats.h.
 static bool is_of_cache(const char* name) {
   return is_limit(name) || strstr(name, "registered_") != NULL || strcmp(name, "pinned_bytes") == 0;
@@ -49,11 +47,8 @@ void register_pvars(const mca_base_component_t* component) { register_stats(comp
 void keep_stats(grdma_module_t* module) {
   pinrail_mpool_stats_t stats;
   if (!read_stats(module->pool, &stats)) return;
-  const pinrail_stat_info_t* info;
   pthread_mutex_lock(&modules_mutex);
-  for (size_t i = 0; i < kMaxStats && (info = pinrail_stat_at(i)) != NULL; ++i) {
-    if (is_counter(info->name)) kept[i] += stat_value(&stats, info);
-  }
+  keep_counters(kept, &stats);
   pthread_mutex_unlock(&modules_mutex);
 }
 

@@ -8,6 +8,7 @@
 // opal_config.h comes first
 #include <pinrail/types.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "opal/constants.h"
 #include "opal/mca/base/base.h"
@@ -62,6 +63,17 @@ static inline bool is_unflagged_gpu_memory(const void* addr) {
   (void)addr;
   return false;
 #endif
+}
+
+// The component grdma that Open MPI has; NULL: none.
+static inline mca_rcache_base_component_t* find_grdma(void) {
+  mca_base_component_list_item_t* item;
+  OPAL_LIST_FOREACH(item, &opal_rcache_base_framework.framework_components, mca_base_component_list_item_t) {
+    if (strcmp(item->cli_component->mca_component_name, "grdma") == 0) {
+      return (mca_rcache_base_component_t*)item->cli_component;
+    }
+  }
+  return NULL;
 }
 
 // From 5.0.2 on Open MPI has functions for what components did themselves before.

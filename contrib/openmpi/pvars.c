@@ -12,14 +12,12 @@ static bool is_level(const char* name) {
   }
   return false;
 }
-static bool is_limit(const char* name) { return strstr(name, "_limit") != NULL; }
+bool is_limit(const char* name) { return strstr(name, "_limit") != NULL; }
 
 static int class_of(const char* name) {
   if (is_limit(name)) return MCA_BASE_PVAR_CLASS_SIZE;
   return is_level(name) ? MCA_BASE_PVAR_CLASS_LEVEL : MCA_BASE_PVAR_CLASS_COUNTER;
 }
-bool is_counter(const char* name) { return class_of(name) == MCA_BASE_PVAR_CLASS_COUNTER; }
-
 bool read_stats(pinrail_mpool_t* pool, pinrail_mpool_stats_t* stats) {
   memset(stats, 0, sizeof(*stats));
   stats->size = sizeof(*stats);
@@ -30,6 +28,13 @@ uint64_t stat_value(const pinrail_mpool_stats_t* stats, const pinrail_stat_info_
   uint64_t value;
   memcpy(&value, (const char*)stats + info->offset, sizeof(value));
   return value;
+}
+
+void keep_counters(uint64_t* kept, const pinrail_mpool_stats_t* stats) {
+  const pinrail_stat_info_t* info;
+  for (size_t i = 0; i < kMaxStats && (info = pinrail_stat_at(i)) != NULL; ++i) {
+    if (class_of(info->name) == MCA_BASE_PVAR_CLASS_COUNTER) kept[i] += stat_value(stats, info);
+  }
 }
 
 void register_stats(const mca_base_component_t* component, mca_base_get_value_fn_t get_value) {

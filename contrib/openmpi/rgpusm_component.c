@@ -6,7 +6,6 @@
 #include "contrib/openmpi/gpu_pool.h"
 #include "contrib/openmpi/gpu_ticket.h"
 #include "contrib/openmpi/tell.h"
-#include "contrib/openmpi/version_check.h"
 
 PINRAIL_API extern mca_rcache_base_component_t mca_rcache_rgpusm_component;
 
@@ -47,12 +46,6 @@ static int register_component(void) {
                    OPAL_INFO_LVL_6, "", &parameters.settings);
   register_gpu_pvars(component);
   return OPAL_SUCCESS;
-}
-
-static int open_component(void) {
-  const bool fits = check_version(
-      "rcache rgpusm", "no rgpusm serves this process: messages of GPU memory are copied through host memory.");
-  return fits ? OPAL_SUCCESS : OPAL_ERR_NOT_AVAILABLE;
 }
 
 // The peer's gpusm was Open MPI's own. It sends the driver's handle alone, which does not show that its memory was
@@ -107,14 +100,6 @@ static int register_remote(mca_rcache_base_module_t* rcache, void* addr, size_t 
   return OPAL_SUCCESS;
 }
 
-static int deregister_remote(mca_rcache_base_module_t* rcache, mca_rcache_base_registration_t* reg) {
-  (void)rcache;
-  gpu_registration_t* const ours = (gpu_registration_t*)reg;
-  const pinrail_status_t status = pinrail_mpool_deregister(ours->handle);
-  free_registration(ours);
-  return opal_result(status);
-}
-
 // An address alone does not say which peer's memory is meant.
 static int find_remote(mca_rcache_base_module_t* rcache, void* addr, size_t size,
                        mca_rcache_base_registration_t** reg_out) {
@@ -141,7 +126,7 @@ static mca_rcache_base_module_t* make_module(mca_rcache_base_resources_t* resour
   if (module == NULL) return NULL;
   module->super.rcache_component = &mca_rcache_rgpusm_component;
   module->super.rcache_register = register_remote;
-  module->super.rcache_deregister = deregister_remote;
+  module->super.rcache_deregister = deregister_gpu;
   module->super.rcache_find = find_remote;
   module->super.rcache_evict = evict_one;
   module->super.rcache_finalize = finalize_module;
@@ -152,6 +137,6 @@ static mca_rcache_base_module_t* make_module(mca_rcache_base_resources_t* resour
 mca_rcache_base_component_t mca_rcache_rgpusm_component = {
     .rcache_version = {MCA_RCACHE_BASE_VERSION_3_0_0, .mca_component_name = "rgpusm",
                        MCA_BASE_MAKE_VERSION(component, OPAL_MAJOR_VERSION, OPAL_MINOR_VERSION, OPAL_RELEASE_VERSION),
-                       .mca_open_component = open_component, .mca_register_component_params = register_component},
+                       .mca_open_component = open_gpu_component, .mca_register_component_params = register_component},
     .rcache_data = {MCA_BASE_METADATA_PARAM_CHECKPOINT},
     .rcache_init = make_module};

@@ -3,8 +3,6 @@
 // dropped in silence. So this one is loaded by a name of its own, and puts Pinrail's init function into the descriptor
 // of the grdma that Open MPI has. All transports reach grdma through that descriptor. If Open MPI was built so that its
 // components are files too (--enable-mca-dso), its grdma may be opened, closed and unloaded before this one or after.
-#include <string.h>
-
 #include "contrib/openmpi/grdma.h"
 #include "contrib/openmpi/grdma_start.h"
 #include "contrib/openmpi/tell.h"
@@ -14,16 +12,6 @@ PINRAIL_API extern mca_rcache_base_component_t mca_rcache_pinrail_component;
 
 static mca_rcache_base_component_t* taken;            // Open MPI's grdma; NULL: it has none, or it was not taken over
 static mca_rcache_base_component_init_fn_t own_init;  // its own function
-
-static mca_rcache_base_component_t* find_grdma(void) {
-  mca_base_component_list_item_t* item;
-  OPAL_LIST_FOREACH(item, &opal_rcache_base_framework.framework_components, mca_base_component_list_item_t) {
-    if (strcmp(item->cli_component->mca_component_name, "grdma") == 0) {
-      return (mca_rcache_base_component_t*)item->cli_component;
-    }
-  }
-  return NULL;
-}
 
 // Under the name of grdma, as its users know them. Open MPI's own grdma registers print_stats too, before or after;
 // both have read its value then.

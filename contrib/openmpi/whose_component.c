@@ -15,14 +15,6 @@ static const char* file_of(const void* address) {
   return dladdr(address, &info) != 0 ? info.dli_fname : "";
 }
 
-static const mca_base_component_t* grdma(void) {
-  mca_base_component_list_item_t* item;
-  OPAL_LIST_FOREACH(item, &opal_rcache_base_framework.framework_components, mca_base_component_list_item_t) {
-    if (strcmp(item->cli_component->mca_component_name, "grdma") == 0) return item->cli_component;
-  }
-  return NULL;
-}
-
 static bool is_in_folder_of(const char* file, const char* other) {
   const char* const slash = strrchr(other, '/');
   const size_t length = slash != NULL ? (size_t)(slash - other) + 1 : 0;
@@ -30,7 +22,7 @@ static bool is_in_folder_of(const char* file, const char* other) {
 }
 
 static int open_component(void) {
-  const mca_base_component_t* const served = grdma();
+  const mca_rcache_base_component_t* const served = find_grdma();
   const char* const ours = file_of(&mca_rcache_pinrail_component);
   const char* const theirs = served != NULL ? file_of(served) : "";
   char what[1024];

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// device.h - GPU memory of the driver double for MPI programs, filled and checked as host memory is (common.h).
+// device.h - GPU memory for MPI programs, filled and checked as host memory is (common.h). It is the driver double's,
+// or with PINRAIL_TEST_REAL_DRIVER a GPU's.
 #ifndef PINRAIL_TEST_OPENMPI_DEVICE_H
 #define PINRAIL_TEST_OPENMPI_DEVICE_H
 
@@ -17,7 +18,7 @@ void device_clear(void* memory, size_t bytes);
 void device_read(void* into, const void* memory, size_t bytes);
 void device_write(void* memory, const void* from, size_t bytes);
 
-// A line of figures of the driver: "device RANK: N opens, N closes, N already mapped, N open, most N bytes".
+// A line of figures of the double: "device RANK: N opens, N closes, N already mapped, N open". A GPU's driver has none.
 void tell_device(void);
 
 #endif
