@@ -40,12 +40,23 @@ bool is_filled(const EventMemory& memory, size_t length) {
   return true;
 }
 
-// What an older kernel or libc may lack; all else must work wherever the tests run.
+// What an older kernel or libc may lack, or the file system of the folder for temporary files; all else must work
+// wherever the tests run.
 bool may_lack(const std::string& name) {
-  const char* const kYoung[] = {"madvise-dontneed-locked", "madvise-guard-install", "process-madvise",
-                                "remap-file-pages",        "madvise-pageout",       "madvise-cold",
-                                "mremap-dontunmap",        "mremap-back",           "ring-madvise",
-                                "ring-fallocate",          "ring-ftruncate",        "ring-open-truncate"};
+  const char* const kYoung[] = {"madvise-dontneed-locked",
+                                "madvise-guard-install",
+                                "process-madvise",
+                                "remap-file-pages",
+                                "madvise-pageout",
+                                "madvise-cold",
+                                "mremap-dontunmap",
+                                "mremap-back",
+                                "ring-madvise",
+                                "ring-fallocate",
+                                "ring-ftruncate",
+                                "ring-open-truncate",
+                                "write-direct",
+                                "write-dontcache"};
   return std::any_of(std::begin(kYoung), std::end(kYoung),
                      [&](const char* young) { return name == young || name == std::string(young) + "-raw"; });
 }
