@@ -24,7 +24,7 @@ namespace pinrail::test {
 namespace {
 
 constexpr uintptr_t kBase = 0x10000000;
-constexpr unsigned kPatienceSeconds = 60;
+constexpr unsigned kPatienceSeconds = 300;
 
 void* address(uintptr_t at) { return reinterpret_cast<void*>(at); }
 

@@ -17,7 +17,7 @@ namespace pinrail::test {
 namespace {
 
 constexpr size_t kLength = size_t{1} << 20;
-constexpr unsigned kPatienceSeconds = 60;
+constexpr unsigned kPatienceSeconds = 300;
 
 // test/verbs/rdma_fork is the same over an RDMA device.
 #ifndef PINRAIL_TEST_REGISTRARS

@@ -15,7 +15,7 @@
 namespace pinrail::test {
 namespace {
 
-constexpr unsigned kPatienceSeconds = 60;
+constexpr unsigned kPatienceSeconds = 300;
 constexpr uid_t kFirstOwnUser = 100000;
 
 [[noreturn]] void answer_and_leave(const std::function<ChildAnswer()>& function, int to_parent) {
