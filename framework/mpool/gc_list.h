@@ -15,6 +15,7 @@
 
 #include <atomic>
 
+#include "base/sync/assert_held.h"
 #include "framework/mpool/pool_area.h"
 
 namespace pinrail::mpool {
@@ -42,6 +43,7 @@ class GcList {
 
   // Takes some, at most so many. Returns how many these are.
   size_t take_locked(pinrail_registration_t** regs_out, size_t most) {
+    assert_rank_held(LockRank::cache);
     pinrail_registration_t* rest = rest_.load(std::memory_order_relaxed);  // relaxed: it changes under the lock
     // acquire: pairs with the release in push().
     if (rest == nullptr) rest = pushed_.exchange(nullptr, std::memory_order_acquire);

@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/sync/lock.h"
+
 namespace pinrail::mpool {
 namespace {
 
@@ -25,7 +27,10 @@ pinrail_registration_t* make() {
 
 GcList::Growth push_one(GcList* list, pinrail_registration_t* reg) { return list->push(reg, reg, reg->length); }
 
+Mutex cache_mutex{LockRank::cache};
+
 Regs take(GcList* list, size_t most) {
+  Guard guard(cache_mutex);
   Regs regs(most);
   regs.resize(list->take_locked(regs.data(), most));
   return regs;
@@ -107,7 +112,7 @@ TEST(GcList, pushes_and_takes_of_many_threads_lose_nothing_and_give_nothing_twic
   for (Regs& of_thread : regs) {
     for (size_t i = 0; i < kOfEach; ++i) of_thread.push_back(make());
   }
-  std::mutex cache_lock;
+  std::mutex all_mutex;
   std::atomic<size_t> taken{0};
   std::vector<std::thread> threads;
   for (Regs& of_thread : regs) {
@@ -119,7 +124,7 @@ TEST(GcList, pushes_and_takes_of_many_threads_lose_nothing_and_give_nothing_twic
   for (int i = 0; i < 2; ++i) {
     threads.emplace_back([&] {
       while (taken != kThreads * kOfEach) {
-        const std::lock_guard<std::mutex> guard(cache_lock);
+        const std::lock_guard<std::mutex> guard(all_mutex);
         const Regs some = take(&list, 7);
         taken += some.size();
         all.insert(all.end(), some.begin(), some.end());
