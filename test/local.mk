@@ -86,8 +86,9 @@ check_PROGRAMS += test/conform/alloc test/conform/record test/conform/hit_check
 TESTS += test/conform/alloc test/conform/record test/conform/hit_check
 test_conform_hit_check_SOURCES = test/conform/hit_check_test.cc test/support/library.h $(fake_registrar_sources)
 test_conform_hit_check_LDADD = test/libtest_support.la libpinrail.la -lgtest_main $(GTEST_LIBS)
-test_conform_record_SOURCES = test/conform/record_test.cc test/support/library.h test/support/temp_folder.h \
-	$(fake_registrar_sources) $(replayed_memory_sources)
+test_conform_record_SOURCES = test/conform/record_test.cc test/conform/record_life_test.cc test/support/library.h \
+	test/support/tasks.h test/support/temp_folder.h \
+	$(fake_registrar_sources) $(replayed_memory_sources) contrib/tools/common/text.h contrib/tools/common/text.cc
 test_conform_record_LDADD = libpinrail.la $(LZMA_LIBS) -lgtest_main $(GTEST_LIBS)
 test_conform_alloc_SOURCES = test/conform/alloc_test.cc test/support/library.h $(fake_registrar_sources)
 test_conform_alloc_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
@@ -620,7 +621,7 @@ if HAVE_UCX
 if HAVE_TOOLS
 bench_programs += test/bench/trace_ucx
 test_bench_trace_ucx_SOURCES = test/bench/trace_ucx.cc test/bench/ucx_cache.h test/bench/ucx_cache.cc \
-	$(replayed_memory_sources)
+	$(replayed_memory_sources) contrib/tools/common/text.h contrib/tools/common/text.cc
 test_bench_trace_ucx_LDADD = libpinrail.la $(UCX_LIBS) $(LZMA_LIBS)
 endif
 endif

@@ -30,6 +30,8 @@ expect "each planted reason is named" json 'r == {"evicted": 5, "cold": 4, "even
 expect "evictions" json 'p["evictions"] >= 5'
 expect "ranges" json 'p["costliest_ranges"][0]["misses"] >= 1'
 expect "bytes and registrations" json 'p["registered_bytes"] == 4096 and p["registered_count"] == 1'
+expect "what is held is asked for, and answered" json 'p["held_bytes"] == 4096 and p["held_count"] == 1'
+expect "and what is idle or dead" json 'p["idle_bytes"] == 0 and p["dead_bytes"] == 0 and p["dead_count"] == 0'
 expect "a table" sh -c "$top --once --interval 50 --pid $subject | grep -q 'evicted 33.3 %, cold 26.7 %'"
 expect "all processes" sh -c "$top --once --interval 50 | grep -q '^ *$subject '"
 $top --listen 0 --pid $subject > "$work/url" & server=$!

@@ -66,6 +66,11 @@ int main() {
   pinrail_mpool_t* const pool = pinrail::test::make_grdma(table, 1, nullptr);
   if (pool == nullptr) return 1;
   plant(pool);
+  pinrail_handle_t held{};  // by a hit of what is cached at last
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): as above
+  if (pinrail_mpool_register(pool, reinterpret_cast<void*>(kBase + 2 * 0x100000), kPage, 1, 0, &held) !=
+      PINRAIL_SUCCESS)
+    return 1;
   std::puts("ready");
   std::fflush(stdout);
   for (;;) pause();

@@ -29,16 +29,8 @@ constexpr char kHelp[] =
 #include "framework/front/front_help.txt"
     ;
 
-constexpr const char* kReasons[] = {"cold",        "longer or shifted",
-                                    "rights",      "memory went away",
-                                    "evicted",     "another part went away",
-                                    "not covered", "bypass",
-                                    "raced",       "limit",
-                                    "refused",     "not kept"};
-static_assert(sizeof(kReasons) / sizeof(kReasons[0]) == PINRAIL_MISS_REASONS, "each reason has a name");
-
 const char* reason_name(const pinrail_mpool_event_t& event) {
-  if (event.kind == PINRAIL_EVENT_MISS) return event.reason < PINRAIL_MISS_REASONS ? kReasons[event.reason] : "?";
+  if (event.kind == PINRAIL_EVENT_MISS) return pinrail_miss_reason_text(event.reason);
   return event.reason == PINRAIL_REASON_EVICTED       ? "evicted"
          : event.reason == PINRAIL_REASON_INVALIDATED ? "its memory went away"
                                                       : "not used any more";
@@ -110,14 +102,14 @@ std::string refusal_text(const pinrail_mpool_t* pool) {
   return text + "; " + memlock();
 }
 
-std::string limits_text(const pinrail_mpool_stats_t& stats) {
+std::string limits_text(const pinrail_mpool_stats_t& stats, bool is_alone) {
   std::string text;
   const auto add = [&](const char* name, uint64_t value) {
     if (value != UINT64_MAX) text += (text.empty() ? "" : ", ") + std::string(name) + " is " + std::to_string(value);
   };
   add("size_limit", stats.size_limit);
   add("count_limit", stats.count_limit);
-  return "a limit of the pool is full: " + text;
+  return (is_alone ? "the request alone exceeds a limit of the pool: " : "a limit of the pool is full: ") + text;
 }
 
 uint64_t seconds_since(uint64_t time_ns) {
@@ -208,10 +200,12 @@ void report_no_room(pinrail_mpool_t* pool, size_t length, pinrail_status_t statu
     if (pool->ops->stats(pool->module, &stats) != PINRAIL_SUCCESS) return success();
     pinrail_mpool_event_t miss;
     const bool is_refused = find_last(pool->recorder, PINRAIL_EVENT_MISS, &miss) && miss.reason == PINRAIL_MISS_REFUSED;
+    const bool is_alone = length > stats.size_limit;
     const std::string wanted = std::to_string(length), held = std::to_string(pool->ops->referenced(pool->module));
     const std::string bytes = std::to_string(stats.registered_bytes);
-    const std::string why = is_refused ? refusal_text(pool) : limits_text(stats);
+    const std::string why = is_refused ? refusal_text(pool) : limits_text(stats, is_alone);
     const char* const advice = is_refused ? "deregister earlier, raise \"ulimit -l\", or what the device permits"
+                               : is_alone ? "raise that limit, or register the buffer in pieces"
                                           : "deregister earlier, or raise that limit";
     const pinrail_help_arg_t args[] = {
         {"pool", pool->name.c_str()},  {"bytes", wanted.c_str()},       {"why", why.c_str()}, {"held", held.c_str()},

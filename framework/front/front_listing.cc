@@ -91,7 +91,7 @@ static_assert(sizeof(pinrail_machine_t::hugepage_sizes) == sizeof(Machine::hugep
 
 // A size that ends inside the text would leave it without its end.
 bool is_possible(size_t size) {
-  const bool has_whole_text = size >= sizeof(pinrail_machine_t);
+  const bool has_whole_text = size >= offsetof(pinrail_machine_t, locked_limit);
   const bool has_no_text = size <= offsetof(pinrail_machine_t, default_limit_from);
   return ends_between_fields<pinrail_machine_t>(size) && (has_whole_text || has_no_text);
 }
@@ -104,7 +104,9 @@ pinrail_machine_t public_machine(const Machine& machine) {
   view.memory = machine.memory_bytes;
   view.numa_nodes = machine.numa_nodes;
   std::copy(machine.hugepage_bytes.begin(), machine.hugepage_bytes.end(), view.hugepage_sizes);
-  const mpool::DefaultLimit limit = mpool::default_limit(mpool::read_bounds());
+  const mpool::Bounds bounds = mpool::read_bounds();
+  const mpool::DefaultLimit limit = mpool::default_limit(bounds);
+  view.locked_limit = bounds.memlock;
   view.default_limit = limit.bytes;
   std::snprintf(view.default_limit_from, sizeof(view.default_limit_from), "%s", limit.derivation.c_str());
   return view;
@@ -144,6 +146,9 @@ constexpr pinrail_stat_info_t kStats[] = {
     STAT(misses_full, "calls", "misses that failed because what is in use fills a limit"),
     STAT(misses_refused, "calls", "misses that the registrar refused"),
     STAT(misses_not_kept, "calls", "misses where nothing is kept: leave_pinned=no, or PERSISTENT"),
+    STAT(held_bytes, "bytes", "referenced, or being registered"),
+    STAT(held_count, "registrations", "the same, counted"),
+    STAT(dead_count, "registrations", "killed and not yet given back"),
 };
 
 #undef STAT

@@ -3,6 +3,7 @@
 // The program may hold references; destroy then returns BUSY, unless it is forced.
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 #include <vector>
 
 #include "base/registration/thread.h"
@@ -13,6 +14,7 @@
 #include "framework/front/pin_job.h"
 #include "framework/front/refuse.h"
 #include "framework/mpool/allocator.h"
+#include "framework/mpool/gc_thread.h"
 
 namespace pinrail::front {
 namespace {
@@ -60,6 +62,24 @@ const char* fault_of(const pinrail_mpool_options_t& options) {
   return is_limit(options.count_limit) ? nullptr : "options->count_limit is negative and not PINRAIL_UNSET";
 }
 
+// Another process asks for what only a walk over the registrations tells.
+int show_use(void* pool_pointer, pinrail_thread_t*) {
+  auto* const pool = static_cast<pinrail_mpool*>(pool_pointer);
+  (void)guarded([&] {
+    pinrail_mpool_stats_t stats{};
+    stats.size = sizeof(stats);
+    pool->ops->stats(pool->module, &stats);
+    pool->recorder.show_use(stats);
+    return success();
+  });
+  return 0;
+}
+
+// Without memory nothing is shown.
+void begin_to_show_use(pinrail_mpool* pool) {
+  (void)guarded([&] { return gc::join_asked(show_use, pool, pool->recorder.bell(), &pool->looker); });
+}
+
 // Creates a pool and links it. Holds Library::mutex only while it links.
 Status create(const char* mpool, const pinrail_registrar_choice_t& registrar, const char* cache_name,
               const pinrail_mpool_options_t* given, pinrail_mpool_t** pool_out) {
@@ -75,6 +95,7 @@ Status create(const char* mpool, const pinrail_registrar_choice_t& registrar, co
   std::unique_ptr<pinrail_mpool> pool;
   const Status status = mpool::create(*in->loader, in->params, mpool, registrar, cache_name, options, &pool);
   if (!status.ok()) return status;
+  begin_to_show_use(pool.get());
   Guard guard(in->mutex);
   link(pool.get());
   *pool_out = pool.release();
@@ -87,7 +108,10 @@ Status destroy(pinrail_mpool_t* pool, uint32_t flags) {
   pinrail_thread_t* thread = thread::current();
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   gate::wait_until_released();
-  return pool->ops->destroy(pool->module, thread, flags);
+  if (pool->looker != nullptr) gc::leave(std::exchange(pool->looker, nullptr));
+  const Status destroyed = pool->ops->destroy(pool->module, thread, flags);
+  if (!destroyed.ok()) begin_to_show_use(pool);
+  return destroyed;
 }
 
 // Drops the references of all pins: after a forced destroy no unpin could.

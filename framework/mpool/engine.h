@@ -81,6 +81,7 @@ class Engine : public PoolBase {
     self()->counters(&totals);
     totals.indexed = self()->count_indexed();
     totals.dead_bytes = self()->dead_bytes();
+    cache_->count_use(this, &totals);
     const Usage usage = cache_->usage();
     totals.registered_bytes = usage.bytes;
     totals.registered_count = usage.count;

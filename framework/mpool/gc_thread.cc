@@ -10,7 +10,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <ctime>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/core/forever.h"
@@ -32,7 +34,19 @@ struct Member {
   void* arg;
   uint32_t interval_ms;  // 0: drained only after a wake
   uint64_t round;        // the last round that drained it
+  const uint32_t* bell;  // not NULL: it is called only in rounds for which another process has asked
 };
+
+// As futex_waitv of <linux/futex.h>, which older headers lack.
+struct SleepOn {
+  uint64_t value, word;
+  uint32_t flags, reserved;
+};
+struct Time {
+  int64_t seconds, nanoseconds;
+};
+constexpr long kFutexWaitv = 449;
+constexpr uint32_t kOf32Bits = 2, kPrivate = FUTEX_PRIVATE_FLAG;
 
 Mutex mutex{LockRank::gc};
 Condition drained;
@@ -43,6 +57,7 @@ bool running GUARDED_BY(mutex) = false;
 OwnThread worker;                 // started while running
 std::atomic<uint64_t> rounds{0};  // that a thread has begun
 std::atomic<bool> stopping{false};
+bool is_asked = false;  // the thread's own: a bell has woken it since its last round
 
 int64_t now_ms() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
@@ -50,11 +65,11 @@ int64_t now_ms() {
 }
 
 // Marks the next member that this round has not drained as under way and returns it; NULL: none, or drains are paused.
-Member* begin_next_drain(uint64_t round) {
+Member* begin_next_drain(uint64_t round, bool has_asked) {
   Guard guard(mutex);
   if (pauses != 0) return nullptr;
   for (Member* member : *members) {
-    if (member->round == round) continue;
+    if (member->round == round || (member->bell != nullptr && !has_asked)) continue;
     member->round = round;
     under_way = member;
     return member;
@@ -70,11 +85,11 @@ void end_drain() {
 }
 
 // Drains all members. Returns true if a member must be checked again.
-bool drain_all(uint64_t round) {
+bool drain_all(uint64_t round, bool has_asked) {
   pinrail_thread_t* thread = thread::current();
   if (thread == nullptr) return true;  // no memory: try again later
   bool is_left = false;
-  while (Member* member = begin_next_drain(round)) {
+  while (Member* member = begin_next_drain(round, has_asked)) {
     if (member->drain(member->arg, thread) != 0) is_left = true;
     end_drain();
   }
@@ -92,7 +107,17 @@ int64_t shortest_interval() {
   return shortest;
 }
 
-// Sleeps until a wake "now", until 100 ms after a wake "soon", or until the given time has passed.
+Bells read_bells() {
+  Bells bells;
+  bells.version = word.version.load();  // before the list: a bell that comes meanwhile ends the sleep
+  Guard guard(mutex);
+  for (const Member* member : *members) {
+    if (member->bell != nullptr && bells.count < Bells::kMost) bells.words[bells.count++] = member->bell;
+  }
+  return bells;
+}
+
+// Sleeps until a wake "now", until a bell rings, until 100 ms after a wake "soon", or until the given time has passed.
 void wait_for_work(int64_t look_after_ms) {
   const int64_t began = now_ms();
   int64_t deadline = look_after_ms == kNoDeadline ? INT64_MAX : began + look_after_ms;
@@ -106,7 +131,8 @@ void wait_for_work(int64_t look_after_ms) {
       deadline = std::min(deadline, now + kRetryMs);
     }
     if (now >= deadline) return;
-    word.sleep(seen, deadline == INT64_MAX ? kNoDeadline : deadline - now);
+    is_asked = word.sleep(seen, deadline == INT64_MAX ? kNoDeadline : deadline - now, read_bells());
+    if (is_asked) return;
   }
 }
 
@@ -133,20 +159,48 @@ void run(void*) {
     const bool is_woken = word.when.exchange(0) != 0;
     if (stopping.load()) break;
     const int64_t last = is_woken || look_after_ms == kNoDeadline ? kRetryMs / 2 : look_after_ms;
-    look_after_ms = drain_all(round) ? std::min(2 * last, kMaxIntervalMs) : kNoDeadline;
+    look_after_ms = drain_all(round, std::exchange(is_asked, false)) ? std::min(2 * last, kMaxIntervalMs) : kNoDeadline;
   }
 }
 
 }  // namespace
 
-// Sleeps while the word equals `seen`, at most so long; -1: without limit.
-void Word::sleep(uint32_t seen, int64_t milliseconds) {
+// A bell may be unmapped meanwhile: the call then fails, and the caller reads the bells again.
+bool Word::sleep(uint32_t seen, int64_t milliseconds, const Bells& bells) {
+  constexpr size_t kOwn = 2;
+  static std::atomic<bool> has_waitv{true};
+  if (has_waitv.load(std::memory_order_relaxed)) {
+    SleepOn words[kOwn + Bells::kMost] = {
+        {seen, reinterpret_cast<uintptr_t>(&when), kOf32Bits | kPrivate, 0},
+        {bells.version, reinterpret_cast<uintptr_t>(&version), kOf32Bits | kPrivate, 0}};
+    for (size_t i = 0; i < bells.count; ++i)
+      words[kOwn + i] = {0, reinterpret_cast<uintptr_t>(bells.words[i]), kOf32Bits, 0};
+    const auto end = std::chrono::steady_clock::now().time_since_epoch() + std::chrono::milliseconds(milliseconds);
+    const int64_t end_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(end).count();
+    const Time until = {end_ns / 1000000000, end_ns % 1000000000};
+    const long woken =
+        syscall(kFutexWaitv, words, kOwn + bells.count, 0, milliseconds < 0 ? nullptr : &until, CLOCK_MONOTONIC);
+    if (woken >= 0) return woken >= static_cast<long>(kOwn);
+    if (errno != ENOSYS && errno != EPERM) return false;
+    has_waitv.store(false, std::memory_order_relaxed);
+  }
   const timespec time = {static_cast<time_t>(milliseconds / 1000), static_cast<long>(milliseconds % 1000) * 1000000};
   syscall(SYS_futex, &when, FUTEX_WAIT_PRIVATE, seen, milliseconds < 0 ? nullptr : &time, nullptr, 0);
+  return false;
+}
+
+Status join_asked(Drain look, void* arg, const uint32_t* bell, void** member_out) {
+  auto member = std::make_unique<Member>(Member{look, arg, 0, 0, bell});
+  Guard guard(mutex);
+  members->push_back(member.get());
+  *member_out = member.release();
+  word.version.fetch_add(1);
+  syscall(SYS_futex, &word.version, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+  return success();
 }
 
 Status join(Drain drain, void* arg, uint32_t interval_ms, void** member_out) {
-  auto member = std::make_unique<Member>(Member{drain, arg, interval_ms, 0});
+  auto member = std::make_unique<Member>(Member{drain, arg, interval_ms, 0, nullptr});
   Guard guard(mutex);
   members->reserve(members->size() + 1);
   if (!start_locked()) return PINRAIL_ERR_OUT_OF_RESOURCE;

@@ -32,6 +32,10 @@ using Drain = int (*)(void* arg, pinrail_thread_t* thread);
 // Adds a member. interval_ms: the longest time between two of its drains; 0: it is drained only after a wake.
 // OUT_OF_RESOURCE: no memory, or no thread could be started.
 Status join(Drain drain, void* arg, uint32_t interval_ms, void** member_out);
+// Adds a member that is called only after another process has asked: by FUTEX_WAKE on this word of memory that it
+// shares with this one for reading. Starts no thread; without one, or before Linux 5.16, it is never called. The word
+// is 0.
+Status join_asked(Drain look, void* arg, const uint32_t* bell, void** member_out);
 // Removes a member and waits for its drain under way. Must not be called inside the drain.
 void leave(void* member);
 
@@ -53,11 +57,21 @@ class Pause {
 // Re-initialises in a forked child: no members, no thread.
 void fork_reinit();
 
-// The word that the thread sleeps on: 0, or the most urgent pinrail_gc_when_t since the last drain began.
-struct Word {
-  std::atomic<uint32_t> when{0};
+// Bells of other processes: words that they may read, and wake.
+struct Bells {
+  static constexpr size_t kMost = 126;
+  const uint32_t* words[kMost];
+  size_t count = 0;
+  uint32_t version = 0;
+};
 
-  void sleep(uint32_t seen, int64_t milliseconds);  // -1: until woken
+// The words that the thread sleeps on.
+struct Word {
+  std::atomic<uint32_t> when{0};     // 0, or the most urgent pinrail_gc_when_t since the last drain began
+  std::atomic<uint32_t> version{0};  // rises when there is one more bell
+
+  // Sleeps while `when` and `version` are these, at most so long; -1: without limit. True: a bell has woken it.
+  bool sleep(uint32_t seen, int64_t milliseconds, const Bells& bells);
 };
 extern Word word;
 

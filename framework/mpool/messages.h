@@ -9,8 +9,10 @@
 #include <pinrail/component_mpool.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <iterator>
+#include <numeric>
 #include <string>
 
 #include "base/core/guarded.h"
@@ -51,29 +53,18 @@ inline void report_busy(const pinrail_host_t* host, size_t referenced, const std
 // Misses by reason in words, the most frequent reason first: " (evicted 75.0 %, cold 25.0 %)". Empty if the pool names
 // no reasons. May throw bad_alloc.
 inline std::string miss_reasons(const pinrail_mpool_stats_t& totals) {
-  struct Part {
-    const char* name;
-    uint64_t count;
-  };
-  Part parts[] = {{"cold", totals.misses_cold},
-                  {"longer or shifted", totals.misses_span},
-                  {"rights", totals.misses_rights},
-                  {"memory went away", totals.misses_event},
-                  {"evicted", totals.misses_evicted},
-                  {"another part went away", totals.misses_extent},
-                  {"not covered", totals.misses_uncovered},
-                  {"bypass", totals.misses_bypass},
-                  {"raced", totals.misses_raced},
-                  {"limit", totals.misses_full},
-                  {"refused", totals.misses_refused},
-                  {"not kept", totals.misses_not_kept}};
-  std::sort(std::begin(parts), std::end(parts), [](const Part& a, const Part& b) { return a.count > b.count; });
+  std::array<uint32_t, PINRAIL_MISS_REASONS> order;
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+    return pinrail_stats_misses(&totals, a) > pinrail_stats_misses(&totals, b);
+  });
   std::string text;
-  for (const Part& part : parts) {
-    if (part.count == 0) break;
+  for (const uint32_t reason : order) {
+    const uint64_t count = pinrail_stats_misses(&totals, reason);
+    if (count == 0) break;
     char share[64];
-    std::snprintf(share, sizeof(share), "%s%s %.1f %%", text.empty() ? " (" : ", ", part.name,
-                  100.0 * static_cast<double>(part.count) / static_cast<double>(totals.misses));
+    std::snprintf(share, sizeof(share), "%s%s %.1f %%", text.empty() ? " (" : ", ", pinrail_miss_reason_text(reason),
+                  100.0 * static_cast<double>(count) / static_cast<double>(totals.misses));
     text += share;
   }
   return text.empty() ? text : text + ")";

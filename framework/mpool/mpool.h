@@ -43,6 +43,7 @@ struct alignas(64) pinrail_mpool {
   std::atomic<pinrail_mpool*> next{nullptr};  // in the process's list: framework/front/front_pool.cc
 
   pinrail::mpool::Recorder recorder;
+  void* looker = nullptr;                           // shows what is held, when another process asks; NULL: none
   const std::atomic<int64_t>* verbosity = nullptr;  // of mpool_<name>_verbose; NULL: there is none
   std::atomic<uint64_t> said_events{0};             // events below this number were said, as far as verbosity asks
 

@@ -245,6 +245,22 @@ class Cache {
     return count;
   }
 
+  // Adds what of the pool's registrations is referenced or being made, and counts what is dead and unreferenced.
+  void count_use(const Member* pool, pinrail_mpool_stats_t* totals) const EXCLUDES(mutex) {
+    Guard guard(mutex);
+    for (size_t place = 0; place < registrations_.size(); ++place) {
+      const pinrail_registration_t* const reg = registrations_.at(place);
+      if (owner_of_locked(reg) != pool) continue;
+      const uint64_t word = state::load(reg);
+      const bool is_pending = (word & (state::kIndexed | state::kDead)) == 0;
+      if (is_pending || state::references(word) != 0) {
+        totals->held_bytes += reg->length;
+        ++totals->held_count;
+      } else if ((word & state::kDead) != 0) {
+        ++totals->dead_count;
+      }
+    }
+  }
   // Counts the pool's referenced registrations.
   void count_referenced(const Member* pool, Referenced* referenced) const EXCLUDES(mutex) {
     Guard guard(mutex);

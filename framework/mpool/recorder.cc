@@ -103,6 +103,16 @@ void Recorder::count_registered(uint64_t bytes, uint64_t ns) {
   }
 }
 
+void Recorder::show_use(const pinrail_mpool_stats_t& stats) {
+  const auto put = [](uint64_t* figure, uint64_t value) { __atomic_store_n(figure, value, __ATOMIC_RELAXED); };
+  put(&figures_->held_bytes, stats.held_bytes);
+  put(&figures_->held_count, stats.held_count);
+  put(&figures_->dead_bytes, stats.dead_bytes);
+  put(&figures_->dead_count, stats.dead_count);
+  // release: a reader that sees the new count sees the figures; pairs with the reader's acquire.
+  __atomic_fetch_add(&figures_->looks, 1, __ATOMIC_RELEASE);
+}
+
 void Recorder::add_misses(pinrail_mpool_stats_t* totals) const {
   auto* const fields = reinterpret_cast<uint64_t*>(reinterpret_cast<char*>(totals) + kFirstMiss);
   for (size_t i = 0; i < PINRAIL_MISS_REASONS; ++i) {

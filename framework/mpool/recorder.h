@@ -46,6 +46,9 @@ class Recorder {
   void record_hook(const pinrail_mpool_event_t& event);
   // The registrar has registered so many bytes, and its call took so long.
   void count_registered(uint64_t bytes, uint64_t ns);
+  // What only a walk over the registrations tells, for a process that has rung the bell.
+  void show_use(const pinrail_mpool_stats_t& stats);
+  const uint32_t* bell() const { return &figures_->bell; }
   // Adds the misses by reason, and their sum.
   void add_misses(pinrail_mpool_stats_t* totals) const;
   // False: there is no such event any more, or it is being written.

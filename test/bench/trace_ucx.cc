@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <unordered_map>
 
-#include "contrib/tools/perf/process.h"
+#include "contrib/tools/perf/basics.h"
 #include "contrib/tools/perf/replay_memory.h"
 #include "test/bench/fail.h"
 #include "test/bench/ucx_cache.h"

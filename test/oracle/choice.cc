@@ -23,10 +23,10 @@ bool takes_part(const MemoryEvent& event, const Options& options) {
     const std::vector<std::string> named = words(options.events);
     return std::find(named.begin(), named.end(), event.name) != named.end();
   }
-  const bool is_raw = event.way == tools::Way::raw && options.raw_calls;
+  const bool is_raw = event.way() == tools::Way::raw && options.raw_calls;
   // Shared mappings of files on disk are not kept unless monitor_never names direct_write.
   const bool is_kept = event.kind != tools::MemoryKind::disk_file;
-  return is_kept && (event.way == tools::Way::libc || is_raw);
+  return is_kept && (event.way() == tools::Way::libc || is_raw);
 }
 
 // Forks take a thousand times as long as others: only as many as are asked for.

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // page.cc - one HTML file with the advice, the pictures and the parameters.
-#include "contrib/tools/advise/page.h"
 
 #include <algorithm>
 #include <cinttypes>
 
 #include "contrib/tools/advise/svg.h"
 #include "contrib/tools/advise/words.h"
-#include "contrib/tools/perf/text.h"
+#include "contrib/tools/perf/basics.h"
 
 namespace pinrail::advise {
 
@@ -99,11 +98,10 @@ std::string map_picture(const Study& study) {
 
 std::string reasons_picture(const Study& study) {
   std::vector<Bar> all;
-  for (int i = 0; i < kReasons; i++)
-    if (study.misses[i] > 0)
-      all.push_back({name_of(static_cast<Reason>(i)),
-                     text("%" PRIu64 " misses, %" PRIu64 " pages", study.misses[i], study.pages[i]),
-                     as_double(study.misses[i])});
+  for (const uint32_t reason : tools::reasons_of(study.misses))
+    all.push_back({pinrail_miss_reason_text(reason),
+                   text("%" PRIu64 " misses, %" PRIu64 " pages", study.misses[reason], study.pages[reason]),
+                   as_double(study.misses[reason])});
   return bars("Why requests miss an exact cache without a limit", all);
 }
 
@@ -133,7 +131,7 @@ std::string places_table(const Study& study, const perf::CostModel& cost) {
 
 std::string section(const Advised& advised, const perf::CostModel& cost) {
   std::string out =
-      "<h2>" + escaped(short_name(advised.file)) + "</h2>\n<p>" + escaped(advised.program) + "</p>\n<ul>\n";
+      "<h2>" + escaped(tools::name_of_trace(advised.file)) + "</h2>\n<p>" + escaped(advised.program) + "</p>\n<ul>\n";
   for (const std::string& sentence : sentences_of(advised, cost)) out += "<li>" + escaped(sentence) + "</li>\n";
   return out + "</ul>\n" + limits_picture(advised) + time_picture(advised) + map_picture(advised.study) +
          reasons_picture(advised.study) + "<h3>What was tried</h3>\n" + trials_table(advised, cost) +

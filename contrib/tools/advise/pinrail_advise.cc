@@ -5,9 +5,9 @@
 #include <fstream>
 #include <iostream>
 
-#include "contrib/tools/advise/page.h"
 #include "contrib/tools/advise/words.h"
 #include "contrib/tools/common/command_line.h"
+#include "contrib/tools/common/text.h"
 
 namespace pinrail::advise {
 
@@ -44,8 +44,8 @@ int complain(const std::string& why) {
 
 void print(const std::vector<Advised>& all, const perf::CostModel& cost) {
   for (const Advised& each : all) {
-    printf("%s%s%s%s\n", short_name(each.file).c_str(), each.program.empty() ? "" : " (", each.program.c_str(),
-           each.program.empty() ? "" : ")");
+    printf("%s%s%s%s\n", tools::name_of_trace(each.file).c_str(), each.program.empty() ? "" : " (",
+           each.program.c_str(), each.program.empty() ? "" : ")");
     for (const std::string& sentence : sentences_of(each, cost)) printf("  - %s\n", sentence.c_str());
     printf("\n");
   }

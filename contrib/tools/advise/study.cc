@@ -8,7 +8,7 @@
 #include <numeric>
 #include <unordered_set>
 
-#include "contrib/tools/perf/process.h"
+#include "contrib/tools/perf/basics.h"
 
 namespace pinrail::advise {
 
@@ -92,8 +92,8 @@ class Student {
     const uint64_t begin = perf::round_down(record.addr, page_), end = perf::round_up(record.addr + record.size, page_);
     out_.requests++;
     asked_.push_back(begin);
-    if ((record.flags & kBypassFlag) != 0) return miss(kBypass, begin, end);
-    Reason reason = kCold;
+    if ((record.flags & kBypassFlag) != 0) return miss(PINRAIL_MISS_BYPASS, begin, end);
+    pinrail_miss_reason_t reason = PINRAIL_MISS_COLD;
     uint32_t rights = record.access;
     Entry* hit = nullptr;
     cache_.each_overlapping(begin, end, [&](Cache::Entries::iterator at) {
@@ -101,10 +101,10 @@ class Student {
       const bool contains = entry.contains(begin, end);
       if (contains && (entry.rights & record.access) == record.access) hit = &entry;
       if (contains) rights |= entry.rights;
-      if (reason != kRights) reason = contains ? kRights : kSpan;
+      if (reason != PINRAIL_MISS_RIGHTS) reason = contains ? PINRAIL_MISS_RIGHTS : PINRAIL_MISS_SPAN;
     });
     if (hit != nullptr) return use(hit);
-    if (reason == kCold && was_ended(begin, end)) reason = kEvent;
+    if (reason == PINRAIL_MISS_COLD && was_ended(begin, end)) reason = PINRAIL_MISS_EVENT;
     miss(reason, begin, end);
     insert(record, {begin, end, rights, now_, out_.lives.size()});
   }
@@ -118,7 +118,7 @@ class Student {
     recency_.add(now_, entry->bytes());
   }
 
-  void miss(Reason reason, uint64_t begin, uint64_t end) {
+  void miss(pinrail_miss_reason_t reason, uint64_t begin, uint64_t end) {
     out_.misses[reason]++;
     out_.pages[reason] += (end - begin) / page_;
     missed_.push_back({begin, end});
@@ -195,11 +195,6 @@ class Student {
 };
 
 }  // namespace
-
-const char* name_of(Reason reason) {
-  constexpr const char* kNames[] = {"cold", "span", "rights", "event", "bypass"};
-  return kNames[reason];
-}
 
 uint64_t Study::all_misses() const { return std::accumulate(misses.begin(), misses.end(), uint64_t{0}); }
 

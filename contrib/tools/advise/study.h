@@ -13,19 +13,14 @@
 #ifndef PINRAIL_TOOLS_ADVISE_STUDY_H
 #define PINRAIL_TOOLS_ADVISE_STUDY_H
 
-#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "contrib/tools/common/reasons.h"
 #include "contrib/tools/perf/trace.h"
 
 namespace pinrail::advise {
-
-// Why a request missed: nothing of it was registered before; a registration contains a part of it; one contains it
-// without the rights; an event has ended what contained a part of it; it bypasses the cache.
-enum Reason { kCold, kSpan, kRights, kEvent, kBypass, kReasons };
-const char* name_of(Reason reason);
 
 struct Life {
   uint64_t begin, end;  // the range
@@ -43,7 +38,8 @@ struct Place {
 struct Study {
   uint64_t requests = 0, hits = 0, events = 0;
   uint64_t peak_bytes = 0;  // registered at once
-  std::array<uint64_t, kReasons> misses{}, pages{};
+  // Of five reasons: cold; span; rights; event: an event has ended what contained a part of it; bypass.
+  tools::Misses misses{}, pages{};
   std::vector<uint64_t> distances;  // of the hits, ascending, in bytes
   std::vector<Life> lives;
   std::vector<Place> places;  // ascending

@@ -5,8 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "contrib/tools/perf/process.h"
-#include "contrib/tools/perf/text.h"
+#include "contrib/tools/perf/basics.h"
 
 namespace pinrail::advise {
 

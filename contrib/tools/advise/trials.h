@@ -3,7 +3,9 @@
 //
 // Threads  one at a time.
 //
-// trials/B1  A trial's figures are those that pinrail_perf --trace FILE --registrar none prints with its setting.
+// trials/B1  A trial's figures are those that pinrail_perf --trace FILE --registrar none prints with its setting. Where
+//     misses register windows (mpool_grdma_extent), both may differ a little from one run to the next: which hits the
+//     library answers by itself depends on the address of the pool.
 #ifndef PINRAIL_TOOLS_ADVISE_TRIALS_H
 #define PINRAIL_TOOLS_ADVISE_TRIALS_H
 
@@ -11,7 +13,7 @@
 #include <vector>
 
 #include "contrib/tools/advise/study.h"
-#include "contrib/tools/perf/replays.h"
+#include "contrib/tools/perf/replay.h"
 
 namespace pinrail::advise {
 

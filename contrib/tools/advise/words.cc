@@ -6,18 +6,15 @@
 #include <cinttypes>
 #include <map>
 
-#include "contrib/tools/perf/text.h"
+#include "contrib/tools/common/text.h"
 
 namespace pinrail::advise {
 
-using perf::size_text;
-using perf::text;
+using tools::percent;
+using tools::size_text;
+using tools::text;
 
 namespace {
-
-std::string percent(uint64_t part, uint64_t whole) {
-  return text("%.1f %%", whole == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole));
-}
 
 std::string time_text(uint64_t ns) {
   const double ms = static_cast<double>(ns) / 1e6;
@@ -59,13 +56,14 @@ std::string about_limits(const Advised& advised, const perf::CostModel& cost) {
       least.figures.refused == 0 ? "" : text(", and %" PRIu64 " requests are refused", least.figures.refused).c_str());
 }
 
-const char* advice_for(Reason reason) {
+const char* advice_for(uint32_t reason) {
   switch (reason) {
-    case kCold:
+    case PINRAIL_MISS_COLD:
       return "they are the first of their memory, and only larger registrations (mpool_grdma_extent) save some";
-    case kSpan: return "longer or shifted ranges of memory that was registered in part; mpool_grdma_extent saves most";
-    case kRights: return "the memory was registered with fewer rights; mpool_grdma_rights = all saves all of them";
-    case kEvent:
+    case PINRAIL_MISS_SPAN: return "a part of the range was registered; mpool_grdma_extent saves most";
+    case PINRAIL_MISS_RIGHTS:
+      return "the memory was registered with fewer rights; mpool_grdma_rights = all saves all of them";
+    case PINRAIL_MISS_EVENT:
       return "the memory was unmapped and mapped again; let malloc keep it (MALLOC_MMAP_THRESHOLD_=1073741824 "
              "MALLOC_TRIM_THRESHOLD_=1073741824 in the environment), or reuse buffers";
     default: return "the program asks that they bypass the cache";
@@ -73,15 +71,11 @@ const char* advice_for(Reason reason) {
 }
 
 void add_reasons(const Study& study, std::vector<std::string>* out) {
-  std::vector<Reason> order;
-  for (int i = 0; i < kReasons; i++)
-    if (study.misses[i] > 0) order.push_back(static_cast<Reason>(i));
-  std::sort(order.begin(), order.end(), [&](Reason a, Reason b) { return study.pages[a] > study.pages[b]; });
-  for (const Reason reason : order)
-    out->push_back(text("%" PRIu64 " of %" PRIu64 " misses (%s, %" PRIu64 " pages) have the reason %s: %s.",
+  for (const uint32_t reason : tools::reasons_of(study.pages))
+    out->push_back(text("%" PRIu64 " of %" PRIu64 " misses (%s, %" PRIu64 " pages) have the reason \"%s\": %s.",
                         study.misses[reason], study.all_misses(),
-                        percent(study.misses[reason], study.all_misses()).c_str(), study.pages[reason], name_of(reason),
-                        advice_for(reason)));
+                        percent(study.misses[reason], study.all_misses()).c_str(), study.pages[reason],
+                        pinrail_miss_reason_text(reason), advice_for(reason)));
 }
 
 std::string about_lives(const Study& study) {
@@ -114,11 +108,6 @@ std::string about_places(const Study& study, const perf::CostModel& cost) {
 
 }  // namespace
 
-std::string short_name(const std::string& file) {
-  const std::string name = file.substr(file.rfind('/') + 1);
-  return name.substr(0, name.find(".trace"));
-}
-
 const Trial& best_of(const Advised& advised, const perf::CostModel& cost) {
   const auto least =
       std::min_element(advised.settings.begin(), advised.settings.end(),
@@ -148,7 +137,7 @@ std::vector<Place> costliest(const Study& study, const perf::CostModel& cost) {
 // What is best for one trace is set only if it is best for all: a trial of the same name costs least in the sum.
 std::string parameters_of(const std::vector<Advised>& all, const perf::CostModel& cost) {
   std::string out = "# pinrail_advise: for";
-  for (const Advised& each : all) out += " " + short_name(each.file);
+  for (const Advised& each : all) out += " " + tools::name_of_trace(each.file);
   out += text("\n# model: %g ns a call, %g ns a page\n", cost.call_ns, cost.page_ns);
   std::map<size_t, double> sums;
   for (const Advised& each : all)

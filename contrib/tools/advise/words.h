@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// words.h - what follows from the figures, in sentences, and the parameters to set.
+// words.h - what follows from the figures, in sentences and as a page, and the parameters to set.
 #ifndef PINRAIL_TOOLS_ADVISE_WORDS_H
 #define PINRAIL_TOOLS_ADVISE_WORDS_H
 
@@ -9,9 +9,6 @@
 #include "contrib/tools/advise/trials.h"
 
 namespace pinrail::advise {
-
-// "amr.r0" of "/traces/amr.r0.trace.xz".
-std::string short_name(const std::string& file);
 
 // The trial that costs least; the first one if none costs less by more than a fiftieth.
 const Trial& best_of(const Advised& advised, const perf::CostModel& cost);
@@ -24,6 +21,8 @@ std::vector<Place> costliest(const Study& study, const perf::CostModel& cost);
 
 // Lines for $HOME/.pinrail/mca-params.conf.
 std::string parameters_of(const std::vector<Advised>& all, const perf::CostModel& cost);
+
+std::string page_of(const std::vector<Advised>& all, const perf::CostModel& cost);
 
 }  // namespace pinrail::advise
 

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <iostream>
 
-#include "contrib/tools/common/text_width.h"
+#include "contrib/tools/common/text.h"
 
 namespace pinrail::tools {
 namespace {
@@ -56,6 +56,16 @@ std::vector<pinrail_setting_t> settings_of(const Pairs& mca) {
   std::vector<pinrail_setting_t> settings;
   for (const auto& [name, value] : mca) settings.push_back({name.c_str(), value.c_str()});
   return settings;
+}
+
+pinrail_status_t init(const std::vector<pinrail_setting_t>& settings, const std::vector<pinrail_setting_t>& defaults) {
+  pinrail_init_options_t options = PINRAIL_INIT_OPTIONS_INIT;
+  options.settings_from = "the command line";
+  options.settings = settings.data();
+  options.setting_count = settings.size();
+  options.defaults = defaults.data();
+  options.default_count = defaults.size();
+  return pinrail_init(&options);
 }
 
 CommandLine::CommandLine(std::string program, const char* purpose, const char* notes, Pairs* mca_out)

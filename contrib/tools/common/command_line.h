@@ -35,6 +35,10 @@ using Pairs = std::vector<std::pair<std::string, std::string>>;
 // Converts --mca pairs for pinrail_init(). The strings stay those of the pairs, which must outlive the result.
 std::vector<pinrail_setting_t> settings_of(const Pairs& mca);
 
+// Calls pinrail_init() with the settings of a command line; defaults: what other settings override.
+pinrail_status_t init(const std::vector<pinrail_setting_t>& settings,
+                      const std::vector<pinrail_setting_t>& defaults = {});
+
 class CommandLine {
  public:
   // Takes an option's value. Returns "", or a clause that names the value and its fault.

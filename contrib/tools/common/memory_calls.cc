@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <type_traits>
 
 namespace pinrail::tools {
 namespace {
@@ -57,21 +58,14 @@ long kernel(long number, Args... args) {
 }
 #endif
 
-int munmap_raw(void* at, size_t length) { return static_cast<int>(kernel(SYS_munmap, at, length)); }
-void* mmap_raw(void* at, size_t length, int protection, int flags, int file, off_t offset) {
-  return pointer(kernel(SYS_mmap, at, length, protection, flags, file, offset));
-}
-void* mremap_raw(void* at, size_t length, size_t new_length, int flags, void* to) {
-  return pointer(kernel(SYS_mremap, at, length, new_length, flags, to));
-}
-int madvise_raw(void* at, size_t length, int advice) {
-  return static_cast<int>(kernel(SYS_madvise, at, length, advice));
-}
-ssize_t process_madvise_raw(int process, const iovec* list, size_t count, int advice, unsigned flags) {
-  return kernel(SYS_process_madvise, process, list, count, advice, flags);
-}
-int remap_file_pages_raw(void* at, size_t length, int protection, size_t page, int flags) {
-  return static_cast<int>(kernel(SYS_remap_file_pages, at, length, protection, page, flags));
+template <long kNumber, typename Result, typename... Args>
+Result raw(Args... args) {
+  const long result = kernel(kNumber, args...);
+  if constexpr (std::is_pointer_v<Result>) {
+    return pointer(result);
+  } else {
+    return static_cast<Result>(result);
+  }
 }
 // The raw system call returns the new break.
 int brk_raw(void* at) {
@@ -79,24 +73,18 @@ int brk_raw(void* at) {
   errno = ENOMEM;
   return -1;
 }
-int shmdt_raw(const void* at) { return static_cast<int>(kernel(SYS_shmdt, at)); }
-void* shmat_raw(int segment, const void* at, int flags) { return pointer(kernel(SYS_shmat, segment, at, flags)); }
-int fallocate_raw(int file, int mode, off_t offset, off_t length) {
-  return static_cast<int>(kernel(SYS_fallocate, file, mode, offset, length));
-}
-int ftruncate_raw(int file, off_t length) { return static_cast<int>(kernel(SYS_ftruncate, file, length)); }
 int open_raw(const char* path, int flags, ...) {
   return static_cast<int>(kernel(SYS_openat, AT_FDCWD, path, flags, 0));
 }
-int truncate_raw(const char* path, off_t length) { return static_cast<int>(kernel(SYS_truncate, path, length)); }
 
 }  // namespace
 
 const Calls kLibcCalls = {munmap,           mmap,     mremap_libc, madvise, process_madvise_libc,
                           remap_file_pages, brk,      shmdt,       shmat,   fallocate,
                           ftruncate,        truncate, open};
-const Calls kRawCalls = {munmap_raw,           mmap_raw,     mremap_raw, madvise_raw, process_madvise_raw,
-                         remap_file_pages_raw, brk_raw,      shmdt_raw,  shmat_raw,   fallocate_raw,
-                         ftruncate_raw,        truncate_raw, open_raw};
+const Calls kRawCalls = {
+    raw<SYS_munmap>,           raw<SYS_mmap>,     raw<SYS_mremap>, raw<SYS_madvise>, raw<SYS_process_madvise>,
+    raw<SYS_remap_file_pages>, brk_raw,           raw<SYS_shmdt>,  raw<SYS_shmat>,   raw<SYS_fallocate>,
+    raw<SYS_ftruncate>,        raw<SYS_truncate>, open_raw};
 
 }  // namespace pinrail::tools

@@ -30,7 +30,6 @@ struct Calls {
 };
 
 extern const Calls kLibcCalls, kRawCalls;
-inline const Calls& calls_of(Way way) { return way == Way::raw ? kRawCalls : kLibcCalls; }
 
 // memory_prepare.cc
 
@@ -47,50 +46,20 @@ bool take_block(EventMemory* memory);
 constexpr size_t kLibraryData = 4096;
 int make_library(size_t data_bytes);
 
+using Event = bool(const Calls& calls, EventMemory* memory);
+
 // memory_fire.cc
-bool fire_munmap(const Calls& calls, EventMemory* memory);
-bool fire_munmap_half(const Calls& calls, EventMemory* memory);
-bool fire_munmap_reuse(const Calls& calls, EventMemory* memory);
-bool fire_mmap_over(const Calls& calls, EventMemory* memory);
-bool fire_mremap_move(const Calls& calls, EventMemory* memory);
-bool fire_mremap_onto(const Calls& calls, EventMemory* memory);
-bool fire_mremap_dontunmap(const Calls& calls, EventMemory* memory);
-bool fire_mremap_shrink(const Calls& calls, EventMemory* memory);
-bool fire_mremap_back(const Calls& calls, EventMemory* memory);
-bool fire_brk(const Calls& calls, EventMemory* memory);
-bool fire_shmdt(const Calls& calls, EventMemory* memory);
-bool fire_shmat_remap(const Calls& calls, EventMemory* memory);
-bool fire_dlclose(const Calls& calls, EventMemory* memory);
-bool fire_free(const Calls& calls, EventMemory* memory);
-bool fire_trim(const Calls& calls, EventMemory* memory);
-bool fire_realloc(const Calls& calls, EventMemory* memory);
-bool fire_fork(const Calls& calls, EventMemory* memory);
+Event fire_munmap, fire_munmap_half, fire_munmap_reuse, fire_mmap_over, fire_mremap_move, fire_mremap_onto,
+    fire_mremap_dontunmap, fire_mremap_shrink, fire_mremap_back, fire_brk, fire_shmdt, fire_shmat_remap, fire_dlclose,
+    fire_free, fire_trim, fire_realloc, fire_fork;
 
 // memory_fire_pages.cc: events that keep the mapping and may replace its pages.
-bool fire_dontneed(const Calls& calls, EventMemory* memory);
-bool fire_locked_dontneed(const Calls& calls, EventMemory* memory);
-bool fire_free_pages(const Calls& calls, EventMemory* memory);
-bool fire_remove(const Calls& calls, EventMemory* memory);
-bool fire_guard_install(const Calls& calls, EventMemory* memory);
-bool fire_cold(const Calls& calls, EventMemory* memory);
-bool fire_pageout(const Calls& calls, EventMemory* memory);
-bool fire_process_madvise(const Calls& calls, EventMemory* memory);
-bool fire_remap_file_pages(const Calls& calls, EventMemory* memory);
-bool fire_punch_hole(const Calls& calls, EventMemory* memory);
-bool fire_ftruncate(const Calls& calls, EventMemory* memory);
-bool fire_truncate(const Calls& calls, EventMemory* memory);
-bool fire_open_truncate(const Calls& calls, EventMemory* memory);
-bool fire_creat(const Calls& calls, EventMemory* memory);
-bool fire_direct_write(const Calls& calls, EventMemory* memory);
-bool fire_uncached_write(const Calls& calls, EventMemory* memory);
-bool fire_map_again(const Calls& calls, EventMemory* memory);
-bool fire_mprotect(const Calls& calls, EventMemory* memory);
+Event fire_dontneed, fire_locked_dontneed, fire_free_pages, fire_remove, fire_guard_install, fire_cold, fire_pageout,
+    fire_process_madvise, fire_remap_file_pages, fire_punch_hole, fire_ftruncate, fire_truncate, fire_open_truncate,
+    fire_creat, fire_direct_write, fire_uncached_write, fire_map_again, fire_mprotect;
 
 // memory_fire_ring.cc: events by io_uring operations.
-bool fire_ring_madvise(const Calls& calls, EventMemory* memory);
-bool fire_ring_fallocate(const Calls& calls, EventMemory* memory);
-bool fire_ring_ftruncate(const Calls& calls, EventMemory* memory);
-bool fire_ring_open_truncate(const Calls& calls, EventMemory* memory);
+Event fire_ring_madvise, fire_ring_fallocate, fire_ring_ftruncate, fire_ring_open_truncate;
 
 }  // namespace pinrail::tools
 

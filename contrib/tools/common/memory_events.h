@@ -72,15 +72,16 @@ struct Calls;  // libc's functions, or raw system calls: memory_calls.h
 
 struct MemoryEvent {
   const char*
-      name;  // as users type it: "madvise-dontneed"; raw ones end in "-raw", those by io_uring begin with "ring-"
+      name;  // as users type it: "madvise-dontneed". Raw ones end in "-raw", those by io_uring begin with "ring-"
   const char* help;  // one line
   MemoryKind kind;
-  Way way;
-  Part part;
-  Pages pages;
-  Contents contents;
-  Place place;
   bool (*act)(const Calls& calls, EventMemory* memory);
+  Part part = Part::all;
+  Pages pages = Pages::replaced;
+  Contents contents = Contents::zero;
+  Place place = Place::same;
+
+  Way way() const;
 };
 
 struct MemoryEvents {

@@ -1,23 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "contrib/tools/info/choice.h"
-
+// Which pool and registrar a program gets that names none, found out by creating pools.
 #include <pinrail/pinrail.h>
 
+#include "contrib/tools/common/text.h"
 #include "contrib/tools/info/snapshot.h"
 
 namespace pinrail::info {
 namespace {
-
-// Returns the sentence after "What happened" in a message, without its full stop.
-std::string what_happened(const std::string& text) {
-  constexpr std::string_view kBegin = "What happened  ";
-  const size_t begin = text.find(kBegin);
-  if (begin == std::string::npos) return "";
-  const size_t end = text.find('\n', begin);
-  std::string sentence = text.substr(begin + kBegin.size(), end - begin - kBegin.size());
-  if (!sentence.empty() && sentence.back() == '.') sentence.pop_back();
-  return sentence;
-}
 
 // Creates a pool for a trial. Pinrail's messages are not printed meanwhile: the first one is the reason of a refusal.
 class Trial {
@@ -42,7 +31,7 @@ class Trial {
  private:
   static void record(void* self, int /*level*/, const char* /*channel*/, const char* text) {
     auto* const trial = static_cast<Trial*>(self);
-    if (trial->recorded_.empty()) trial->recorded_ = what_happened(text);
+    if (trial->recorded_.empty()) trial->recorded_ = tools::what_happened(text);
   }
 
   pinrail_mpool_t* pool_ = nullptr;

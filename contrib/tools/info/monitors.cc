@@ -11,7 +11,7 @@
 #include <functional>
 #include <sstream>
 
-#include "contrib/tools/info/refuse.h"
+#include "contrib/tools/common/text.h"
 
 namespace pinrail::info {
 namespace {
@@ -65,11 +65,7 @@ int in_child(const std::function<int()>& function, std::string* said_out) {
 // without finalize.
 pinrail_status_t start(const std::vector<pinrail_setting_t>& settings, pinrail_mpool_t** pool_out) {
   static pinrail_registrar_t registrar = zero_cost_registrar();
-  pinrail_init_options_t init = PINRAIL_INIT_OPTIONS_INIT;
-  init.settings_from = "the command line";
-  init.settings = settings.data();
-  init.setting_count = settings.size();
-  const pinrail_status_t status = pinrail_init(&init);
+  const pinrail_status_t status = tools::init(settings);
   if (status != PINRAIL_SUCCESS) return status;
   pinrail_registrar_choice_t choice{};
   choice.table = &registrar;
@@ -120,15 +116,6 @@ Outcome measure(const std::vector<pinrail_setting_t>& settings, const tools::Mem
   return child_tries(settings, event, Kernel::refuses) == Outcome::before ? Outcome::before : Outcome::after;
 }
 
-// Returns the first "What happened" line of Pinrail's messages.
-std::string reason_in(const std::string& said) {
-  constexpr const char* kHeading = "What happened  ";
-  const size_t at = said.find(kHeading);
-  if (at == std::string::npos) return "";
-  const size_t begin = at + std::strlen(kHeading);
-  return said.substr(begin, said.find('\n', begin) - begin);
-}
-
 std::string why_unusable(const std::vector<pinrail_setting_t>& settings) {
   std::string said;
   pinrail_status_t status = PINRAIL_SUCCESS;
@@ -141,7 +128,7 @@ std::string why_unusable(const std::vector<pinrail_setting_t>& settings) {
       &said);
   if (left == 0) return "";
   if (left < 0) return "it crashes";
-  const std::string reason = reason_in(said);
+  const std::string reason = tools::what_happened(said);
   const std::string name = pinrail_status_name(static_cast<pinrail_status_t>(left - kUnusable));
   return reason.empty() ? name : name + ": " + reason;
 }
@@ -173,11 +160,7 @@ struct Found {
 };
 
 int send_findings(const std::vector<pinrail_setting_t>& settings) {
-  pinrail_init_options_t init = PINRAIL_INIT_OPTIONS_INIT;
-  init.settings_from = "the command line";
-  init.settings = settings.data();
-  init.setting_count = settings.size();
-  if (pinrail_init(&init) != PINRAIL_SUCCESS) return 1;
+  if (tools::init(settings) != PINRAIL_SUCCESS) return 1;
   pinrail_component_info_t info{};
   info.size = sizeof(info);
   for (size_t i = 0; pinrail_component_at(i, &info) == PINRAIL_SUCCESS; ++i) {

@@ -60,6 +60,11 @@ const char* outcome_name(Outcome outcome);
 
 void print_monitors(Format format, const MonitorTable& table, std::ostream& out);
 
+// A seccomp filter for a trial's child. From now on munmap, mmap with MAP_FIXED and all other calls that unmap or
+// replace memory fail with EPERM: on all threads and for ever. False: the kernel or this architecture has no such
+// filters.
+bool refuse_memory_calls();
+
 }  // namespace pinrail::info
 
 #endif

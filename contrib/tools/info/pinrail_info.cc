@@ -28,17 +28,12 @@ void print(const Options& options, const Snapshot& snapshot) {
   switch (options.format()) {
     case Format::text: print_text(options, snapshot, std::cout); break;
     case Format::parsable: print_parsable(options, snapshot, std::cout); break;
-    case Format::json: print_json(options, snapshot, std::cout); break;
+    case Format::json: pinrail::tools::print(document_of(options, snapshot), std::cout); break;
   }
 }
 
 int list(const Options& options) {
-  pinrail_init_options_t init = PINRAIL_INIT_OPTIONS_INIT;
-  const std::vector<pinrail_setting_t> settings = pinrail::tools::settings_of(options.mca);
-  init.settings = settings.data();
-  init.setting_count = settings.size();
-  init.settings_from = "the command line";
-  const pinrail_status_t status = pinrail_init(&init);
+  const pinrail_status_t status = pinrail::tools::init(pinrail::tools::settings_of(options.mca));
   if (status != PINRAIL_SUCCESS) {
     std::cerr << "pinrail_info: Pinrail does not start: " << pinrail_status_name(status) << '\n';
     return kCannotStart;

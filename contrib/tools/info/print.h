@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "contrib/tools/common/json.h"
 #include "contrib/tools/info/options.h"
 #include "contrib/tools/info/snapshot.h"
 
@@ -20,7 +21,7 @@ void print_text(const Options& options, const Snapshot& snapshot, std::ostream& 
 void print_parsable(const Options& options, const Snapshot& snapshot, std::ostream& out);
 std::string parsable_field(std::string_view text);
 
-void print_json(const Options& options, const Snapshot& snapshot, std::ostream& out);
+tools::Json document_of(const Options& options, const Snapshot& snapshot);
 
 }  // namespace pinrail::info
 

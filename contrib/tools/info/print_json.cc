@@ -92,7 +92,7 @@ Json param_json(const pinrail_param_info_t& param) {
 
 }  // namespace
 
-void print_json(const Options& options, const Snapshot& snapshot, std::ostream& out) {
+tools::Json document_of(const Options& options, const Snapshot& snapshot) {
   Json json = {{"version", pinrail_version()}};
   if (options.params.empty()) put_general(snapshot, &json);
   json["components"] = json["parameters"] = Json::array();
@@ -106,7 +106,7 @@ void print_json(const Options& options, const Snapshot& snapshot, std::ostream& 
     if (!options.all) break;
     json["performance_variables"].push_back({{"name", stat->name}, {"unit", stat->unit}, {"help", stat->help}});
   }
-  tools::print(json, out);
+  return json;
 }
 
 }  // namespace pinrail::info

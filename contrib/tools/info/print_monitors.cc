@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <algorithm>
-#include <array>
 #include <iomanip>
 
 #include "contrib/tools/common/json.h"
@@ -10,23 +9,18 @@
 namespace pinrail::info {
 namespace {
 
-constexpr std::array<Outcome, 8> kOutcomes = {Outcome::before,     Outcome::after,   Outcome::not_seen,
-                                              Outcome::kept,       Outcome::dropped, Outcome::not_cached,
-                                              Outcome::impossible, Outcome::broken};
-
-const char* meaning(Outcome outcome) {
-  switch (outcome) {
-    case Outcome::before: return "the registration was given up before the kernel acted";
-    case Outcome::after: return "it was given up, but the kernel may have acted first";
-    case Outcome::not_seen: return "it still answered: STALE";
-    case Outcome::kept: return "it still answered, as it should: the pages stay the same";
-    case Outcome::dropped: return "it was given up although the pages stay the same: costs a registration";
-    case Outcome::not_cached: return "such memory is not kept registered under this monitor";
-    case Outcome::impossible: return "this kernel or C library cannot do it";
-    case Outcome::broken: return "the trial itself failed";
-  }
-  return "";
-}
+// By Outcome.
+struct Words {
+  const char *name, *meaning;
+};
+constexpr Words kOutcomes[] = {{"before", "the registration was given up before the kernel acted"},
+                               {"after", "it was given up, but the kernel may have acted first"},
+                               {"not seen", "it still answered: STALE"},
+                               {"kept", "it still answered, as it should: the pages stay the same"},
+                               {"dropped", "it was given up although the pages stay the same: costs a registration"},
+                               {"not cached", "such memory is not kept registered under this monitor"},
+                               {"-", "this kernel or C library cannot do it"},
+                               {"broken", "the trial itself failed"}};
 
 bool occurs(Outcome outcome, const std::vector<MonitorColumn>& columns) {
   return std::any_of(columns.begin(), columns.end(), [outcome](const MonitorColumn& column) {
@@ -59,8 +53,9 @@ void print_text(const MonitorTable& table, std::ostream& out) {
     ++row;
   }
   out << "\n\n";
-  for (const Outcome outcome : kOutcomes) {
-    if (occurs(outcome, columns)) out << std::setw(kWidth) << outcome_name(outcome) << meaning(outcome) << '\n';
+  for (const Words& outcome : kOutcomes) {
+    if (occurs(static_cast<Outcome>(&outcome - kOutcomes), columns))
+      out << std::setw(kWidth) << outcome.name << outcome.meaning << '\n';
   }
   for (const MonitorColumn& column : columns) {
     if (!column.why_not.empty()) out << "not usable here: " << column.name << ": " << column.why_not << '\n';
@@ -94,7 +89,7 @@ tools::Json event_json(const std::vector<MonitorColumn>& columns, size_t index) 
   return {{"name", event.name},
           {"help", event.help},
           {"memory", memory_kind_name(event.kind)},
-          {"raw", event.way == tools::Way::raw},
+          {"raw", event.way() == tools::Way::raw},
           {"pages_replaced", event.pages == tools::Pages::replaced},
           {"seen", seen}};
 }
@@ -114,19 +109,7 @@ void print_json(const MonitorTable& table, std::ostream& out) {
 
 }  // namespace
 
-const char* outcome_name(Outcome outcome) {
-  switch (outcome) {
-    case Outcome::before: return "before";
-    case Outcome::after: return "after";
-    case Outcome::not_seen: return "not seen";
-    case Outcome::kept: return "kept";
-    case Outcome::dropped: return "dropped";
-    case Outcome::not_cached: return "not cached";
-    case Outcome::impossible: return "-";
-    case Outcome::broken: return "broken";
-  }
-  return "?";
-}
+const char* outcome_name(Outcome outcome) { return kOutcomes[static_cast<size_t>(outcome)].name; }
 
 void print_monitors(Format format, const MonitorTable& table, std::ostream& out) {
   switch (format) {

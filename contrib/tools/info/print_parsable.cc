@@ -1,93 +1,61 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// The facts of the JSON document, one a line.
 #include "contrib/tools/info/print.h"
 
 namespace pinrail::info {
 namespace {
 
-// Writes lines with a common prefix.
-class Lines {
- public:
-  Lines(std::ostream& out, std::string beginning) : out_(out), beginning_(std::move(beginning)) {}
-  void put(const char* name, std::string_view value) {
-    out_ << beginning_ << ':' << name << ':' << parsable_field(value) << '\n';
-  }
+using tools::Json;
 
- private:
-  std::ostream& out_;
-  const std::string beginning_;
-};
-
-void print_component(const pinrail_component_info_t& component, std::ostream& out) {
-  Lines lines(out, std::string("mca:") + component.framework + ":" + component.name);
-  lines.put("version", component.version);
-  lines.put("priority", std::to_string(component.priority));
-  lines.put("path", component.path);
-  lines.put("selected", component.selected != 0 ? "yes" : "no");
-  lines.put("status", pinrail_status_name(component.status));
-  lines.put("reason", component.reason);
-  lines.put("help", component.help);
+std::string text_of(const Json& value) {
+  if (value.is_boolean()) return value ? "yes" : "no";
+  return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-void print_param(const pinrail_param_info_t& param, std::ostream& out) {
-  const pinrail_param_t& declaration = *param.declaration;
-  const std::string group = "mca:" + framework_of(param) + ":" + component_of(param);
-  Lines lines(out, group + ":param:" + short_name_of(param));
-  lines.put("value", param.value);
-  lines.put("source", source_name(param));
-  if (param.source_file[0] != '\0') {
-    lines.put("source_file", param.source_file);
-    lines.put("source_line", std::to_string(param.source_line));
+// A line for each value. A list has its name in the singular.
+void put(const std::string& beginning, const Json& value, std::ostream& out) {
+  if (value.is_array()) {
+    for (const Json& each : value) put(beginning, each, out);
+  } else if (value.is_object()) {
+    for (const auto& [name, each] : value.items()) put(beginning + ":" + name, each, out);
+  } else {
+    out << beginning << ':' << parsable_field(text_of(value)) << '\n';
   }
-  lines.put("default", declaration.fallback);
-  lines.put("full_name", param.name);
-  lines.put("type", type_name(declaration.type));
-  lines.put("scope", scope_name(declaration.scope));
-  lines.put("level", std::to_string(declaration.level));
-  for (const auto* v = declaration.values; v != nullptr && v->name != nullptr; ++v) {
-    lines.put(("enumerator:value:" + std::to_string(v->value)).c_str(), v->name);
-  }
-  for (const char* const* synonym = declaration.synonyms; synonym != nullptr && *synonym != nullptr; ++synonym) {
-    lines.put("synonym", *synonym);
-  }
-  lines.put("help", declaration.help);
 }
 
-void print_general(const Snapshot& snapshot, std::ostream& out) {
-  Lines build(out, "build");
-  for (const auto& fact : snapshot.facts) build.put(fact.name, fact.value);
-  Lines program(out, "program");
-  program.put("pool", snapshot.choice.pool);
-  program.put("registrar", snapshot.choice.registrar);
-  program.put("monitors", snapshot.choice.monitors);
-  program.put("why_none", snapshot.choice.why_none);
-  for (const Passed& it : snapshot.choice.passed) {
-    program.put(("not_used:" + it.framework + ":" + it.name).c_str(), it.why);
+// Takes a value out of the object.
+Json taken(Json* object, const char* name) {
+  Json value = std::move((*object)[name]);
+  object->erase(name);
+  return value;
+}
+std::string taken_text(Json* object, const char* name) { return taken(object, name).get<std::string>(); }
+
+void put_general(Json document, std::ostream& out) {
+  put("build", document["build"], out);
+  Json program = document["program"], machine = document["machine"];
+  const Json passed = taken(&program, "not_used"), sizes = taken(&machine, "hugepage_sizes");
+  put("program", program, out);
+  for (const Json& it : passed)
+    put("program:not_used:" + text_of(it["framework"]) + ":" + text_of(it["name"]), it["why"], out);
+  put("machine", machine, out);
+  put("machine:hugepage_size", sizes, out);
+  put("monitors:at_work", document["monitors_at_work"], out);
+  for (Json& kind : document["memory"]) {
+    if (kind["kept"]) kind.erase("why_not");
+    put("memory:" + taken_text(&kind, "kind"), kind, out);
   }
-  Lines machine(out, "machine");
-  machine.put("source", snapshot.machine.source);
-  machine.put("memory", std::to_string(snapshot.machine.memory));
-  machine.put("page_size", std::to_string(snapshot.machine.page_size));
-  for (const uint64_t bytes : hugepage_sizes(snapshot.machine)) machine.put("hugepage_size", std::to_string(bytes));
-  machine.put("numa_nodes", std::to_string(snapshot.machine.numa_nodes));
-  machine.put("default_limit", std::to_string(snapshot.machine.default_limit));
-  machine.put("default_limit_from", snapshot.machine.default_limit_from);
-  Lines monitors(out, "monitors");
-  monitors.put("at_work", snapshot.monitors);
-  for (const pinrail_memory_kind_t& kind : snapshot.memory_kinds) {
-    Lines lines(out, std::string("memory:") + kind.name);
-    lines.put("kept", kind.is_kept != 0 ? "yes" : "no");
-    if (kind.is_kept == 0) lines.put("why_not", kind.why_not);
-  }
-  Lines files(out, "params");
-  for (const ParamFile& file : param_files(snapshot)) files.put(file.role, file.path);
+  put("params", document["param_files"], out);
 }
 
-void print_stats(const Snapshot& snapshot, std::ostream& out) {
-  for (const pinrail_stat_info_t* stat : snapshot.stats) {
-    Lines lines(out, std::string("pvar:") + stat->name);
-    lines.put("unit", stat->unit);
-    lines.put("help", stat->help);
-  }
+void put_param(Json param, std::ostream& out) {
+  const std::string group = taken_text(&param, "framework") + ":" + taken_text(&param, "component");
+  const std::string beginning = "mca:" + group + ":param:" + taken_text(&param, "short_name");
+  const Json synonyms = taken(&param, "synonyms"), values = taken(&param, "values");
+  param["full_name"] = taken(&param, "name");
+  put(beginning, param, out);
+  for (const Json& each : values) put(beginning + ":enumerator:value:" + text_of(each["value"]), each["name"], out);
+  put(beginning + ":synonym", synonyms, out);
 }
 
 }  // namespace
@@ -103,14 +71,14 @@ std::string parsable_field(std::string_view text) {
 }
 
 void print_parsable(const Options& options, const Snapshot& snapshot, std::ostream& out) {
-  if (options.params.empty()) print_general(snapshot, out);
-  for (const auto& component : snapshot.components) {
-    if (wants(options, component)) print_component(component, out);
+  Json document = document_of(options, snapshot);
+  if (options.params.empty()) put_general(document, out);
+  for (Json& component : document["components"]) {
+    const std::string framework = taken_text(&component, "framework");
+    put("mca:" + framework + ":" + taken_text(&component, "name"), component, out);
   }
-  for (const auto& param : snapshot.params) {
-    if (wants(options, param)) print_param(param, out);
-  }
-  if (options.all) print_stats(snapshot, out);
+  for (const Json& param : document["parameters"]) put_param(param, out);
+  for (Json& stat : document["performance_variables"]) put("pvar:" + taken_text(&stat, "name"), stat, out);
 }
 
 }  // namespace pinrail::info

@@ -5,7 +5,7 @@
 #include <array>
 #include <iomanip>
 
-#include "contrib/tools/common/text_width.h"
+#include "contrib/tools/common/text.h"
 #include "contrib/tools/info/print.h"
 
 namespace pinrail::info {

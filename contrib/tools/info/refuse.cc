@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "contrib/tools/info/refuse.h"
 #include "contrib/tools/common/kernel_numbers.h"
+#include "contrib/tools/info/monitors.h"
 
 #include <fcntl.h>
 #include <linux/filter.h>

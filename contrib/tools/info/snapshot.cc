@@ -97,24 +97,13 @@ std::string short_name_of(const pinrail_param_info_t& param) {
 }
 
 const char* type_name(pinrail_param_type_t type) {
-  switch (type) {
-    case PINRAIL_TYPE_BOOL: return "bool";
-    case PINRAIL_TYPE_INT: return "int";
-    case PINRAIL_TYPE_UNSIGNED: return "unsigned";
-    case PINRAIL_TYPE_SIZE: return "size";
-    case PINRAIL_TYPE_STRING: return "string";
-    case PINRAIL_TYPE_ENUM: return "enum";
-  }
-  return "unknown";
+  constexpr const char* kNames[] = {"bool", "int", "unsigned", "size", "string", "enum"};
+  return type < std::size(kNames) ? kNames[type] : "unknown";
 }
 
 const char* scope_name(pinrail_param_scope_t scope) {
-  switch (scope) {
-    case PINRAIL_SCOPE_CONSTANT: return "constant";
-    case PINRAIL_SCOPE_READONLY: return "read-only";
-    case PINRAIL_SCOPE_SETTABLE: return "settable";
-  }
-  return "unknown";
+  constexpr const char* kNames[] = {"constant", "read-only", "settable"};
+  return scope < std::size(kNames) ? kNames[scope] : "unknown";
 }
 
 const char* source_name(const pinrail_param_info_t& param) {

@@ -11,10 +11,23 @@
 #include <string>
 #include <vector>
 
-#include "contrib/tools/info/choice.h"
 #include "contrib/tools/info/options.h"
 
 namespace pinrail::info {
+
+struct Passed {  // a component that is not used
+  std::string framework, name, why;
+};
+
+struct Choice {
+  std::string pool, registrar;  // empty: no pool can be created
+  std::string why_none;
+  std::string monitors;  // names separated by commas; empty: none is at work
+  std::vector<Passed> passed;
+};
+
+// Finds the choice by trial; between init and finalize, while no other pool exists.
+Choice find_choice(const std::vector<pinrail_component_info_t>& components);
 
 struct Snapshot {
   Choice choice;

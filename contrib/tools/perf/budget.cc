@@ -8,8 +8,7 @@
 #include <string_view>
 #include <thread>
 
-#include "contrib/tools/perf/process.h"
-#include "contrib/tools/perf/text.h"
+#include "contrib/tools/perf/basics.h"
 
 namespace pinrail::perf {
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-#include "contrib/tools/perf/errors.h"
+#include "contrib/tools/perf/basics.h"
 #include "contrib/tools/perf/session.h"
 
 namespace pinrail::perf {

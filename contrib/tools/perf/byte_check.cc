@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "contrib/tools/perf/text.h"
+#include "contrib/tools/perf/basics.h"
 
 namespace pinrail::perf {
 

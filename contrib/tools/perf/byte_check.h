@@ -15,7 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "contrib/tools/perf/errors.h"
+#include "contrib/tools/perf/basics.h"
 
 namespace pinrail::perf {
 

@@ -2,9 +2,7 @@
 // device.cc - the device of a replay.
 #include "contrib/tools/perf/device.h"
 
-#include "contrib/tools/perf/clock.h"
-#include "contrib/tools/perf/process.h"
-#include "contrib/tools/perf/text.h"
+#include "contrib/tools/perf/basics.h"
 
 namespace pinrail::perf {
 

@@ -14,7 +14,7 @@
 #include <atomic>
 #include <string>
 
-#include "contrib/tools/perf/result.h"
+#include "contrib/tools/perf/basics.h"
 
 namespace pinrail::perf {
 

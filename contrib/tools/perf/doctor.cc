@@ -11,12 +11,11 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "contrib/tools/common/text_width.h"
+#include "contrib/tools/common/text.h"
 #include "contrib/tools/info/monitors.h"
+#include "contrib/tools/perf/basics.h"
 #include "contrib/tools/perf/memory.h"
-#include "contrib/tools/perf/process.h"
 #include "contrib/tools/perf/session.h"
-#include "contrib/tools/perf/text.h"
 
 namespace pinrail::perf {
 
@@ -24,16 +23,6 @@ namespace {
 
 constexpr uint64_t kFewBytes = uint64_t{64} << 20;  // less than that is too little for most programs
 constexpr size_t kLength = size_t{1} << 20;
-
-// Whether the user may lock memory beyond "ulimit -l": CAP_IPC_LOCK.
-bool may_lock_everything() {
-  constexpr unsigned kCapIpcLock = 14;
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.rfind("CapEff:", 0) == 0) return (strtoull(line.c_str() + 7, nullptr, 16) >> kCapIpcLock & 1) != 0;
-  }
-  return false;
-}
 
 // What the C library does must be seen. What code does by system calls or a ring of its own is told apart.
 void judge_default(const info::MonitorColumn& column, std::vector<Finding>* findings) {
@@ -49,7 +38,7 @@ void judge_default(const info::MonitorColumn& column, std::vector<Finding>* find
     const tools::MemoryEvent& event = tools::memory_events().first[i];
     tried += column.outcomes[i] != info::Outcome::impossible ? 1 : 0;
     if (column.outcomes[i] != info::Outcome::not_seen) continue;
-    if (event.way != tools::Way::libc)
+    if (event.way() != tools::Way::libc)
       ++raw;
     else
       stale += std::string(stale.empty() ? "" : ", ") + event.name;
@@ -191,9 +180,10 @@ class Trial {
 void examine_memory(std::vector<Finding>* findings) {
   pinrail_machine_t machine{};
   machine.size = sizeof(machine);
-  findings->push_back(judge_memlock(memlock_limit(), may_lock_everything()));
-  if (pinrail_machine_read(&machine) == PINRAIL_SUCCESS)
+  if (pinrail_machine_read(&machine) == PINRAIL_SUCCESS) {
+    findings->push_back(judge_memlock(machine.locked_limit));
     findings->push_back(judge_memory(machine.default_limit, machine.default_limit_from));
+  }
   std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
   std::string setting;
   std::getline(file, setting);
@@ -202,11 +192,11 @@ void examine_memory(std::vector<Finding>* findings) {
 
 }  // namespace
 
-Finding judge_memlock(uint64_t bytes, bool is_privileged) {
-  if (bytes == UINT64_MAX) return {Verdict::well, "locked memory", "ulimit -l is unlimited", "", ""};
-  const std::string found = "ulimit -l is " + size_text(bytes);
-  if (is_privileged) return {Verdict::well, "locked memory", found + ", which does not hold for this user", "", ""};
-  const bool is_little = bytes < kFewBytes;
+Finding judge_memlock(uint64_t locked_limit) {
+  if (locked_limit == UINT64_MAX)
+    return {Verdict::well, "locked memory", "\"ulimit -l\" does not bound this user", "", ""};
+  const std::string found = "ulimit -l is " + size_text(locked_limit);
+  const bool is_little = locked_limit < kFewBytes;
   return {is_little ? Verdict::wrong : Verdict::well, "locked memory", found,
           is_little ? "a request beyond that evicts what is cached, or fails with OUT_OF_RESOURCE." : "",
           is_little

@@ -27,9 +27,8 @@ std::vector<Finding> examine(const Options& options);
 void print_findings(const std::vector<Finding>& findings, std::ostream& out);
 
 // Parts of examine().
-// bytes: UINT64_MAX: none. is_privileged: the limit does not hold for this user.
-Finding judge_memlock(uint64_t bytes, bool is_privileged);
-// default_limit and from: as in pinrail_machine_t.
+// locked_limit, default_limit and from: as in pinrail_machine_t.
+Finding judge_memlock(uint64_t locked_limit);
 Finding judge_memory(uint64_t default_limit, const std::string& from);
 // setting: the contents of /sys/kernel/mm/transparent_hugepage/enabled, empty if there is none.
 Finding judge_huge_pages(const std::string& setting);

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "contrib/tools/perf/process.h"
+#include "contrib/tools/perf/basics.h"
 
 namespace pinrail::perf {
 

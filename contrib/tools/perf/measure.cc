@@ -12,7 +12,7 @@
 #include <system_error>
 #include <thread>
 
-#include "contrib/tools/perf/clock.h"
+#include "contrib/tools/perf/basics.h"
 
 namespace pinrail::perf {
 

@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "contrib/tools/perf/result.h"
+#include "contrib/tools/perf/basics.h"
 
 namespace pinrail::perf {
 

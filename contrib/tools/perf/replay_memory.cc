@@ -7,9 +7,8 @@
 
 #include <algorithm>
 
+#include "contrib/tools/perf/basics.h"
 #include "contrib/tools/perf/memory.h"
-#include "contrib/tools/perf/process.h"
-#include "contrib/tools/perf/text.h"
 
 namespace pinrail::perf {
 

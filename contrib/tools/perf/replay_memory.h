@@ -9,8 +9,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "contrib/tools/perf/basics.h"
 #include "contrib/tools/perf/layout.h"
-#include "contrib/tools/perf/result.h"
 
 namespace pinrail::perf {
 

@@ -7,7 +7,7 @@
 #include <cinttypes>
 #include <cstdio>
 
-#include "contrib/tools/perf/text.h"
+#include "contrib/tools/perf/basics.h"
 
 namespace pinrail::perf {
 
@@ -45,7 +45,8 @@ void print_row(const Row& row, bool rates) {
     return;
   }
   if (rates) printf(" %11.3f %8.3f", row.uncached_per_second / 1e6, row.cached_per_second / 1e6);
-  printf(" %9" PRIu64 " %8" PRIu64 " %9" PRIu64 "\n", row.hits, row.misses, row.evictions);
+  printf(" %9" PRIu64 " %8" PRIu64 " %9" PRIu64 "  %s\n", row.hits, row.misses, row.evictions,
+         tools::reasons_text(row.reasons).c_str());
 }
 
 void print_notes(const Session& session, const std::vector<Row>& rows) {
@@ -65,6 +66,51 @@ void print_notes(const Session& session, const std::vector<Row>& rows) {
       "\nThe buffers of a row with evictions do not fit into what may stay registered%s%s%s:\n"
       "a miss there pays for the device, and for giving another buffer back.\n",
       limit.empty() ? "" : " (", limit.c_str(), limit.empty() ? "" : ")");
+}
+
+double milliseconds(uint64_t ns) { return static_cast<double>(ns) / 1e6; }
+
+double cost_ms(const Options& options, const Replayed& figures) {
+  return options.cost.ms(figures.device.calls, figures.device.pages);
+}
+
+std::string model_text(const CostModel& cost) {
+  return text("%g ns a call and %g ns a page", cost.call_ns, cost.page_ns);
+}
+
+std::string width_of(const std::vector<ReplayedTrace>& replayed) {
+  size_t longest = sizeof("geometric mean") - 1;
+  for (const ReplayedTrace& each : replayed) longest = std::max(longest, tools::name_of_trace(each.trace).size());
+  return text("%%-%zus", longest);
+}
+
+std::string cell(const std::string& width, const std::string& content) {
+  char room[512];
+  snprintf(room, sizeof(room), width.c_str(), content.c_str());
+  return room;
+}
+
+void print_registrar(const Options& options, const Replayed& figures) {
+  const DeviceCalls& device = figures.device;
+  printf("registrar      %" PRIu64 " register calls, %" PRIu64 " pages", device.calls, device.pages);
+  if (device.refused > 0) printf(", %" PRIu64 " refused", device.refused);
+  printf("; %.3f ms, and %.3f ms to deregister\n", milliseconds(device.register_ns),
+         milliseconds(device.deregister_ns));
+  printf("cost           %.3f ms at %s\n", cost_ms(options, figures), model_text(options.cost).c_str());
+}
+
+void print_row(const Options& options, const ReplayedTrace& each, const std::string& width) {
+  const Replayed& now = each.figures;
+  printf("%s %9" PRIu64 " %8s %8" PRIu64 " %9" PRIu64 " %11.3f %9.3f",
+         cell(width, tools::name_of_trace(each.trace)).c_str(), now.calls, percent(now.stats.hits, now.calls).c_str(),
+         now.device.calls, now.device.pages, milliseconds(now.device.register_ns), cost_ms(options, now));
+  if (each.exact)
+    printf(" %8" PRIu64 " %9" PRIu64 " %11.3f %9.3f %6.2f %6.2f", each.exact->device.calls, each.exact->device.pages,
+           milliseconds(each.exact->device.register_ns), cost_ms(options, *each.exact), each.time_ratio(),
+           each.cost_ratio(options.cost));
+  const uint64_t errors = now.errors + (each.exact ? each.exact->errors : 0);
+  if (errors > 0) printf("  %" PRIu64 " errors", errors);
+  printf("\n");
 }
 
 }  // namespace
@@ -89,11 +135,53 @@ void print_table(const Options& options, const Session& session, const Table& ta
   print_head(options, session);
   printf("%12s %12s %10s %9s", "size", "without", "with", "speedup");
   if (rates) printf(" %20s", "million pairs/s");
-  printf(" %9s %8s %9s\n", "hits", "misses", "evictions");
+  printf(" %9s %8s %9s  %s\n", "hits", "misses", "evictions", "why misses");
   if (rates) printf("%12s %12s %10s %9s %11s %8s\n", "", "", "", "", "without", "with");
   for (const Row& row : rows) print_row(row, rates);
   print_notes(session, rows);
   printf("\nerrors %" PRIu64 "; bytes: %s\n", errors.count(), table.bytes().said().c_str());
+}
+
+void print_replay(const Options& options, const ReplayedTrace& replayed) {
+  const Replayed& figures = replayed.figures;
+  const pinrail_mpool_stats_t& stats = figures.stats;
+  print_facts(replayed.pool);
+  printf("trace          %s%s%s%s\n", replayed.trace.c_str(), replayed.program.empty() ? "" : " (",
+         replayed.program.c_str(), replayed.program.empty() ? "" : ")");
+  printf("calls          %" PRIu64 " of register\n", figures.calls);
+  printf("hits           %" PRIu64 " (%s)\n", stats.hits, percent(stats.hits, figures.calls).c_str());
+  printf("misses         %" PRIu64 "\n", stats.misses);
+  printf("why misses     %s\n", tools::reasons_text(tools::misses_of(stats)).c_str());
+  printf("evictions      %" PRIu64 "\n", stats.evictions);
+  printf("invalidations  %" PRIu64 " registrations, by %" PRIu64 " memory events\n", stats.invalidations,
+         figures.reports);
+  if (figures.refused > 0)
+    printf("refused        %" PRIu64 ": they did not fit into the limit beside what was in use\n", figures.refused);
+  printf("peak           %s registered\n", size_text(stats.peak_registered_bytes).c_str());
+  print_registrar(options, figures);
+  printf("errors         %" PRIu64 "\n", figures.errors);
+  printf("bytes          %s\n", figures.bytes_checked.c_str());
+  printf("seconds        %.6f in calls of Pinrail\n", static_cast<double>(figures.nanoseconds) / 1e9);
+  print_nothing_kept(replayed.pool);
+}
+
+void print_replays(const Options& options, const std::vector<ReplayedTrace>& replayed) {
+  const std::string width = width_of(replayed);
+  print_facts(replayed[0].pool);
+  printf("Register calls of the device, their pages and time, and their cost at %s (ms)%s\n\n",
+         model_text(options.cost).c_str(),
+         options.compare ? ";\nbeside them the same of an exact replay, and the ratios" : "");
+  printf("%s %9s %8s %8s %9s %11s %9s", cell(width, "").c_str(), "requests", "hits", "calls", "pages", "register ms",
+         "cost ms");
+  if (options.compare) printf(" %8s %9s %11s %9s %6s %6s", "calls", "pages", "register ms", "cost ms", "time", "cost");
+  printf("\n");
+  for (const ReplayedTrace& each : replayed) print_row(options, each, width);
+  const Means means = means_of(options.cost, replayed);
+  printf("%s %9s %8s %8s %9s %11.3f %9.3f", cell(width, "geometric mean").c_str(), "", "", "", "", means.register_ms,
+         means.cost_ms);
+  if (options.compare) printf(" %8s %9s %11s %9s %6.2f %6.2f", "", "", "", "", means.time_ratio, means.cost_ratio);
+  printf("\n");
+  print_nothing_kept(replayed[0].pool);
 }
 
 }  // namespace pinrail::perf

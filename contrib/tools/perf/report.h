@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "contrib/tools/perf/replays.h"
+#include "contrib/tools/perf/replay.h"
 #include "contrib/tools/perf/table.h"
 
 namespace pinrail::perf {

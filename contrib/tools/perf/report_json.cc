@@ -38,6 +38,7 @@ Json row_json(const Options& options, const Row& row) {
                {"speedup", figure(row.speedup())},
                {"hits", row.hits},
                {"misses", row.misses},
+               {"miss_reasons", tools::reasons_json(row.reasons)},
                {"evictions", row.evictions},
                {"errors", row.errors}};
   if (!row.reason.empty()) json["reason"] = row.reason;
@@ -69,6 +70,7 @@ Json replay_json(const Options& options, const ReplayedTrace& replayed) {
   json["calls"] = figures.calls;
   json["hits"] = figures.stats.hits;
   json["misses"] = figures.stats.misses;
+  json["miss_reasons"] = tools::reasons_json(tools::misses_of(figures.stats));
   json["evictions"] = figures.stats.evictions;
   json["invalidations"] = figures.stats.invalidations;
   json["events"] = figures.reports;

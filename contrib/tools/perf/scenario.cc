@@ -9,7 +9,7 @@
 #include <iostream>
 
 #include "contrib/tools/common/json.h"
-#include "contrib/tools/perf/text.h"
+#include "contrib/tools/perf/basics.h"
 
 namespace pinrail::perf {
 
@@ -117,6 +117,18 @@ void print_scenario(const Options& options, const Session& session, const Figure
     printf("\n");
   }
   for (const auto& [name, why] : figures.left_out()) printf("  %-52s not measured: %s\n", name.c_str(), why.c_str());
+}
+
+Result failed(const char* call, pinrail_status_t status) {
+  return Result::bad(text("%s: %s", call, pinrail_status_name(status)));
+}
+
+double ms_since(uint64_t began_ns) { return static_cast<double>(now_ns() - began_ns) * 1e-6; }
+
+Result unpin(const Session& session, const std::vector<pinrail_range_t>& ranges) {
+  const pinrail_status_t status =
+      pinrail_mpool_unpin(session.pool(), ranges.data(), ranges.size(), PINRAIL_ACCESS_LOCAL_WRITE);
+  return status == PINRAIL_SUCCESS ? Result::good() : failed("pinrail_mpool_unpin", status);
 }
 
 FreshMemory::FreshMemory(size_t bytes)

@@ -5,11 +5,13 @@
 #ifndef PINRAIL_TOOLS_PERF_SCENARIO_H
 #define PINRAIL_TOOLS_PERF_SCENARIO_H
 
+#include <pinrail/pin.h>
+
 #include <string>
 #include <vector>
 
+#include "contrib/tools/perf/basics.h"
 #include "contrib/tools/perf/options.h"
-#include "contrib/tools/perf/result.h"
 #include "contrib/tools/perf/session.h"
 
 namespace pinrail::perf {
@@ -58,6 +60,11 @@ Result run_alloc(const Options& options, const Session& session, Figures* figure
 Result run_mrall(const Options& options, const Session& session, Figures* figures_out);
 Result run_odp(const Options& options, const Session& session, Figures* figures_out);
 Result run_chunks(const Options& options, const Session& session, Figures* figures_out);
+
+// What the scenarios have in common.
+Result failed(const char* call, pinrail_status_t status);
+double ms_since(uint64_t began_ns);
+Result unpin(const Session& session, const std::vector<pinrail_range_t>& ranges);  // of the access LOCAL_WRITE
 
 // Small anonymous pages that nothing has touched, reported to Pinrail and unmapped at the end.
 class FreshMemory {

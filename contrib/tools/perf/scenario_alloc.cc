@@ -12,8 +12,8 @@
 #include <thread>
 #include <utility>
 
+#include "contrib/tools/perf/basics.h"
 #include "contrib/tools/perf/scenario.h"
-#include "contrib/tools/perf/text.h"
 
 namespace pinrail::perf {
 

@@ -3,9 +3,8 @@
 // before the whole would, few are held at a time, and stopping half way leaves nothing.
 #include <algorithm>
 
-#include "contrib/tools/perf/clock.h"
+#include "contrib/tools/perf/basics.h"
 #include "contrib/tools/perf/scenario.h"
-#include "contrib/tools/perf/text.h"
 
 namespace pinrail::perf {
 
@@ -23,8 +22,6 @@ struct Run {
   uint64_t most_held = 0;  // registered bytes, at most
 };
 
-double ms_since(uint64_t began) { return static_cast<double>(now_ns() - began) * 1e-6; }
-
 // Takes up to so many pieces, and deregisters each at once.
 Result take(const Session& session, const FreshMemory& memory, size_t most, Run* run_out) {
   pinrail_chunk_options_t options = PINRAIL_CHUNK_OPTIONS_INIT;
@@ -36,7 +33,7 @@ Result take(const Session& session, const FreshMemory& memory, size_t most, Run*
   pinrail_chunk_stream_t* stream = nullptr;
   pinrail_status_t status =
       pinrail_chunk_stream_open(session.pool(), memory.at(), memory.bytes(), kAccess, &options, &stream);
-  if (status != PINRAIL_SUCCESS) return Result::bad(text("opening a stream: %s", pinrail_status_name(status)));
+  if (status != PINRAIL_SUCCESS) return failed("opening a stream", status);
   Run run;
   while (run.pieces < most) {
     pinrail_handle_t handle;
@@ -52,7 +49,7 @@ Result take(const Session& session, const FreshMemory& memory, size_t most, Run*
   run.total_ms = ms_since(began);
   (void)pinrail_chunk_stream_close(stream);
   if (status != PINRAIL_SUCCESS && status != PINRAIL_ERR_NOT_FOUND) {
-    return Result::bad(text("a piece: %s", pinrail_status_name(status)));
+    return failed("a piece", status);
   }
   *run_out = run;
   return Result::good();
@@ -63,7 +60,7 @@ Result register_whole(const Session& session, const FreshMemory& memory, double*
   pinrail_handle_t handle;
   const pinrail_status_t status =
       pinrail_mpool_register(session.pool(), memory.at(), memory.bytes(), kAccess, PINRAIL_FLAG_PERSISTENT, &handle);
-  if (status != PINRAIL_SUCCESS) return Result::bad(text("the whole buffer: %s", pinrail_status_name(status)));
+  if (status != PINRAIL_SUCCESS) return failed("the whole buffer", status);
   *ms_out = ms_since(began);
   (void)pinrail_mpool_deregister(handle);
   return Result::good();

@@ -15,9 +15,8 @@
 #include <random>
 #include <thread>
 
-#include "contrib/tools/perf/process.h"
+#include "contrib/tools/perf/basics.h"
 #include "contrib/tools/perf/scenario.h"
-#include "contrib/tools/perf/text.h"
 
 namespace pinrail::perf {
 

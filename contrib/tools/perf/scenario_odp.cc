@@ -8,9 +8,8 @@
 #include <cstring>
 #include <vector>
 
-#include "contrib/tools/perf/process.h"
+#include "contrib/tools/perf/basics.h"
 #include "contrib/tools/perf/scenario.h"
-#include "contrib/tools/perf/text.h"
 
 namespace pinrail::perf {
 
@@ -157,7 +156,7 @@ Result run_pinned(const Session& session, FreshMemory* memory, bool must_evict, 
   pinrail_mpool_options_t options = PINRAIL_MPOOL_OPTIONS_INIT;
   pinrail_mpool_t* pool;
   const pinrail_status_t status = pinrail_mpool_create("grdma", &choice, nullptr, &options, &pool);
-  if (status != PINRAIL_SUCCESS) return Result::bad(text("a pool grdma: %s", pinrail_status_name(status)));
+  if (status != PINRAIL_SUCCESS) return failed("a pool grdma", status);
   const Tally tally = WorkingSet(pool, memory, 7).run();
   pinrail_mpool_stats_t stats{};
   stats.size = sizeof(stats);

@@ -5,20 +5,14 @@
 
 #include <random>
 
-#include "contrib/tools/perf/clock.h"
-#include "contrib/tools/perf/process.h"
+#include "contrib/tools/perf/basics.h"
 #include "contrib/tools/perf/scenario.h"
-#include "contrib/tools/perf/text.h"
 
 namespace pinrail::perf {
 
 namespace {
 
 constexpr uint32_t kAccess = PINRAIL_ACCESS_LOCAL_WRITE;
-
-Result failed(const char* call, pinrail_status_t status) {
-  return Result::bad(text("%s: %s", call, pinrail_status_name(status)));
-}
 
 // The calls of the registrar that the pool has made for register calls.
 uint64_t device_calls(const Session& session) {
@@ -30,11 +24,6 @@ Result pin(const Session& session, const std::vector<pinrail_range_t>& ranges) {
   const pinrail_status_t status =
       pinrail_mpool_prepin(session.pool(), ranges.data(), ranges.size(), kAccess, nullptr, nullptr);
   return status == PINRAIL_SUCCESS ? Result::good() : failed("pinrail_mpool_prepin", status);
-}
-
-Result unpin(const Session& session, const std::vector<pinrail_range_t>& ranges) {
-  const pinrail_status_t status = pinrail_mpool_unpin(session.pool(), ranges.data(), ranges.size(), kAccess);
-  return status == PINRAIL_SUCCESS ? Result::good() : failed("pinrail_mpool_unpin", status);
 }
 
 Result send(const Session& session, void* addr, size_t length) {

@@ -10,10 +10,8 @@
 #include <atomic>
 #include <thread>
 
-#include "contrib/tools/perf/clock.h"
-#include "contrib/tools/perf/process.h"
+#include "contrib/tools/perf/basics.h"
 #include "contrib/tools/perf/scenario.h"
-#include "contrib/tools/perf/text.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -25,12 +23,6 @@ namespace {
 
 constexpr uint32_t kAccess = PINRAIL_ACCESS_LOCAL_WRITE;
 constexpr size_t kChunk = size_t{2} << 20;
-
-double ms_since(uint64_t began) { return static_cast<double>(now_ns() - began) * 1e-6; }
-
-Result failed(const char* what, pinrail_status_t status) {
-  return Result::bad(text("%s: %s", what, pinrail_status_name(status)));
-}
 
 // While it lives, the process's new threads and this one run on the first processor that they may use.
 class OneProcessor {
@@ -61,11 +53,6 @@ unsigned processors() {
   return sched_getaffinity(0, sizeof(set), &set) == 0 ? static_cast<unsigned>(CPU_COUNT(&set)) : 1;
 }
 
-Result unpin(const Session& session, const pinrail_range_t& range) {
-  const pinrail_status_t status = pinrail_mpool_unpin(session.pool(), &range, 1, kAccess);
-  return status == PINRAIL_SUCCESS ? Result::good() : failed("pinrail_mpool_unpin", status);
-}
-
 enum class Way { whole, chunks, populated };
 
 // One thread pins the range and returns when it is done.
@@ -79,7 +66,7 @@ Result pin_synchronously(const Session& session, size_t bytes, Way way, double* 
   if (way == Way::populated) (void)madvise(memory.at(), bytes, MADV_POPULATE_WRITE);
   const pinrail_status_t status = pinrail_mpool_prepin(session.pool(), &range, 1, kAccess, &options, nullptr);
   *ms_out = ms_since(began);
-  return status == PINRAIL_SUCCESS ? unpin(session, range) : failed("pinrail_mpool_prepin", status);
+  return status == PINRAIL_SUCCESS ? unpin(session, {range}) : failed("pinrail_mpool_prepin", status);
 }
 
 Result start(const Session& session, const pinrail_range_t& range, pinrail_prepin_t** prepin_out) {
@@ -100,7 +87,7 @@ Result pin_in_background(const Session& session, size_t bytes, double* ms_out) {
   const pinrail_status_t status = pinrail_prepin_wait(prepin, nullptr);
   *ms_out = ms_since(began);
   (void)pinrail_prepin_free(prepin);
-  return status == PINRAIL_SUCCESS ? unpin(session, range) : failed("pinrail_prepin_wait", status);
+  return status == PINRAIL_SUCCESS ? unpin(session, {range}) : failed("pinrail_prepin_wait", status);
 }
 
 // How long after the call the first bytes can be used. The rest is cancelled, or given back if all is pinned by then.
@@ -119,7 +106,7 @@ Result use_first(const Session& session, size_t bytes, double* ms_out) {
   const bool was_faster = pinrail_prepin_wait(prepin, nullptr) == PINRAIL_SUCCESS;
   (void)pinrail_prepin_free(prepin);
   if (status != PINRAIL_SUCCESS) return failed("the first request", status);
-  return was_faster ? unpin(session, {memory.at(), bytes}) : Result::good();
+  return was_faster ? unpin(session, {{memory.at(), bytes}}) : Result::good();
 }
 
 Result measure_first(const Session& session, size_t bytes, Figures* figures) {
@@ -235,7 +222,7 @@ Result measure_hits(const Session& session, size_t bytes, Figures* figures) {
   figures->add("a hit and its release, 99th percentile, quiet", quiet, "ns");
   figures->add("the same while " + size_text(bytes) + " are pinned", busy, "ns");
   figures->add("  / quiet", busy / quiet, "times", Bound::at_most, 2);
-  return unpin(session, range);
+  return unpin(session, {range});
 }
 
 }  // namespace

@@ -6,8 +6,8 @@
 
 #include <iterator>
 
+#include "contrib/tools/perf/basics.h"
 #include "contrib/tools/perf/scenario.h"
-#include "contrib/tools/perf/text.h"
 
 namespace pinrail::perf {
 
@@ -41,18 +41,11 @@ Session::~Session() {
 }
 
 Result Session::initialise(const Options& options) {
-  pinrail_init_options_t init = PINRAIL_INIT_OPTIONS_INIT;
-  const std::vector<pinrail_setting_t> settings = tools::settings_of(options.mca);
-  init.settings = settings.data();
-  init.setting_count = settings.size();
-  init.settings_from = "the command line";
   // The scenario transfers whole pages.
-  const pinrail_setting_t paging[] = {{"registrar_verbs_odp", "auto"}, {"registrar_verbs_odp_page_aligned", "yes"}};
-  if (options.scenario == "odp") {
-    init.defaults = paging;
-    init.default_count = std::size(paging);
-  }
-  const pinrail_status_t status = pinrail_init(&init);
+  std::vector<pinrail_setting_t> paging = {{"registrar_verbs_odp", "auto"},
+                                           {"registrar_verbs_odp_page_aligned", "yes"}};
+  if (options.scenario != "odp") paging.clear();
+  const pinrail_status_t status = tools::init(tools::settings_of(options.mca), paging);
   return status == PINRAIL_SUCCESS ? Result::good()
                                    : Result::bad(text("pinrail_init: %s", pinrail_status_name(status)));
 }

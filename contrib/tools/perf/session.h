@@ -10,9 +10,9 @@
 
 #include <string>
 
+#include "contrib/tools/perf/basics.h"
 #include "contrib/tools/perf/device.h"
 #include "contrib/tools/perf/options.h"
-#include "contrib/tools/perf/result.h"
 
 namespace pinrail::perf {
 

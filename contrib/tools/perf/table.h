@@ -11,12 +11,13 @@
 #include <string>
 #include <vector>
 
+#include "contrib/tools/common/reasons.h"
+#include "contrib/tools/perf/basics.h"
 #include "contrib/tools/perf/budget.h"
 #include "contrib/tools/perf/byte_check.h"
 #include "contrib/tools/perf/measure.h"
 #include "contrib/tools/perf/memory.h"
 #include "contrib/tools/perf/options.h"
-#include "contrib/tools/perf/progress.h"
 #include "contrib/tools/perf/session.h"
 
 namespace pinrail::perf {
@@ -29,6 +30,7 @@ struct Row {
   double uncached_per_second = 0, cached_per_second = 0;
   uint64_t hits = 0, misses = 0, evictions = 0, errors = 0;
   uint64_t registered_bytes = 0, pinned_bytes = 0;  // after the timed calls
+  tools::Misses reasons{};                          // of the misses
   Growth growth;                                    // at the last check
 
   double speedup() const { return cached_ns > 0 && uncached_ns > 0 ? uncached_ns / cached_ns : 0; }

@@ -16,7 +16,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "contrib/tools/perf/result.h"
+#include "contrib/tools/perf/basics.h"
 
 namespace pinrail::perf {
 

@@ -6,9 +6,9 @@
 
 #include <cerrno>
 #include <cinttypes>
-#include <memory>
+#include <optional>
 
-#include "contrib/tools/perf/text.h"
+#include "contrib/tools/perf/basics.h"
 #include "contrib/tools/perf/trace.h"
 
 #if defined(HAVE_LZMA)
@@ -25,32 +25,17 @@ constexpr std::string_view kXzMagic(
     "7zXZ\0",
     6);
 
-class Decoder {
- public:
-  virtual ~Decoder() = default;
-  virtual Result feed(std::string_view bytes) = 0;
-  virtual Result finish() = 0;
-};
-
-class PlainDecoder : public Decoder {
- public:
-  explicit PlainDecoder(TraceParser* parser) : parser_(parser) {}
-  Result feed(std::string_view bytes) override { return parser_->feed(bytes); }
-  Result finish() override { return Result::good(); }
-
- private:
-  TraceParser* const parser_;
-};
-
 #if defined(HAVE_LZMA)
-class XzDecoder : public Decoder {
+class XzDecoder {
  public:
   explicit XzDecoder(TraceParser* parser) : parser_(parser), out_(kPiece) {
     started_ = lzma_stream_decoder(&stream_, kMaxMemory, LZMA_CONCATENATED) == LZMA_OK;
   }
-  ~XzDecoder() override { lzma_end(&stream_); }
+  ~XzDecoder() { lzma_end(&stream_); }
+  XzDecoder(const XzDecoder&) = delete;
+  XzDecoder& operator=(const XzDecoder&) = delete;
 
-  Result feed(std::string_view bytes) override {
+  Result feed(std::string_view bytes) {
     stream_.next_in = reinterpret_cast<const uint8_t*>(bytes.data());
     stream_.avail_in = bytes.size();
     do {
@@ -60,7 +45,7 @@ class XzDecoder : public Decoder {
     return Result::good();
   }
 
-  Result finish() override {
+  Result finish() {
     while (!ended_) {
       Result pushed = step(LZMA_FINISH);
       if (!pushed.ok()) return pushed;
@@ -107,16 +92,14 @@ class XzDecoder : public Decoder {
   lzma_stream stream_ = LZMA_STREAM_INIT;
   bool started_ = false, ended_ = false;
 };
-#endif
-
-std::unique_ptr<Decoder> decoder_for(std::string_view start, TraceParser* parser) {
-  if (start.substr(0, kXzMagic.size()) != kXzMagic) return std::make_unique<PlainDecoder>(parser);
-#if defined(HAVE_LZMA)
-  return std::make_unique<XzDecoder>(parser);
 #else
-  return nullptr;
+class XzDecoder {
+ public:
+  explicit XzDecoder(TraceParser*) {}
+  Result feed(std::string_view) { return Result::bad("is .xz, and this build has no liblzma: decompress it first"); }
+  Result finish() { return Result::good(); }
+};
 #endif
-}
 
 ssize_t read_piece(int fd, char* into) {
   ssize_t got = 0;
@@ -127,15 +110,14 @@ ssize_t read_piece(int fd, char* into) {
 
 Result read_all(int fd, TraceParser* parser) {
   std::vector<char> piece(kPiece);
-  std::unique_ptr<Decoder> decoder;
-  for (;;) {
+  std::optional<XzDecoder> decoder;
+  for (bool is_first = true;; is_first = false) {
     const ssize_t got = read_piece(fd, piece.data());
     if (got < 0) return Result::bad(errno_text());
     if (got == 0) return decoder ? decoder->finish() : Result::good();
     const std::string_view bytes(piece.data(), static_cast<size_t>(got));
-    if (!decoder) decoder = decoder_for(bytes, parser);
-    if (!decoder) return Result::bad("is .xz, and this build has no liblzma: decompress it first");
-    Result fed = decoder->feed(bytes);
+    if (is_first && bytes.substr(0, kXzMagic.size()) == kXzMagic) decoder.emplace(parser);
+    Result fed = decoder ? decoder->feed(bytes) : parser->feed(bytes);
     if (!fed.ok()) return fed;
   }
 }

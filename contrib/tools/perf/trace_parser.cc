@@ -2,8 +2,7 @@
 // trace_parser.cc - converts lines to records.
 #include <charconv>
 
-#include "contrib/tools/perf/process.h"
-#include "contrib/tools/perf/text.h"
+#include "contrib/tools/perf/basics.h"
 #include "contrib/tools/perf/trace.h"
 
 namespace pinrail::perf {

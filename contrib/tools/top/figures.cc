@@ -3,17 +3,21 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <map>
 #include <memory>
+#include <thread>
 
 namespace pinrail::top {
 namespace {
@@ -133,9 +137,7 @@ std::vector<CostlyRange> ranges_of(const pinrail_figures_t& head, const char* fi
   return ranges;
 }
 
-bool read_pool(const std::string& path, int pid, bool with_ranges, Pool* pool_out) {
-  const Mapped mapped(path);
-  if (mapped.figures == nullptr) return false;
+bool read_pool(const Mapped& mapped, int pid, bool with_ranges, Pool* pool_out) {
   Pool pool;
   std::memcpy(&pool.figures, mapped.figures, sizeof(pool.figures));
   if (!is_sound(pool.figures, mapped.bytes)) return false;
@@ -143,7 +145,10 @@ bool read_pool(const std::string& path, int pid, bool with_ranges, Pool* pool_ou
   for (uint32_t i = 0; i < pool.figures.hits_count; ++i) {
     pool.hits += load(file + pool.figures.hits_offset + size_t{i} * pool.figures.hits_stride);
   }
-  for (const uint64_t count : pool.figures.misses) pool.misses += count;
+  for (size_t i = 0; i < pool.reasons.size(); ++i) {
+    pool.reasons[i] = pool.figures.misses[i];
+    pool.misses += pool.reasons[i];
+  }
   if (with_ranges) pool.ranges = ranges_of(pool.figures, file);
   pool.pid = pid;
   pool.file = mapped.inode;
@@ -155,15 +160,36 @@ bool read_pool(const std::string& path, int pid, bool with_ranges, Pool* pool_ou
   return true;
 }
 
-void add_pools_of(int pid, bool with_ranges, std::vector<Pool>* pools) {
+// The file of one pool, and what process has it open.
+struct File {
+  int pid;
+  std::unique_ptr<Mapped> mapped;
+  uint64_t looks;  // before the bell rang
+};
+
+void add_files_of(int pid, std::vector<File>* files) {
   const std::string folder = "/proc/" + std::to_string(pid) + "/fd/";
   for (const int number : numbers_in(folder)) {
     const std::string path = folder + std::to_string(number);
     char target[64] = "";
     if (readlink(path.c_str(), target, sizeof(target) - 1) <= 0) continue;
     if (std::strncmp(target, "/memfd:" PINRAIL_FIGURES_NAME, sizeof("/memfd:" PINRAIL_FIGURES_NAME) - 1) != 0) continue;
-    Pool pool;
-    if (read_pool(path, pid, with_ranges, &pool)) pools->push_back(std::move(pool));
+    auto mapped = std::make_unique<Mapped>(path);
+    if (mapped->figures != nullptr) files->push_back({pid, std::move(mapped), 0});
+  }
+}
+
+// Asks all processes for what they must walk for, and waits a moment for their answers.
+void ring(std::vector<File>* files) {
+  constexpr std::chrono::milliseconds kPatience{20}, kPause{1};
+  for (File& file : *files) {
+    file.looks = load(&file.mapped->figures->looks);
+    (void)syscall(SYS_futex, &file.mapped->figures->bell, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+  }
+  const auto has_answered = [](const File& file) { return load(&file.mapped->figures->looks) != file.looks; };
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (!std::all_of(files->begin(), files->end(), has_answered) && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(kPause);
   }
 }
 
@@ -174,28 +200,21 @@ double Pool::hit_rate() const {
   return all == 0 ? 0 : 100.0 * static_cast<double>(hits) / static_cast<double>(all);
 }
 
-std::string reason_name(uint32_t reason) {
-  constexpr char kPrefix[] = "misses_";
-  uint32_t at = 0;
-  for (size_t i = 0; pinrail_stat_at(i) != nullptr; ++i) {
-    const char* const name = pinrail_stat_at(i)->name;
-    if (std::strncmp(name, kPrefix, sizeof(kPrefix) - 1) != 0 || at++ != reason) continue;
-    std::string text = name + sizeof(kPrefix) - 1;
-    std::replace(text.begin(), text.end(), '_', ' ');
-    return text;
-  }
-  return "?";
-}
-
 // A forked child has its parent's file open: each file counts once, for the process that it is of.
 std::vector<Pool> read_pools(int pid, bool with_ranges) {
-  std::vector<Pool> pools;
+  std::vector<File> files;
   if (pid != 0) {
-    add_pools_of(pid, with_ranges, &pools);
-    return pools;
+    add_files_of(pid, &files);
+  } else {
+    for (const int each : numbers_in("/proc")) {
+      if (is_own(each)) add_files_of(each, &files);
+    }
   }
-  for (const int each : numbers_in("/proc")) {
-    if (is_own(each)) add_pools_of(each, with_ranges, &pools);
+  ring(&files);
+  std::vector<Pool> pools;
+  for (const File& file : files) {
+    Pool pool;
+    if (read_pool(*file.mapped, file.pid, with_ranges, &pool)) pools.push_back(std::move(pool));
   }
   const auto is_first = [](const Pool& a, const Pool& b) {
     const bool a_is_owner = a.figures.pid == static_cast<uint32_t>(a.pid);
@@ -210,6 +229,11 @@ std::vector<Pool> read_pools(int pid, bool with_ranges) {
   return pools;
 }
 
+uint64_t Pool::idle_bytes() const {
+  const uint64_t others = figures.held_bytes + figures.dead_bytes;
+  return figures.registered_bytes > others ? figures.registered_bytes - others : 0;
+}
+
 Rates rates_of(const Pool& now, const std::vector<Pool>& before, double seconds) {
   Rates rates;
   for (const Pool& old : before) {
@@ -222,7 +246,7 @@ Rates rates_of(const Pool& now, const std::vector<Pool>& before, double seconds)
     rates.evictions = rate(now.evictions(), old.evictions());
     rates.events = rate(now.figures.memory_events, old.figures.memory_events);
     for (size_t i = 0; i < PINRAIL_MISS_REASONS; ++i) {
-      rates.reasons[i] = rate(now.figures.misses[i], old.figures.misses[i]);
+      rates.reasons[i] = rate(now.reasons[i], old.reasons[i]);
     }
   }
   return rates;

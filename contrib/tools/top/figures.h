@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "contrib/tools/common/reasons.h"
+
 namespace pinrail::top {
 
 // A range of which requests missed, among the events of the ring.
@@ -29,14 +31,14 @@ struct Pool {
   std::string command, name, registrar, monitors;
   pinrail_figures_t figures{};
   uint64_t hits = 0, misses = 0;
+  tools::Misses reasons{};
   std::vector<CostlyRange> ranges;  // the costliest first; only of what is opened
 
-  double hit_rate() const;  // percent; 0: there was no request
+  double hit_rate() const;                               // percent; 0: there was no request
+  bool knows_use() const { return figures.looks != 0; }  // of held_bytes and what follows it
+  uint64_t idle_bytes() const;
   uint64_t evictions() const { return figures.released[PINRAIL_REASON_EVICTED]; }
 };
-
-// "cold", "not kept"; in the order of pinrail_miss_reason_t.
-std::string reason_name(uint32_t reason);
 
 // pid 0: all processes of this user. with_ranges: their costliest ranges, too.
 std::vector<Pool> read_pools(int pid, bool with_ranges);

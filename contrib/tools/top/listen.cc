@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "contrib/tools/top/listen.h"
+#include "contrib/tools/top/top.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -11,8 +11,6 @@
 #include <cstdio>
 #include <cstring>
 #include <string>
-
-#include "contrib/tools/top/print.h"
 
 namespace pinrail::top {
 namespace {

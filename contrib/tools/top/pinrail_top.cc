@@ -6,9 +6,7 @@
 #include <thread>
 
 #include "contrib/tools/common/command_line.h"
-#include "contrib/tools/top/listen.h"
-#include "contrib/tools/top/print.h"
-#include "contrib/tools/top/screen.h"
+#include "contrib/tools/top/top.h"
 
 namespace {
 

@@ -1,31 +1,25 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "contrib/tools/top/print.h"
+#include "contrib/tools/top/top.h"
 
-#include <algorithm>
 #include <cinttypes>
-#include <cstdio>
+#include <cmath>
 #include <sstream>
 
-#include "contrib/tools/common/json.h"
+#include "contrib/tools/common/text.h"
 
 namespace pinrail::top {
 namespace {
 
 std::string number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof(text), value >= 100 ? "%.0f" : "%.1f", value);
-  return text;
+  return tools::text(value >= 100 || value == std::floor(value) ? "%.0f" : "%.1f", value);
 }
 
-// The indexes of the reasons that occurred, the most frequent first.
-std::vector<uint32_t> reasons_of(const Pool& pool) {
-  std::vector<uint32_t> order;
-  for (uint32_t i = 0; i < PINRAIL_MISS_REASONS; ++i) {
-    if (pool.figures.misses[i] != 0) order.push_back(i);
-  }
-  std::stable_sort(order.begin(), order.end(),
-                   [&](uint32_t a, uint32_t b) { return pool.figures.misses[a] > pool.figures.misses[b]; });
-  return order;
+// "1.5K", "20M": at most three digits before the unit.
+std::string scaled(double value, double step) {
+  constexpr const char* kUnits[] = {"", "K", "M", "G", "T"};
+  size_t unit = 0;
+  for (; value >= step && unit + 1 < std::size(kUnits); ++unit) value /= step;
+  return number(value) + kUnits[unit];
 }
 
 std::string label(std::string text) {
@@ -47,21 +41,27 @@ tools::Json json_of(const Pool& pool) {
                       {"hits", pool.hits},
                       {"misses", pool.misses},
                       {"hit_rate", pool.hit_rate()},
-                      {"miss_reasons", tools::Json::object()}};
-  for (const uint32_t reason : reasons_of(pool)) json["miss_reasons"][reason_name(reason)] = figures.misses[reason];
+                      {"miss_reasons", tools::reasons_json(pool.reasons)}};
   json["evictions"] = pool.evictions();
   json["memory_events"] = figures.memory_events;
   json["invalidations"] = figures.invalidations;
   json["refusals"] = figures.refusals;
   json["registered_bytes"] = figures.registered_bytes;
   json["registered_count"] = figures.registered_count;
+  if (pool.knows_use()) {
+    json["held_bytes"] = figures.held_bytes;
+    json["held_count"] = figures.held_count;
+    json["idle_bytes"] = pool.idle_bytes();
+    json["dead_bytes"] = figures.dead_bytes;
+    json["dead_count"] = figures.dead_count;
+  }
   json["size_limit"] = figures.size_limit == UINT64_MAX ? tools::Json() : tools::Json(figures.size_limit);
   json["longest_call_ns"] = figures.longest_call_ns;
   for (const CostlyRange& range : pool.ranges) {
     json["costliest_ranges"].push_back({{"base", range.base},
                                         {"length", range.length},
                                         {"misses", range.misses},
-                                        {"reason", reason_name(range.reason)}});
+                                        {"reason", tools::reason_key(range.reason)}});
   }
   return json;
 }
@@ -85,6 +85,10 @@ constexpr Metric kMetrics[] = {
      [](const Pool& pool) { return uint64_t{pool.figures.refusals}; }},
     {"pinrail_registered_bytes", "gauge", "Bytes registered with the device.",
      [](const Pool& pool) { return uint64_t{pool.figures.registered_bytes}; }},
+    {"pinrail_held_bytes", "gauge", "Bytes that are referenced.",
+     [](const Pool& pool) { return uint64_t{pool.figures.held_bytes}; }},
+    {"pinrail_dead_bytes", "gauge", "Bytes whose memory went away, and that were not given back yet.",
+     [](const Pool& pool) { return uint64_t{pool.figures.dead_bytes}; }},
     {"pinrail_longest_call_nanoseconds", "gauge", "The longest call of the registrar.",
      [](const Pool& pool) { return uint64_t{pool.figures.longest_call_ns}; }},
 };
@@ -102,40 +106,49 @@ void put_head(const char* name, const char* type, const char* help, std::ostream
 
 std::string bytes_text(uint64_t bytes) {
   if (bytes == UINT64_MAX) return "none";
-  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  auto value = static_cast<double>(bytes);
-  size_t unit = 0;
-  for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) value /= 1024;
-  return number(value) + " " + kUnits[unit];
+  return scaled(static_cast<double>(bytes), 1024) + (bytes < 1024 ? "B" : "");
 }
 
-std::string time_text(uint64_t ns) { return ns == 0 ? "-" : number(static_cast<double>(ns) / 1e6) + " ms"; }
+std::string time_text(uint64_t ns) { return ns == 0 ? "-" : number(static_cast<double>(ns) / 1e6) + "ms"; }
 
-std::string reasons_text(const Pool& pool, size_t most) {
-  std::string text;
-  for (const uint32_t reason : reasons_of(pool)) {
-    if (most-- == 0) break;
-    const double share = 100.0 * static_cast<double>(pool.figures.misses[reason]) / static_cast<double>(pool.misses);
-    text += (text.empty() ? "" : ", ") + reason_name(reason) + " " + number(share) + " %";
+std::string sum_line(const std::vector<Pool>& pools, const std::vector<Pool>& before, double seconds) {
+  double hits = 0, misses = 0;
+  uint64_t bytes = 0;
+  for (const Pool& pool : pools) {
+    const Rates rates = rates_of(pool, before, seconds);
+    hits += rates.hits;
+    misses += rates.misses;
+    bytes += pool.figures.registered_bytes;
   }
-  return text.empty() ? "-" : text;
+  return tools::text("pinrail_top: %zu pools, %s hits/s, %s misses/s, %s registered", pools.size(),
+                     scaled(hits, 1000).c_str(), scaled(misses, 1000).c_str(), bytes_text(bytes).c_str());
 }
+
+std::string use_line(const Pool& pool) {
+  const pinrail_figures_t& figures = pool.figures;
+  const auto in = [](uint64_t bytes, uint64_t count) { return bytes_text(bytes) + tools::text(" in %" PRIu64, count); };
+  std::string line = "registered " + in(figures.registered_bytes, figures.registered_count);
+  if (!pool.knows_use()) return line;
+  return line + ": held " + in(figures.held_bytes, figures.held_count) + ", dead " +
+         in(figures.dead_bytes, figures.dead_count) + ", idle " + bytes_text(pool.idle_bytes());
+}
+
+// The widths of the columns before the reasons.
+constexpr char kColumns[] = "%8s %-12.12s %-6.6s %5s %6s %6s %6s %6s %6s %6s %7s %7s  %s";
 
 std::string head_line() {
-  char line[160];
-  std::snprintf(line, sizeof(line), "%8s %-15s %-7s %6s %9s %9s %10s %8s %9s  %s", "PID", "COMMAND", "POOL", "HIT %",
-                "HITS/S", "MISSES/S", "BYTES", "EVICT/S", "LONGEST", "WHY MISSES");
-  return line;
+  return tools::text(kColumns, "PID", "COMMAND", "POOL", "HIT%", "HITS/S", "MISS/S", "BYTES", "HELD", "IDLE", "DEAD",
+                     "EVICT/S", "LONGEST", "WHY MISSES");
 }
 
 std::string pool_line(const Pool& pool, const Rates& rates) {
-  char line[320];
-  std::snprintf(line, sizeof(line), "%8d %-15.15s %-7.7s %6.1f %9s %9s %10s %8s %9s  %s", pool.pid,
-                pool.command.c_str(), pool.name.c_str(), pool.hit_rate(), number(rates.hits).c_str(),
-                number(rates.misses).c_str(), bytes_text(pool.figures.registered_bytes).c_str(),
-                number(rates.evictions).c_str(), time_text(pool.figures.longest_call_ns).c_str(),
-                reasons_text(pool, 3).c_str());
-  return line;
+  const auto use = [&](uint64_t bytes) { return pool.knows_use() ? bytes_text(bytes) : "-"; };
+  return tools::text(kColumns, std::to_string(pool.pid).c_str(), pool.command.c_str(), pool.name.c_str(),
+                     number(pool.hit_rate()).c_str(), scaled(rates.hits, 1000).c_str(),
+                     scaled(rates.misses, 1000).c_str(), bytes_text(pool.figures.registered_bytes).c_str(),
+                     use(pool.figures.held_bytes).c_str(), use(pool.idle_bytes()).c_str(),
+                     use(pool.figures.dead_bytes).c_str(), scaled(rates.evictions, 1000).c_str(),
+                     time_text(pool.figures.longest_call_ns).c_str(), tools::reasons_text(pool.reasons, 3).c_str());
 }
 
 std::string json_text(const std::vector<Pool>& pools) {
@@ -155,8 +168,8 @@ std::string prometheus_text(const std::vector<Pool>& pools) {
   put_head("pinrail_misses_total", "counter", "Requests that no cached registration answered, by reason.", out);
   for (const Pool& pool : pools) {
     for (uint32_t reason = 0; reason < PINRAIL_MISS_REASONS; ++reason) {
-      out << "pinrail_misses_total{" << labels_of(pool) << ",reason=\"" << reason_name(reason) << "\"} "
-          << pool.figures.misses[reason] << '\n';
+      out << "pinrail_misses_total{" << labels_of(pool) << ",reason=\"" << tools::reason_key(reason) << "\"} "
+          << pool.reasons[reason] << '\n';
     }
   }
   return out.str();

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "contrib/tools/top/screen.h"
+#include "contrib/tools/top/top.h"
 
 #include <ncurses.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cinttypes>
 #include <string>
 #include <vector>
 
-#include "contrib/tools/top/print.h"
+#include "contrib/tools/common/text.h"
 
 namespace pinrail::top {
 namespace {
@@ -46,6 +47,7 @@ class Screen {
       case 'h': return -pool.hit_rate();
       case 'm': return rates_of(pool, before_, seconds_).misses;
       case 'b': return static_cast<double>(pool.figures.registered_bytes);
+      case 'u': return static_cast<double>(pool.figures.held_bytes);
       case 'e': return rates_of(pool, before_, seconds_).evictions;
       case 'l': return static_cast<double>(pool.figures.longest_call_ns);
       default: return -pool.pid;
@@ -68,9 +70,12 @@ class Screen {
       case 27: open(false); break;
       case KEY_UP: move(-1); break;
       case KEY_DOWN: move(1); break;
+      case KEY_PPAGE: move(-rows()); break;
+      case KEY_NPAGE: move(rows()); break;
       case 'h':
       case 'm':
       case 'b':
+      case 'u':
       case 'e':
       case 'l':
       case 'p':
@@ -102,9 +107,9 @@ class Screen {
 
   void draw() {
     erase();
-    put(0, "pinrail_top: " + std::to_string(now_.size()) + " pool(s)" + (is_frozen_ ? ", frozen" : ""), A_BOLD);
+    put(0, sum_line(now_, before_, seconds_) + (is_frozen_ ? "; frozen" : ""), A_BOLD);
     put(1, is_open_ ? "Esc back  space freeze  q quit"
-                    : "sort: h hit rate  m misses  b bytes  e evictions  l longest call  p pid   "
+                    : "sort: h hit rate  m misses  b bytes  u held  e evictions  l longest call  p pid   "
                       "Enter open  space freeze  q quit");
     const auto chosen = std::find_if(now_.begin(), now_.end(), [&](const Pool& pool) { return pool.file == chosen_; });
     if (now_.empty()) {
@@ -116,11 +121,19 @@ class Screen {
     }
     refresh();
   }
-  void draw_list() const {
-    put(3, head_line(), A_REVERSE);
-    int line = 4;
-    for (const Pool& pool : now_) {
-      put(line++, pool_line(pool, rates_of(pool, before_, seconds_)), pool.file == chosen_ ? A_BOLD : A_NORMAL);
+  static int rows() { return std::max(LINES - kFirstRow, 1); }
+  // The chosen one is among those that fit.
+  void draw_list() {
+    const auto is_chosen = [&](const Pool& pool) { return pool.file == chosen_; };
+    const auto at = static_cast<int>(std::find_if(now_.begin(), now_.end(), is_chosen) - now_.begin());
+    const int most = std::max(static_cast<int>(now_.size()) - rows(), 0);
+    first_ = std::clamp(first_, std::clamp(at - rows() + 1, 0, most), std::min(at, most));
+    put(kFirstRow - 1, head_line(), A_REVERSE);
+    for (int row = 0; row < rows() && first_ + row < static_cast<int>(now_.size()); ++row) {
+      const Pool& pool = now_[static_cast<size_t>(first_ + row)];
+      std::string line = pool_line(pool, rates_of(pool, before_, seconds_));
+      if (is_chosen(pool)) line[0] = '>';
+      put(kFirstRow + row, line, is_chosen(pool) ? A_BOLD : A_NORMAL);
     }
   }
   void draw_pool(const Pool& pool) const {
@@ -129,33 +142,29 @@ class Screen {
     put(line++, head_line(), A_REVERSE);
     put(line++, pool_line(pool, rates), A_BOLD);
     put(++line, "registrar " + pool.registrar + ", monitors " + pool.monitors + ", size_limit " +
-                    bytes_text(pool.figures.size_limit) + ", " + std::to_string(pool.figures.registered_count) +
-                    " registrations");
+                    bytes_text(pool.figures.size_limit));
+    put(++line, use_line(pool));
     put(++line, std::to_string(pool.hits) + " hits, " + std::to_string(pool.misses) + " misses, " +
                     std::to_string(pool.evictions()) + " evictions, " + std::to_string(pool.figures.memory_events) +
                     " memory events that ended " + std::to_string(pool.figures.invalidations) + " registrations, " +
                     std::to_string(pool.figures.refusals) + " refusals");
     line += 2;
     put(line++, "WHY MISSES", A_REVERSE);
-    for (uint32_t reason = 0; reason < PINRAIL_MISS_REASONS; ++reason) {
-      if (pool.figures.misses[reason] == 0) continue;
-      char text[96];
-      std::snprintf(text, sizeof(text), "%-12s %12llu %10.1f/s", reason_name(reason).c_str(),
-                    static_cast<unsigned long long>(pool.figures.misses[reason]), rates.reasons[reason]);
-      put(line++, text);
+    for (const uint32_t reason : tools::reasons_of(pool.reasons)) {
+      put(line++, tools::text("%-22s %12" PRIu64 " %10.1f/s", pinrail_miss_reason_text(reason), pool.reasons[reason],
+                              rates.reasons[reason]));
     }
     put(++line, "COSTLIEST RANGES of the last events", A_REVERSE);
     for (const CostlyRange& range : pool.ranges) {
-      char text[128];
-      std::snprintf(text, sizeof(text), "%#18llx +%-10s %8llu misses, last: %s",
-                    static_cast<unsigned long long>(range.base), bytes_text(range.length).c_str(),
-                    static_cast<unsigned long long>(range.misses), reason_name(range.reason).c_str());
-      put(++line, text);
+      put(++line, tools::text("%#18" PRIx64 " +%-8s %8" PRIu64 " misses, last: %s", range.base,
+                              bytes_text(range.length).c_str(), range.misses, pinrail_miss_reason_text(range.reason)));
     }
   }
 
+  static constexpr int kFirstRow = 4;
   const int pid_;
   const unsigned interval_ms_;
+  int first_ = 0;  // of the list, on the screen
   std::vector<Pool> now_, before_;
   Clock::time_point sampled_ = Clock::now();
   double seconds_ = 0;

@@ -19,7 +19,7 @@
 /** The first word of the file. */
 #define PINRAIL_FIGURES_MAGIC 0x7365727567696670u
 /** The layout that this header describes. */
-#define PINRAIL_FIGURES_VERSION 1u
+#define PINRAIL_FIGURES_VERSION 2u
 
 /** The beginning of the file. Offsets are from its beginning, in bytes. */
 typedef struct pinrail_figures {
@@ -37,7 +37,9 @@ typedef struct pinrail_figures {
   uint32_t hits_stride;      /**< see hits_offset */
   uint32_t ring_count;       /**< events in the ring, a power of two; 0: none (mpool_base_events) */
   uint32_t ring_offset;      /**< the events, pinrail_figures_event_t */
-  uint32_t spare;            /**< 0 */
+  uint32_t bell;             /**< 0. FUTEX_WAKE here (not FUTEX_PRIVATE_FLAG) asks for the numbers that begin with
+                                  `looks`. The gc thread of the process then fills them in, if it runs, on Linux 5.16
+                                  or later */
   uint64_t events;           /**< how many were recorded: event number N is at N % ring_count */
   uint64_t misses[16];       /**< by pinrail_miss_reason_t */
   uint64_t refusals;         /**< register calls that the registrar refused */
@@ -47,6 +49,11 @@ typedef struct pinrail_figures {
   uint64_t registered_bytes; /**< of this pool, at the device now */
   uint64_t registered_count; /**< the same, counted */
   uint64_t longest_call_ns;  /**< the longest call of the registrar, to a few milliseconds */
+  uint64_t looks;            /**< how often these were filled in; 0: never */
+  uint64_t held_bytes;       /**< as in pinrail_mpool_stats_t, like all that follow */
+  uint64_t held_count;       /**< see there */
+  uint64_t dead_bytes;       /**< see there */
+  uint64_t dead_count;       /**< see there */
 } pinrail_figures_t;
 
 /** One event of the ring. It is complete if `state` is 1 + its number, before and after it was read. */

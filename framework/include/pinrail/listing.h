@@ -74,6 +74,8 @@ typedef struct pinrail_machine {
   uint64_t default_limit;     /**< bytes that pools of host memory may register where nothing sets a limit; UINT64_MAX:
                                    nothing bounds it. See the parameter mpool_default_limits */
   char default_limit_from[128]; /**< how it was derived, in words */
+  uint64_t locked_limit;        /**< bytes that this user may lock (ulimit -l); UINT64_MAX: nothing bounds them, also
+                                     with CAP_IPC_LOCK in the machine's user namespace */
 } pinrail_machine_t;
 
 /**

@@ -27,6 +27,17 @@ typedef enum pinrail_miss_reason {
   PINRAIL_MISS_REASONS    /**< how many reasons there are */
 } pinrail_miss_reason_t;
 
+/** The reason in a few words: "cold", "longer or shifted"; "?" for another number. The result is constant. */
+static inline const char *pinrail_miss_reason_text(uint32_t reason) {
+  static const char *const texts[] = {"cold",        "longer or shifted",
+                                      "rights",      "memory went away",
+                                      "evicted",     "another part went away",
+                                      "not covered", "bypass",
+                                      "raced",       "limit",
+                                      "refused",     "not kept"};
+  return reason < PINRAIL_MISS_REASONS ? texts[reason] : "?";
+}
+
 /**
  * Statistics of one pool. Fields marked * are of the budget, which all pools of its mpool component and cache_name
  * share.
@@ -69,7 +80,16 @@ typedef struct pinrail_mpool_stats {
   uint64_t misses_full;      /**< PINRAIL_MISS_FULL */
   uint64_t misses_refused;   /**< PINRAIL_MISS_REFUSED */
   uint64_t misses_not_kept;  /**< PINRAIL_MISS_NOT_KEPT */
+
+  uint64_t held_bytes; /**< bytes of this pool's registrations that are referenced, or being made */
+  uint64_t held_count; /**< registrations of held_bytes */
+  uint64_t dead_count; /**< registrations of dead_bytes */
 } pinrail_mpool_stats_t;
+
+/** The misses of one reason; 0 for another number. */
+static inline uint64_t pinrail_stats_misses(const pinrail_mpool_stats_t *stats, uint32_t reason) {
+  return reason < PINRAIL_MISS_REASONS ? (&stats->misses_cold)[reason] : 0;
+}
 
 /** One statistic, for programs that list them. */
 typedef struct pinrail_stat_info {

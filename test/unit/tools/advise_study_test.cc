@@ -42,14 +42,14 @@ TEST(AdviseStudy, each_miss_has_its_reason) {
                         .request(10, 2, 1, 1)  // bypass
                         .request(100, 1)       // cold
                         .study();
-  EXPECT_EQ(all.misses[kCold], 2u);
-  EXPECT_EQ(all.misses[kSpan], 1u);
-  EXPECT_EQ(all.misses[kRights], 1u);
-  EXPECT_EQ(all.misses[kEvent], 1u);
-  EXPECT_EQ(all.misses[kBypass], 1u);
+  EXPECT_EQ(all.misses[PINRAIL_MISS_COLD], 2u);
+  EXPECT_EQ(all.misses[PINRAIL_MISS_SPAN], 1u);
+  EXPECT_EQ(all.misses[PINRAIL_MISS_RIGHTS], 1u);
+  EXPECT_EQ(all.misses[PINRAIL_MISS_EVENT], 1u);
+  EXPECT_EQ(all.misses[PINRAIL_MISS_BYPASS], 1u);
   EXPECT_EQ(all.hits, 2u);
   EXPECT_EQ(all.requests, all.hits + all.all_misses());
-  EXPECT_EQ(all.pages[kCold], 5u);
+  EXPECT_EQ(all.pages[PINRAIL_MISS_COLD], 5u);
   EXPECT_EQ(all.events, 1u);
 }
 

@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "contrib/tools/common/json.h"
-#include "contrib/tools/common/text_width.h"
+#include "contrib/tools/common/text.h"
 
 namespace pinrail::tools {
 namespace {

@@ -67,7 +67,11 @@ class InfoPrint : public testing::Test {
   }
   std::string text() { return printed(print_text); }
   std::string parsable() { return printed(print_parsable); }
-  std::string json() { return printed(print_json); }
+  std::string json() {
+    return printed([](const Options& options, const Snapshot& snapshot, std::ostream& out) {
+      tools::print(document_of(options, snapshot), out);
+    });
+  }
 
   static bool has(const std::string& all, const std::string& part) { return all.find(part) != std::string::npos; }
 

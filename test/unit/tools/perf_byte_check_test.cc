@@ -5,9 +5,9 @@
 
 #include <cstring>
 
+#include "contrib/tools/perf/basics.h"
 #include "contrib/tools/perf/byte_check.h"
 #include "contrib/tools/perf/memory.h"
-#include "contrib/tools/perf/process.h"
 #include "test/support/host_table.h"
 
 namespace pinrail::perf {

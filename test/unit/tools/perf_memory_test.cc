@@ -6,8 +6,8 @@
 #include <cstring>
 #include <set>
 
+#include "contrib/tools/perf/basics.h"
 #include "contrib/tools/perf/memory.h"
-#include "contrib/tools/perf/process.h"
 #include "contrib/tools/perf/replay_memory.h"
 
 namespace pinrail::perf {

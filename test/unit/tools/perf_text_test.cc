@@ -2,7 +2,7 @@
 // perf_text_test.cc - sizes and numbers as pinrail_perf reads them.
 #include <gtest/gtest.h>
 
-#include "contrib/tools/perf/text.h"
+#include "contrib/tools/perf/basics.h"
 
 namespace pinrail::perf {
 namespace {

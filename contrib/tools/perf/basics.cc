@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// text.cc - parses and formats sizes and numbers.
-#include "contrib/tools/perf/text.h"
+#include "contrib/tools/perf/basics.h"
+
+#include <pinrail/listing.h>
 
 #include <cerrno>
 #include <charconv>
-#include <cstdarg>
-#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 namespace pinrail::perf {
@@ -26,20 +26,19 @@ unsigned shift_of(char suffix) {
   }
 }
 
-}  // namespace
-
-std::string text(const char* format, ...) {
-  va_list list;
-  va_start(list, format);
-  va_list again;
-  va_copy(again, list);
-  const int length = vsnprintf(nullptr, 0, format, list);
-  va_end(list);
-  std::string out(length > 0 ? static_cast<size_t>(length) : 0, '\0');
-  vsnprintf(out.data(), out.size() + 1, format, again);
-  va_end(again);
-  return out;
+int64_t bytes_of_line(const char* path, const char* name) {
+  FILE* file = fopen(path, "re");
+  if (file == nullptr) return -1;
+  int64_t bytes = -1;
+  char line[256];
+  const size_t length = strlen(name);
+  while (bytes < 0 && fgets(line, sizeof(line), file) != nullptr)
+    if (strncmp(line, name, length) == 0 && line[length] == ':') bytes = strtoll(line + length + 1, nullptr, 10) * 1024;
+  fclose(file);
+  return bytes;
 }
+
+}  // namespace
 
 std::string errno_text() {
   char room[128] = "";
@@ -49,19 +48,6 @@ std::string errno_text() {
   strerror_r(errno, room, sizeof(room));
   return room;
 #endif
-}
-
-std::string size_text(uint64_t bytes) {
-  static const char* const kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  if (bytes == UINT64_MAX) return "unlimited";
-  double value = static_cast<double>(bytes);
-  size_t unit = 0;
-  while (value >= 1024 && unit < 4) {
-    value /= 1024;
-    unit++;
-  }
-  const bool whole = value == static_cast<double>(static_cast<uint64_t>(value));
-  return text(whole ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
 }
 
 Result parse_size(std::string_view typed, size_t* size_out) {
@@ -90,6 +76,29 @@ Result parse_size_list(std::string_view typed, std::vector<size_t>* sizes_out) {
   }
   *sizes_out = std::move(sizes);
   return Result::good();
+}
+
+size_t page_size() {
+  static const size_t size = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return size;
+}
+
+int64_t status_bytes(const char* name) { return bytes_of_line("/proc/self/status", name); }
+
+size_t available_memory() {
+  const int64_t bytes = bytes_of_line("/proc/meminfo", "MemAvailable");
+  return bytes < 0 ? SIZE_MAX : static_cast<size_t>(bytes);
+}
+
+int64_t huge_bytes() { return bytes_of_line("/proc/self/smaps_rollup", "AnonHugePages"); }
+
+uint64_t memlock_limit() {
+  static const uint64_t limit = [] {
+    pinrail_machine_t machine{};
+    machine.size = sizeof(machine);
+    return pinrail_machine_read(&machine) == PINRAIL_SUCCESS ? machine.locked_limit : UINT64_MAX;
+  }();
+  return limit;
 }
 
 }  // namespace pinrail::perf

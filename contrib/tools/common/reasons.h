@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// reasons.h - why requests missed, for people and for programs.
+//
+// Threads  all functions may run together.
+#ifndef PINRAIL_CONTRIB_TOOLS_COMMON_REASONS_H
+#define PINRAIL_CONTRIB_TOOLS_COMMON_REASONS_H
+
+#include <pinrail/stats.h>
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "contrib/tools/common/json.h"
+
+namespace pinrail::tools {
+
+// By pinrail_miss_reason_t.
+using Misses = std::array<uint64_t, PINRAIL_MISS_REASONS>;
+Misses misses_of(const pinrail_mpool_stats_t& stats);
+
+// The reasons that occurred, the most frequent first.
+std::vector<uint32_t> reasons_of(const Misses& misses);
+
+// "evicted 75.0 %, cold 25.0 %": at most so many; "-": there is none.
+std::string reasons_text(const Misses& misses, size_t most = PINRAIL_MISS_REASONS);
+
+// For programs: "evicted" of the statistic misses_evicted.
+std::string reason_key(uint32_t reason);
+Json reasons_json(const Misses& misses);
+
+}  // namespace pinrail::tools
+
+#endif
