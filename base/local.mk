@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Status, ranges, guards; nothing about caching.
 libpinrail_internal_la_SOURCES += \
-	base/core/status.h base/core/status.cc base/core/span.h base/core/file_report.h base/core/gate_report.h base/core/guarded.h base/core/likely.h base/core/errno_text.h base/core/file_limit.h base/core/standard_descriptors.h base/core/ioctl.h \
-	base/core/struct_size.h base/core/kernel_numbers.h base/core/thread_record.h \
-	base/core/forever.h base/core/no_cancel.h base/core/trust.h base/core/trust.cc \
-	base/core/sanitizer.h base/core/async_signals.h base/core/select.h base/core/stat_counter.h base/core/page_counts.h \
+	base/core/status.h base/core/status.cc base/core/span.h base/core/extensions.h base/core/guarded.h base/core/compiler.h base/core/errno_text.h base/core/files.h base/core/kernel.h \
+	base/core/struct_size.h base/core/thread_record.h \
+	base/core/forever.h base/core/calling_thread.h base/core/trust.h base/core/trust.cc \
+	base/core/stat_counter.h base/core/page_counts.h \
 	base/cuda/cuda_driver.h
 
 # Locks and their ranks, the hook wall, the gate, forked children.
 libpinrail_internal_la_SOURCES += \
-	base/sync/futex_lock.h base/sync/assert_held.h base/sync/lock.h base/sync/lock_rank.h base/sync/thread_safety.h \
-	base/sync/hook_locks.h base/sync/hook_scope.h base/sync/hook_scope.cc base/sync/cause_scope.h base/sync/deferred_hook.h \
+	base/sync/futex_lock.h base/sync/lock.h base/sync/lock_rank.h \
+	base/sync/hook_locks.h base/sync/hook_scope.h base/sync/hook_scope.cc base/sync/deferred_hook.h \
 	base/sync/deferred_hook.cc base/sync/call_scope.h base/sync/gate.h base/sync/gate.cc \
 	base/sync/fork_reinit.h base/sync/own_file.h base/sync/own_thread.h base/sync/own_threads.h \
 	base/sync/own_threads.cc

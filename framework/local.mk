@@ -8,7 +8,6 @@ libpinrail_internal_la_SOURCES += \
 	framework/registrar/registrar.h framework/registrar/registrar.cc framework/registrar/registrar_bind.cc \
 	framework/registrar/request.h \
 	framework/registrar/fork_marks.h framework/registrar/fork_marks.cc \
-	framework/registrar/registrar_help.h \
 	framework/monitor/monitor.h framework/monitor/monitor.cc \
 	framework/monitor/loaded_objects.h framework/monitor/loaded_objects.cc \
 	framework/monitor/own_calls.h framework/monitor/own_calls.cc \
@@ -23,9 +22,9 @@ libpinrail_internal_la_SOURCES += \
 	framework/rcache/rcache.h framework/rcache/rcache.cc \
 	framework/mpool/recorder.h framework/mpool/recorder.cc framework/mpool/mpool.h framework/mpool/mpool.cc framework/mpool/default_limits.h \
 	framework/mpool/default_limits.cc framework/mpool/pin_table.h \
-	framework/mpool/forward.h framework/mpool/params.h framework/mpool/settings_reader.h framework/mpool/messages.h framework/mpool/budget.h framework/mpool/engine.h framework/mpool/pool_base.h framework/mpool/indexed_pool.h framework/mpool/pool_cache.h framework/mpool/pool_area.h framework/mpool/pool_registrations.h framework/mpool/gc_list.h framework/mpool/gpu_block.h \
+	framework/mpool/forward.h framework/mpool/params.h framework/mpool/messages.h framework/mpool/budget.h framework/mpool/engine.h framework/mpool/pool_base.h framework/mpool/indexed_pool.h framework/mpool/pool_cache.h framework/mpool/pool_area.h framework/mpool/pool_registrations.h framework/mpool/gc_list.h framework/mpool/gpu_block.h \
 	framework/mpool/allocator.h framework/mpool/allocator.cc framework/mpool/allocator_slabs.cc framework/mpool/allocator_regions.cc \
-	framework/mpool/size_classes.h framework/mpool/caches.h framework/mpool/device_request.h \
+	framework/mpool/size_classes.h framework/mpool/caches.h \
 	framework/mpool/gc_thread.h framework/mpool/gc_thread.cc \
 	framework/mpool/pool_works.h framework/mpool/hit_check.h framework/mpool/hit_check.cc \
 	framework/front/front.h framework/front/front_init.cc framework/front/front_services.cc framework/front/front_pool.cc \

@@ -12,7 +12,7 @@
 
 #include <new>
 
-#include "base/core/sanitizer.h"
+#include "base/core/compiler.h"
 #include "base/core/status.h"
 
 namespace pinrail {

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "base/core/sanitizer.h"
+#include "base/core/compiler.h"
 
 namespace pinrail::stat_counter {
 

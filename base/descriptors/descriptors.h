@@ -84,7 +84,7 @@ class Server {
 
   const own_threads::Calls calls_;
   OwnThread thread_;  // started while running_
-  Mutex mutex_{LockRank::tickets};
+  Mutex mutex_{LockRank::leaf};
   std::unique_ptr<Directory> directory_ GUARDED_BY(mutex_);
   bool running_ GUARDED_BY(mutex_) = false;
   bool is_ending_ GUARDED_BY(mutex_) = false;  // by end_lost_server()

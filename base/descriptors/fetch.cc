@@ -10,8 +10,8 @@
 #include <chrono>
 #include <cstring>
 
-#include "base/core/kernel_numbers.h"
-#include "base/core/no_cancel.h"
+#include "base/core/calling_thread.h"
+#include "base/core/kernel.h"
 #include "base/descriptors/wire.h"
 
 namespace pinrail::descriptors {

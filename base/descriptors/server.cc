@@ -10,9 +10,8 @@
 #include <cstring>
 #include <new>
 
-#include "base/core/file_limit.h"
-#include "base/core/no_cancel.h"
-#include "base/core/standard_descriptors.h"
+#include "base/core/calling_thread.h"
+#include "base/core/files.h"
 #include "base/descriptors/serve.h"
 #include "base/descriptors/wire.h"
 

@@ -10,7 +10,7 @@
 
 #include <new>
 
-#include "base/core/likely.h"
+#include "base/core/compiler.h"
 #include "base/core/stat_counter.h"
 #include "base/registration/thread.h"
 

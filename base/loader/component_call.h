@@ -10,8 +10,8 @@
 
 #include <new>
 
+#include "base/core/compiler.h"
 #include "base/core/guarded.h"
-#include "base/core/sanitizer.h"
 #include "base/core/status.h"
 
 namespace pinrail::loader {

@@ -7,8 +7,8 @@
 //          at a time. A declaration does not change after it was made. A value is guarded by the registry's lock,
 //          except `number`, which may be read without it.
 //
-// registry_impl/G1  Positions of settings rise with strength: a later setting is never weaker than an earlier one.
-// registry_impl/G2  A name that a parameter asked for is marked as used. Settings that stay unused name no parameter.
+// Positions of settings rise with strength: a later setting is never weaker than an earlier one. A name that a
+// parameter asked for is marked as used. Settings that stay unused name no parameter.
 #ifndef PINRAIL_BASE_PARAM_REGISTRY_IMPL_H
 #define PINRAIL_BASE_PARAM_REGISTRY_IMPL_H
 

@@ -26,7 +26,7 @@ namespace {
 
 constexpr size_t kBehind = 16;  // more bytes that find_places() may read
 
-Mutex mutex{LockRank::patch};  // pages of code are writable only while it is held
+Mutex mutex{LockRank::leaf};  // pages of code are writable only while it is held
 
 const uint8_t* code_at(uintptr_t address) {
   return reinterpret_cast<const uint8_t*>(address);  // NOLINT(performance-no-int-to-ptr): an address of code
@@ -245,7 +245,7 @@ void activate(Patch* const* patches, size_t count) {
 }
 
 void fork_reinit() NO_THREAD_SAFETY_ANALYSIS {
-  new (&mutex) Mutex(LockRank::patch);
+  new (&mutex) Mutex(LockRank::leaf);
   open_page = {};
 }
 

@@ -7,7 +7,7 @@
 
 #include <features.h>
 
-#include "base/core/sanitizer.h"
+#include "base/core/compiler.h"
 
 // Code can be patched on Linux: on x86-64 with glibc or musl, on 64-bit Arm with glibc. Elsewhere prepare() returns
 // NOT_SUPPORTED; so it does under ThreadSanitizer, which crashes in hooks of a thread that is ending.

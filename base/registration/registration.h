@@ -33,7 +33,7 @@
 
 #include <pinrail/types.h>
 
-#include "base/core/likely.h"
+#include "base/core/compiler.h"
 #include "base/core/span.h"
 
 namespace pinrail {

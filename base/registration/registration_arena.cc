@@ -28,7 +28,7 @@ constexpr size_t kMany = 16 * kSlab;  // from this size on slabs ask for huge pa
 // Registrations of one size of tail. Free ones are linked through `base`. Chunks before `chunk` are in use; of `chunk`
 // itself the first `used` registrations are.
 struct SizeClass {
-  Mutex mutex{LockRank::arena};
+  Mutex mutex{LockRank::leaf};
   pinrail_registration_t* free_list GUARDED_BY(mutex) = nullptr;
   char* chunk GUARDED_BY(mutex) = nullptr;
   char* slab_end GUARDED_BY(mutex) = nullptr;

@@ -27,7 +27,7 @@ struct Record {
   void* memory;       // the thread's recent requests lie in it
 };
 
-Mutex mutex{LockRank::threads};
+Mutex mutex{LockRank::leaf};
 Record* all_records GUARDED_BY(mutex) = nullptr;
 // Free records by whether their threads have statistics counters of their own; a new thread prefers one of these.
 Record* free_records[2] GUARDED_BY(mutex) = {};
@@ -129,7 +129,7 @@ pinrail_thread_t* current_slow() {
 // Records are not freed: the forking thread may be in a hit that uses its own. This may run twice, because a child of
 // the child may find it half done.
 void fork_reinit() NO_THREAD_SAFETY_ANALYSIS {
-  new (&mutex) Mutex(LockRank::threads);
+  new (&mutex) Mutex(LockRank::leaf);
   for (Record* record = all_records; record != nullptr; record = record->next) {
     record->thread.size = 0;
     record->thread.recent = &no_recent;

@@ -10,8 +10,8 @@
 #include <ctime>
 #include <set>
 
+#include "base/core/calling_thread.h"
 #include "base/core/forever.h"
-#include "base/core/no_cancel.h"
 #include "base/sync/fork_reinit.h"
 #include "base/sync/hook_scope.h"
 #include "base/sync/lock.h"
@@ -27,7 +27,7 @@ const char kBaseHelp[] =
 // are.
 constexpr size_t kRememberedTexts = 1024;
 
-Mutex mutex{LockRank::report};
+Mutex mutex{LockRank::leaf};
 Forever<std::set<std::string>> said GUARDED_BY(mutex);
 
 struct Listener {
@@ -175,7 +175,7 @@ void forget() {
 }
 
 void fork_reinit() NO_THREAD_SAFETY_ANALYSIS {
-  new (&mutex) Mutex(LockRank::report);
+  new (&mutex) Mutex(LockRank::leaf);
   replace_in_child(&said);
 }
 

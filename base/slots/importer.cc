@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <new>
 
-#include "base/core/no_cancel.h"
+#include "base/core/calling_thread.h"
 #include "base/slots/segment.h"
 
 namespace pinrail::slots {

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstdio>
 
-#include "base/core/no_cancel.h"
+#include "base/core/calling_thread.h"
 
 namespace pinrail::slots {
 namespace {

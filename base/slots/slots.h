@@ -104,7 +104,7 @@ class Exporter {
   EndMark end_mark_;
   std::atomic<uint32_t> used_{0};        // slots from this one on were never taken
   std::atomic<uint32_t> next_entry_{0};  // the importer entry that forget_one_dead() looks at next
-  Mutex mutex_{LockRank::slots};
+  Mutex mutex_{LockRank::leaf};
   uint32_t reserved_ GUARDED_BY(mutex_) = 0;     // the slots below this one have memory
   uint32_t lowest_ GUARDED_BY(mutex_) = 0;       // no slot below this one is free
   uint8_t* taken_ GUARDED_BY(mutex_) = nullptr;  // one byte per slot: 1: taken
@@ -162,7 +162,7 @@ class Importer {
   uint32_t importer_index_ = 0;
   uint64_t importer_word_ = 0;  // the value that the importer has stored in its importer entry
   uint32_t pid_ = 0;            // the process that took the importer entry
-  Mutex mutex_{LockRank::slots};
+  Mutex mutex_{LockRank::leaf};
   // Slot -> number of enter() calls, of any incarnation.
   std::unordered_map<uint32_t, uint32_t> entered_ GUARDED_BY(mutex_);
 };

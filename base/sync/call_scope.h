@@ -7,7 +7,7 @@
 #ifndef PINRAIL_BASE_SYNC_CALL_SCOPE_H
 #define PINRAIL_BASE_SYNC_CALL_SCOPE_H
 
-#include "base/core/no_cancel.h"
+#include "base/core/calling_thread.h"
 #include "base/sync/deferred_hook.h"
 
 namespace pinrail::deferred {
@@ -45,6 +45,18 @@ class CallerScope {
 
  private:
   const uint32_t calls_;
+};
+
+// While it exists, this thread's events have that cause, a text that lives as long.
+class CauseScope {
+ public:
+  explicit CauseScope(const char* cause) : before_(state.cause) { state.cause = cause; }
+  ~CauseScope() { state.cause = before_; }
+  CauseScope(const CauseScope&) = delete;
+  CauseScope& operator=(const CauseScope&) = delete;
+
+ private:
+  const char* const before_;
 };
 
 }  // namespace pinrail::deferred

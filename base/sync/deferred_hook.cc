@@ -8,7 +8,7 @@
 #include <csignal>
 #include <utility>
 
-#include "base/core/async_signals.h"
+#include "base/core/calling_thread.h"
 #include "base/sync/gate.h"
 
 namespace pinrail::deferred {

@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "base/core/no_cancel.h"
+#include "base/core/calling_thread.h"
 #include "base/sync/deferred_hook.h"
 
 namespace pinrail::gate {

@@ -16,12 +16,29 @@
 #include <cstdlib>
 #include <mutex>
 
-#include "base/core/sanitizer.h"
+#include "base/core/compiler.h"
 #include "base/sync/futex_lock.h"
 #include "base/sync/hook_locks.h"
 #include "base/sync/hook_scope.h"
 #include "base/sync/lock_rank.h"
-#include "base/sync/thread_safety.h"
+
+// Names for the attributes of Clang's -Wthread-safety. They are empty under other compilers.
+#if defined(__clang__)
+#define PINRAIL_TSA(x) __attribute__((x))
+#else
+#define PINRAIL_TSA(x)
+#endif
+
+#define CAPABILITY(x) PINRAIL_TSA(capability(x))
+#define SCOPED_CAPABILITY PINRAIL_TSA(scoped_lockable)
+#define GUARDED_BY(x) PINRAIL_TSA(guarded_by(x))
+#define REQUIRES(...) PINRAIL_TSA(requires_capability(__VA_ARGS__))
+#define EXCLUDES(...) PINRAIL_TSA(locks_excluded(__VA_ARGS__))
+#define ACQUIRE(...) PINRAIL_TSA(acquire_capability(__VA_ARGS__))
+#define TRY_ACQUIRE(...) PINRAIL_TSA(try_acquire_capability(__VA_ARGS__))
+#define RELEASE(...) PINRAIL_TSA(release_capability(__VA_ARGS__))
+#define ASSERT_CAPABILITY(x) PINRAIL_TSA(assert_capability(x))
+#define NO_THREAD_SAFETY_ANALYSIS PINRAIL_TSA(no_thread_safety_analysis)
 
 namespace pinrail {
 
@@ -203,6 +220,21 @@ class Condition {
 
   std::atomic<uint32_t> word_{0};
 };
+
+// For code that holds a lock under another name than the one that a function requires it by. Clang's analysis believes
+// the caller; a build with --enable-debug looks whether the thread holds a lock of that rank.
+inline void assert_rank_held([[maybe_unused]] LockRank rank) {
+#ifdef PINRAIL_DEBUG
+  if ((held_ranks >> static_cast<unsigned>(rank) & 1) != 0) return;
+  std::fprintf(stderr, "pinrail: a lock of rank %u is not held where it must be\n", static_cast<unsigned>(rank));
+  std::abort();
+#endif
+}
+
+template <typename Lock>
+void assert_held([[maybe_unused]] const Lock& lock, LockRank rank) ASSERT_CAPABILITY(lock) {
+  assert_rank_held(rank);
+}
 
 }  // namespace pinrail
 

@@ -2,7 +2,7 @@
 // own_thread.h - a thread of Pinrail's own: how it starts, which signals it takes, and how it ends.
 //
 // Such a thread blocks asynchronous signals, so that handlers of the program run on the program's threads. Synchronous
-// ones stay open (base/core/async_signals.h). It may run while the process exits, because no object that it uses has a
+// ones stay open (base/core/calling_thread.h). It may run while the process exits, because no object that it uses has a
 // destructor that exit() calls (R10). A forked child does not have it: there the object is constructed anew, or
 // forgotten. When its body has returned the thread sleeps until it is joined: the C library frees memory as a thread
 // ends, and that must not happen while the process forks (own_threads/S1).
@@ -19,8 +19,7 @@
 #include <atomic>
 #include <cstddef>
 
-#include "base/core/async_signals.h"
-#include "base/core/no_cancel.h"
+#include "base/core/calling_thread.h"
 #include "base/sync/futex_lock.h"
 
 namespace pinrail {

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "base/core/no_cancel.h"
+#include "base/core/calling_thread.h"
 #include "base/registration/registration.h"
 #include "base/registration/thread.h"
 #include "base/sync/call_scope.h"

@@ -9,8 +9,8 @@
 // pinrail/pinrail.h documents the public functions.
 #include <pinrail/pin.h>
 
-#include "base/core/likely.h"
-#include "base/core/no_cancel.h"
+#include "base/core/calling_thread.h"
+#include "base/core/compiler.h"
 #include "base/hit/recent.h"
 #include "base/hit/start_hints.h"
 #include "base/registration/registration.h"

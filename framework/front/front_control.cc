@@ -11,7 +11,6 @@
 #include "base/core/struct_size.h"
 #include "base/registration/thread.h"
 #include "base/sync/call_scope.h"
-#include "base/sync/cause_scope.h"
 #include "base/sync/gate.h"
 #include "framework/front/front.h"
 #include "framework/front/front_fork.h"

@@ -15,7 +15,7 @@
 #include "base/core/errno_text.h"
 #include "base/registration/registration.h"
 #include "base/report/report.h"
-#include "base/sync/cause_scope.h"
+#include "base/sync/call_scope.h"
 #include "base/sync/deferred_hook.h"
 #include "framework/front/front.h"
 #include "framework/front/front_fork.h"

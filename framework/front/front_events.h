@@ -8,7 +8,7 @@
 
 #include <pinrail/events.h>
 
-#include "base/core/likely.h"
+#include "base/core/compiler.h"
 #include "framework/mpool/mpool.h"
 
 namespace pinrail::front {

@@ -7,7 +7,7 @@
 
 #include <new>
 
-#include "base/core/async_signals.h"
+#include "base/core/calling_thread.h"
 #include "base/registration/registration_arena.h"
 #include "base/registration/thread.h"
 #include "base/report/report.h"

@@ -19,7 +19,7 @@
 #ifndef PINRAIL_FRAMEWORK_FRONT_FRONT_FORK_H
 #define PINRAIL_FRAMEWORK_FRONT_FRONT_FORK_H
 
-#include "base/core/likely.h"
+#include "base/core/compiler.h"
 #include "base/sync/gate.h"
 #include "framework/mpool/mpool.h"
 

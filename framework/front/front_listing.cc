@@ -13,8 +13,8 @@
 #include <cstring>
 #include <iterator>
 
+#include "base/core/calling_thread.h"
 #include "base/core/machine.h"
-#include "base/core/no_cancel.h"
 #include "base/core/struct_size.h"
 #include "base/sync/call_scope.h"
 #include "framework/front/front.h"

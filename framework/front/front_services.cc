@@ -4,8 +4,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/core/file_report.h"
-#include "base/core/gate_report.h"
+#include "base/core/extensions.h"
 #include "base/registration/registration_arena.h"
 #include "base/registration/services.h"
 #include "base/registration/shortcut.h"

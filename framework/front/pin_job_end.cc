@@ -3,8 +3,8 @@
 // in _locked run under the job's lock; the others take it where they need it.
 #include "base/core/guarded.h"
 #include "base/registration/registration.h"
-#include "base/sync/assert_held.h"
 #include "base/sync/call_scope.h"
+#include "base/sync/lock.h"
 #include "base/sync/own_threads.h"
 #include "framework/front/front.h"
 #include "framework/front/pin_job.h"

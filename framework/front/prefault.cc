@@ -8,8 +8,7 @@
 
 #include <memory>
 
-#include "base/core/ioctl.h"
-#include "base/core/kernel_numbers.h"
+#include "base/core/kernel.h"
 #include "base/core/trust.h"
 #include "config.h"
 

@@ -13,8 +13,8 @@
 #include <cinttypes>
 #include <cstdio>
 
-#include "base/core/kernel_numbers.h"
-#include "base/core/no_cancel.h"
+#include "base/core/calling_thread.h"
+#include "base/core/kernel.h"
 #include "base/param/text.h"
 #include "framework/monitor/mapping.h"
 

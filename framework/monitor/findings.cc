@@ -11,7 +11,7 @@
 #include <memory>
 #include <new>
 
-#include "base/core/file_limit.h"
+#include "base/core/files.h"
 #include "base/core/guarded.h"
 #include "base/report/report.h"
 #include "base/sync/fork_reinit.h"

@@ -16,7 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/core/likely.h"
+#include "base/core/compiler.h"
 #include "base/core/span.h"
 #include "base/sync/deferred_hook.h"
 #include "base/sync/lock.h"

@@ -20,7 +20,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/core/ioctl.h"
+#include "base/core/kernel.h"
 #include "framework/monitor/proc_file.h"
 
 namespace pinrail::monitor {

@@ -12,8 +12,8 @@
 namespace pinrail::monitor {
 namespace {
 
-Mutex mutex{LockRank::subscribe};          // guards changes to the list of our subscriptions
-Mutex foreign_mutex{LockRank::strangers};  // guards changes to the list of other runtimes' subscriptions
+Mutex mutex{LockRank::leaf};          // guards changes to the list of our subscriptions
+Mutex foreign_mutex{LockRank::leaf};  // guards changes to the list of other runtimes' subscriptions
 
 Status add(Mutex* mutex_of_list, Subscriptions* list, uint32_t kinds, Hook hook, void* arg, void** subscription_out) {
   auto* subscription = new (std::nothrow) Subscription{kinds, hook, arg, {nullptr}};
@@ -62,8 +62,8 @@ void unsubscribe_foreign(void* subscription) {
 
 // Forgets all subscriptions in a forked child; takes no lock, because a thread of the parent may have held it.
 void fork_reinit() NO_THREAD_SAFETY_ANALYSIS {
-  new (&mutex) Mutex(LockRank::subscribe);
-  new (&foreign_mutex) Mutex(LockRank::strangers);
+  new (&mutex) Mutex(LockRank::leaf);
+  new (&foreign_mutex) Mutex(LockRank::leaf);
   new (&subscriptions) Subscriptions;
   new (&foreign_subscriptions) Subscriptions;
   fork_reinit_monitors();

@@ -19,7 +19,7 @@
 
 #include <string>
 
-#include "base/core/file_report.h"
+#include "base/core/extensions.h"
 #include "base/core/span.h"
 #include "base/core/status.h"
 #include "base/loader/loader.h"

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "base/core/no_cancel.h"
+#include "base/core/calling_thread.h"
 #include "framework/monitor/proc_file.h"
 
 namespace pinrail::monitor {

@@ -10,8 +10,8 @@
 #include <new>
 #include <utility>
 
+#include "base/core/calling_thread.h"
 #include "base/core/guarded.h"
-#include "base/core/no_cancel.h"
 #include "base/loader/component_call.h"
 #include "base/report/report.h"
 #include "framework/monitor/coverage.h"

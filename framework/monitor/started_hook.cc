@@ -4,7 +4,7 @@
 // one, never from its own, where a test's --wrap would not meet it.
 #include "framework/monitor/started_hook.h"
 
-#include "base/sync/cause_scope.h"
+#include "base/sync/call_scope.h"
 #include "base/sync/deferred_hook.h"
 #include "base/sync/gate.h"
 #include "framework/monitor/coverage.h"

@@ -109,7 +109,7 @@ class Allocator {
   };
   // Those of one thread. Another thread empties them when room is needed. Their mutex is not held with another lock.
   struct Magazines {
-    Mutex mutex{LockRank::slabs};
+    Mutex mutex{LockRank::leaf};
     std::array<Magazine, size_classes::kClasses> of_class GUARDED_BY(mutex);
   };
 
@@ -183,7 +183,7 @@ class Allocator {
 
   const Pinner pinner_;
   const AllocatorSettings settings_;
-  Mutex mutex_{LockRank::slabs};
+  Mutex mutex_{LockRank::leaf};
   std::array<std::atomic<Middle*>, 512> middles_{};
   std::array<std::atomic<Heap*>, kNodes + 1> heaps_{};
   std::atomic<uint64_t> registrations_{0};

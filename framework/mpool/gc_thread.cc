@@ -48,7 +48,7 @@ struct Time {
 constexpr long kFutexWaitv = 449;
 constexpr uint32_t kOf32Bits = 2, kPrivate = FUTEX_PRIVATE_FLAG;
 
-Mutex mutex{LockRank::gc};
+Mutex mutex{LockRank::leaf};
 Condition drained;
 Forever<std::vector<Member*>> members GUARDED_BY(mutex);
 const Member* under_way GUARDED_BY(mutex) = nullptr;
@@ -250,7 +250,7 @@ Pause::~Pause() {
 
 // Forgets members and thread in a forked child; takes no lock, because a thread of the parent may have held it.
 void fork_reinit() NO_THREAD_SAFETY_ANALYSIS {
-  new (&mutex) Mutex(LockRank::gc);
+  new (&mutex) Mutex(LockRank::leaf);
   replace_in_child(&drained);
   replace_in_child(&members);
   under_way = nullptr;

@@ -3,7 +3,7 @@
 // referenced is never closed (R9). API context. A function whose name ends in _locked runs under the cache lock; before
 // all others the caller holds no lock, because they call the registrar. The calling thread may hold references of other
 // registrations.
-#include "base/sync/assert_held.h"
+#include "base/sync/lock.h"
 #include "framework/mpool/gpu_pool.h"
 
 namespace pinrail::gpu_pool {

@@ -5,8 +5,8 @@
 // lock. The calling thread may hold references, and takes one more by each successful call.
 #include <new>
 
-#include "framework/mpool/device_request.h"
 #include "framework/mpool/gpu_pool.h"
+#include "framework/registrar/request.h"
 
 namespace pinrail::gpu_pool {
 namespace {
@@ -17,7 +17,7 @@ bool same_memory(const Key& a, const Key& b) {
 
 // The request as the registrar takes it.
 pinrail_register_request_t request_for(const Request& request, const pinrail_registration_t* reg) {
-  auto asked = mpool::device_request(reg, request.block != nullptr ? PINRAIL_KIND_REMOTE : PINRAIL_KIND_GPU);
+  auto asked = device_request(reg, request.block != nullptr ? PINRAIL_KIND_REMOTE : PINRAIL_KIND_GPU);
   asked.handle = request.block;
   asked.handle_length = request.block != nullptr ? sizeof(*request.block) : 0;
   return asked;

@@ -72,7 +72,7 @@ class HitCheck {
   const Check check_;
   pinrail_bound_registrar_t* const registrar_;
   mutable std::atomic<uint64_t> draws_{0};
-  Mutex mutex_{LockRank::checks};
+  Mutex mutex_{LockRank::leaf};
   std::unordered_map<const pinrail_registration_t*, Known> known_ GUARDED_BY(mutex_);
 };
 

@@ -1,11 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// params.h - declarations of parameters that several mpool components have, one line each.
+// params.h - parameters that several mpool components have, one line each, and how a pool's settings are read from
+// them and from its creator's options.
+//
+// Threads  one reader belongs to one thread. API context, while a pool is created: it may allocate, and takes no lock.
 #ifndef PINRAIL_FRAMEWORK_MPOOL_PARAMS_H
 #define PINRAIL_FRAMEWORK_MPOOL_PARAMS_H
 
 #include <pinrail/component_mpool.h>
+#include <pinrail/pinrail.h>
 
 #include <cstdint>
+#include <iterator>
+#include <string>
+
+#include "base/core/status.h"
+#include "framework/mpool/budget.h"
 
 namespace pinrail::mpool {
 
@@ -55,6 +64,109 @@ constexpr pinrail_param_t kCheck = param(
     PINRAIL_TYPE_ENUM, 6, nullptr, 0, 0, kChecks);
 constexpr pinrail_param_t kPrintStats =
     param("print_stats", "no", "Print the pool's figures when it is destroyed.", PINRAIL_TYPE_BOOL, 3);
+
+// Whether each limit and leave_pinned is unset or in range.
+inline bool options_are_sane(const pinrail_mpool_config_t& config) {
+  const auto is_limit = [](int64_t option) { return option == PINRAIL_UNSET || option >= 0; };
+  const int64_t kept = config.leave_pinned;
+  return is_limit(config.size_limit) && is_limit(config.count_limit) &&
+         (kept == PINRAIL_UNSET || (kept >= -1 && kept <= 1));
+}
+
+// Reports why there can be no pool, under that topic of the component's messages.
+inline Status refuse(const pinrail_host_t* host, const char* topic, const char* why) {
+  const pinrail_help_arg_t args[] = {{"why", why}};
+  host->help(host, topic, args, std::size(args));
+  return PINRAIL_ERR_NOT_SUPPORTED;
+}
+
+// For pools that keep host memory registered, in pieces of their own choice. unfit: NULL, or why the registrar cannot
+// serve such a pool.
+inline Status check_config(const pinrail_host_t* host, const pinrail_mpool_config_t& config, const char* topic,
+                           const char* unfit) {
+  if (!options_are_sane(config)) return PINRAIL_ERR_BAD_PARAM;
+  if ((config.limits->kinds & PINRAIL_KIND_HOST) == 0) return PINRAIL_ERR_NOT_SUPPORTED;
+  if (unfit != nullptr) return refuse(host, topic, unfit);
+  if ((config.flags & PINRAIL_POOL_EXACT) != 0) {
+    return refuse(host, topic, "the pool was asked for exact ranges (EXACT)");
+  }
+  return config.leave_pinned != 0 ? success() : refuse(host, topic, "leave_pinned=no was asked for");
+}
+
+// What each pool is told.
+struct PoolSettings {
+  const char* prefix = "";  // of the names of the component's parameters: "mpool_grdma_"
+  bool leave_pinned = true;
+  bool empty_cache = false;
+  bool print_stats = false;
+  uint64_t gc_limit = UINT64_MAX;
+  size_t max_reg_size = 0;
+  WantedLimits limits;
+  std::string rcache_name;
+};
+
+// A parameter is named without the prefix. One that is not declared reads as 0 or empty, and is_complete() says so.
+class SettingsReader {
+ public:
+  // prefix: what the component's parameters begin with, "mpool_grdma_".
+  SettingsReader(const pinrail_host_t* host, const char* prefix) : host_(host), prefix_(prefix) {}
+
+  uint64_t number(const char* name) { return info(name).typed.u; }
+  int64_t choice(const char* name) { return info(name).typed.i; }
+  bool flag(const char* name) { return info(name).typed.i != 0; }
+  std::string text(const char* name) {
+    const char* const value = info(name).typed.s;
+    return value != nullptr ? value : "";
+  }
+
+  // -1 (auto), 0 or 1. Where the component's parameter is not set, the host answers with the global leave_pinned.
+  int64_t leave_pinned(const pinrail_mpool_config_t& config) {
+    const pinrail_param_info_t own = info("leave_pinned");
+    return option_wins(config.leave_pinned, own) ? config.leave_pinned : own.typed.i;
+  }
+
+  // What the parameters of all pools say.
+  void read(const pinrail_mpool_config_t& config, PoolSettings* settings) {
+    settings->prefix = prefix_;
+    settings->limits.bytes = limit("size_limit", config.size_limit, &settings->limits.explicit_bytes);
+    settings->limits.count = limit("count_limit", config.count_limit, &settings->limits.explicit_count);
+    settings->max_reg_size = number("max_reg_size");
+    settings->print_stats = flag("print_stats");
+  }
+
+  // Whether the limit of bytes is a default, as a rule the one that is derived from the machine (default_limits.h): no
+  // user, administrator or creator of the pool has set it.
+  bool is_size_limit_default(const pinrail_mpool_config_t& config) {
+    const pinrail_param_info_t own = info("size_limit");
+    return !option_wins(config.size_limit, own) && own.source == PINRAIL_SOURCE_DEFAULT;
+  }
+
+  bool is_complete() const { return is_complete_; }
+
+ private:
+  pinrail_param_info_t info(const char* name) {
+    pinrail_param_info_t info{};
+    info.size = sizeof(info);
+    if (host_->param_info(host_, (std::string(prefix_) + name).c_str(), &info) != PINRAIL_SUCCESS) is_complete_ = false;
+    return info;
+  }
+
+  // The strongest is an override file's value, then the creator's option, then the parameter.
+  static bool option_wins(int64_t option, const pinrail_param_info_t& own) {
+    return option != PINRAIL_UNSET && own.source != PINRAIL_SOURCE_OVERRIDE;
+  }
+
+  uint64_t limit(const char* name, int64_t option, bool* is_explicit_out) {
+    const pinrail_param_info_t own = info(name);
+    *is_explicit_out = option_wins(option, own);
+    const uint64_t value = *is_explicit_out ? static_cast<uint64_t>(option) : own.typed.u;
+    return value == 0 ? UINT64_MAX : value;  // 0: no limit
+  }
+
+  const pinrail_host_t* const host_;
+  const char* const prefix_;
+  bool is_complete_ = true;
+};
 
 }  // namespace pinrail::mpool
 

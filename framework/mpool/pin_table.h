@@ -101,7 +101,7 @@ class PinTable {
     size_t count = 0;
     Handles handles;
   };
-  Mutex mutex_{LockRank::pins};
+  Mutex mutex_{LockRank::leaf};
   std::map<Key, Entry> entries_ GUARDED_BY(mutex_);
 };
 

@@ -15,7 +15,7 @@
 
 #include "base/core/guarded.h"
 #include "framework/mpool/caches.h"
-#include "framework/mpool/settings_reader.h"
+#include "framework/mpool/params.h"
 
 namespace pinrail::mpool {
 

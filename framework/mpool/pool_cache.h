@@ -22,7 +22,6 @@
 
 #include "base/core/span.h"
 #include "base/core/status.h"
-#include "base/sync/assert_held.h"
 #include "base/sync/lock.h"
 #include "framework/mpool/budget.h"
 #include "framework/mpool/gc_list.h"

@@ -8,8 +8,7 @@
 #include <cstring>
 #include <ctime>
 
-#include "base/core/file_limit.h"
-#include "base/core/standard_descriptors.h"
+#include "base/core/files.h"
 #include "framework/mpool/recorder.h"
 
 namespace pinrail::mpool {

@@ -31,7 +31,7 @@ constexpr pinrail_param_t kParams[] = {
 
 bool is_needed = false;  // written at start-up
 
-Mutex mutex{LockRank::marks};
+Mutex mutex{LockRank::leaf};
 Forever<PageCounts> counts GUARDED_BY(mutex);
 
 size_t page_bytes() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
@@ -109,7 +109,7 @@ void unmark(Span span, bool is_gone) {
 }
 
 void fork_reinit() NO_THREAD_SAFETY_ANALYSIS {
-  new (&mutex) Mutex(LockRank::marks);
+  new (&mutex) Mutex(LockRank::leaf);
   replace_in_child(&counts);
 }
 

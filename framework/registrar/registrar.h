@@ -88,6 +88,11 @@ pinrail_status_t record(const pinrail_bound_registrar_t* bound, pinrail_thread_t
 pinrail_status_t wait(const pinrail_bound_registrar_t* bound, pinrail_thread_t* thread, pinrail_registration_t* reg,
                       void* stream);
 
+// The framework's help catalogue.
+constexpr char kHelp[] =
+#include "framework/registrar/registrar_help.txt"
+    ;
+
 }  // namespace pinrail::registrar
 
 #endif

@@ -13,7 +13,6 @@
 #include "base/sync/lock.h"
 #include "framework/registrar/fork_marks.h"
 #include "framework/registrar/registrar.h"
-#include "framework/registrar/registrar_help.h"
 
 pinrail_bound_registrar::~pinrail_bound_registrar() {
   if (component.descriptor == nullptr) return;
@@ -28,7 +27,7 @@ namespace {
 using Bound = std::unique_ptr<pinrail_bound_registrar>;
 
 // Of the registrars that pools are bound to.
-Mutex serials_mutex{LockRank::serials};
+Mutex serials_mutex{LockRank::leaf};
 Forever<std::vector<std::weak_ptr<Serial>>> serials GUARDED_BY(serials_mutex);
 
 // The lock of that registrar: the one that other pools have already, or a new one.
@@ -209,7 +208,7 @@ Status bind_best(const loader::Loader& loader, void* native, uint32_t kinds, Bou
 }  // namespace
 
 void fork_reinit() NO_THREAD_SAFETY_ANALYSIS {
-  new (&serials_mutex) Mutex(LockRank::serials);
+  new (&serials_mutex) Mutex(LockRank::leaf);
   replace_in_child(&serials);
 }
 

@@ -54,6 +54,19 @@ inline Status check_request(const pinrail_registrar_t& table, const pinrail_regi
 // component_mpool.h.
 constexpr size_t details_offset(size_t registrar_tail) { return ((registrar_tail + 7) & ~size_t{7}) + 8; }
 
+// What a pool asks: to register the range of the registration. Descriptor and handle are the caller's to add.
+inline pinrail_register_request_t device_request(const pinrail_registration_t* reg, uint32_t kind) {
+  pinrail_register_request_t request{};
+  request.size = sizeof(request);
+  request.kind = kind;
+  request.rights = reg->rights;
+  request.traits = reg->traits;
+  request.fd = -1;
+  request.addr = reg->base;
+  request.length = reg->length;
+  return request;
+}
+
 // Whether the request has a device address of its own.
 inline bool has_own_iova(const pinrail_register_request_t& request) {
   return request.iova != 0 && request.iova != reinterpret_cast<uintptr_t>(request.addr);

@@ -4,7 +4,7 @@
 #include <memory>
 #include <thread>
 
-#include "base/core/sanitizer.h"
+#include "base/core/compiler.h"
 #include "test/conform/gpu_library.h"
 #include "test/fake/cuda/cuda_context.h"
 

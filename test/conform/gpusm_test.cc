@@ -7,7 +7,7 @@
 #include <cstring>
 #include <thread>
 
-#include "base/core/sanitizer.h"
+#include "base/core/compiler.h"
 #include "config.h"
 #include "test/conform/gpu_library.h"
 #include "test/fake/cuda/cuda_context.h"

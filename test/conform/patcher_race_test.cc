@@ -29,8 +29,7 @@
 #include <string>
 #include <thread>
 
-#include "base/core/ioctl.h"
-#include "base/core/kernel_numbers.h"
+#include "base/core/kernel.h"
 #include "base/patch/system_call.h"
 #include "components/monitor/patcher/patcher.h"
 #include "config.h"

@@ -8,7 +8,7 @@
 
 #include <string>
 
-#include "base/core/kernel_numbers.h"
+#include "base/core/kernel.h"
 #include "test/conform/patcher_host.h"
 
 namespace pinrail::test {

@@ -12,7 +12,7 @@
 
 #include <string>
 
-#include "base/core/ioctl.h"
+#include "base/core/kernel.h"
 #include "base/patch/system_call.h"
 #include "test/support/library.h"
 

@@ -5,8 +5,7 @@
 #include <sys/shm.h>
 #include <sys/uio.h>
 
-#include "base/core/ioctl.h"
-#include "base/core/kernel_numbers.h"
+#include "base/core/kernel.h"
 #include "test/conform/uffd_library.h"
 
 namespace pinrail::test {

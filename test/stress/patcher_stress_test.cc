@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "base/core/ioctl.h"
+#include "base/core/kernel.h"
 #include "test/conform/patcher_host.h"
 #include "test/support/child.h"
 

@@ -9,7 +9,7 @@
 
 #include <cstddef>
 
-#include "base/core/sanitizer.h"
+#include "base/core/compiler.h"
 
 namespace pinrail::test {
 

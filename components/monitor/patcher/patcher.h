@@ -11,7 +11,7 @@
 //     registered the range in between; the hook makes the system call itself. The address that a call returns is
 //     reported as well, before the caller gets it: if its old mapping went away unseen, its pages are new ones now.
 //     A call that takes nothing away is left to the function.
-//     An event that names a file is reported for the kept mappings of that file (base/core/file_report.h). No hook
+//     An event that names a file is reported for the kept mappings of that file (base/core/extensions.h). No hook
 //     reads the list of mappings.
 // patcher/H2  Results are those of the kernel, and errno stays as it was.
 // patcher/H3  If no library is started, and in a forked child, a hook loads one or two words, and the function makes
@@ -26,7 +26,7 @@
 #include <atomic>
 #include <string>
 
-#include "base/core/file_report.h"
+#include "base/core/extensions.h"
 #include "base/core/span.h"
 #include "base/core/status.h"
 #include "base/patch/patch.h"
@@ -196,8 +196,6 @@ void print_topic(const Context& context, const char* topic, const Function& func
 void copy_code_locked(Context* context, size_t function) REQUIRES(context->mutex);
 // Returns whether the code is still as noted. It takes some 10 ns, so that each miss can call it. No lock.
 bool is_code_unchanged(const Context& context);
-// Writes the function's bytes whole again if they are torn. True: they are as expected then.
-bool mend_site(Site* site);
 // Keeps E6: a function that others have changed is tried, and counts as not seen while its events do not arrive.
 void check_sites_locked(Context* context) REQUIRES(context->mutex);
 bool start_thread(Context* context);

@@ -11,7 +11,7 @@
 
 #include <cerrno>
 
-#include "base/core/kernel_numbers.h"
+#include "base/core/kernel.h"
 #include "base/patch/system_call.h"
 #include "components/monitor/patcher/patcher.h"
 

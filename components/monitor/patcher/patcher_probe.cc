@@ -11,8 +11,8 @@
 #include <cerrno>
 #include <cstdio>
 
-#include "base/core/file_limit.h"
-#include "base/core/kernel_numbers.h"
+#include "base/core/files.h"
+#include "base/core/kernel.h"
 #include "base/patch/system_call.h"
 #include "components/monitor/patcher/patcher.h"
 

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/core/kernel_numbers.h"
+#include "base/core/kernel.h"
 #include "base/patch/system_call.h"
 #include "base/sync/hook_scope.h"
 #include "components/monitor/patcher/patcher.h"

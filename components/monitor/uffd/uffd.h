@@ -29,7 +29,7 @@
 #include <atomic>
 #include <cerrno>
 
-#include "base/core/gate_report.h"
+#include "base/core/extensions.h"
 #include "base/core/span.h"
 #include "base/core/status.h"
 #include "base/patch/system_call.h"

@@ -13,7 +13,7 @@
 #include <string>
 
 #include "base/core/errno_text.h"
-#include "base/core/ioctl.h"
+#include "base/core/kernel.h"
 #include "components/monitor/uffd/uffd.h"
 
 namespace pinrail::uffd {

@@ -84,7 +84,7 @@ class Exports {
   std::unique_ptr<Kept[]> kept_slots_;               // NULL unless slots may be kept
   std::unique_ptr<std::atomic<uint32_t>[]> chains_;  // the first slot of each chain
   uint64_t chain_mask_ = 0;
-  Mutex mutex_{LockRank::slots};
+  Mutex mutex_{LockRank::leaf};
   uint32_t in_class_[kClasses] GUARDED_BY(mutex_) = {};
   uint32_t kept_ GUARDED_BY(mutex_) = kNone;  // the first of the kept slots
   // All accesses are seq_cst.

@@ -5,7 +5,7 @@
 
 #include <new>
 
-#include "base/core/no_cancel.h"
+#include "base/core/calling_thread.h"
 #include "components/mpool/gpusm/gpusm.h"
 
 namespace pinrail::gpusm {

@@ -2,7 +2,6 @@
 // Registers ranges on the device, and makes room for them. API context. The caller holds no lock,
 // because the registrar is called (R6). The calling thread may hold references of other registrations.
 #include "components/mpool/grdma/grdma.h"
-#include "framework/mpool/device_request.h"
 #include "framework/registrar/request.h"
 
 namespace pinrail::grdma {
@@ -90,7 +89,7 @@ Status Pool::register_with_rights(pinrail_thread_t* thread, const Request& reque
 
 // Calls the registrar for the registration's range and rights, as the options of the request say.
 Status Pool::register_range(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg, Room room) {
-  pinrail_register_request_t wanted = mpool::device_request(reg, PINRAIL_KIND_HOST);
+  pinrail_register_request_t wanted = device_request(reg, PINRAIL_KIND_HOST);
   if (has_details(request)) return register_with_details(thread, request, &wanted, reg, room);
   return call_device(thread, request, &wanted, reg, room);
 }

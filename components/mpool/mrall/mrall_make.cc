@@ -7,9 +7,9 @@
 #include <chrono>
 
 #include "base/core/guarded.h"
-#include "base/sync/assert_held.h"
+#include "base/sync/lock.h"
 #include "components/mpool/mrall/mrall.h"
-#include "framework/mpool/device_request.h"
+#include "framework/registrar/request.h"
 
 namespace pinrail::mrall {
 namespace {
@@ -318,7 +318,7 @@ bool Pool::register_without_atomics(pinrail_thread_t* thread, pinrail_registrati
 
 // The registrar may add rights that the mapping does not permit: then the registration would seem to be wrong.
 Status Pool::register_as_asked(pinrail_thread_t* thread, pinrail_registration_t* reg) {
-  const pinrail_register_request_t request = mpool::device_request(reg, PINRAIL_KIND_HOST);
+  const pinrail_register_request_t request = device_request(reg, PINRAIL_KIND_HOST);
   const pinrail_status_t status = host_->pools->registrar_register(config_.registrar, thread, &request, reg);
   reg->rights = request.rights;
   return status;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Find, register and deregister: hits, and waiting for the maker; events. API context but for what ends in _hook; the
 // caller holds no lock, because it may wait, and a drop may call the registrar. The calling thread may hold references.
-#include "base/sync/assert_held.h"
+#include "base/sync/lock.h"
 #include "components/mpool/mrall/mrall.h"
 
 namespace pinrail::mrall {

@@ -2,7 +2,7 @@
 // Find and register: a hit, or a registration of the tiles that the request lies in. API context; the caller holds no
 // lock, because a miss calls the registrar. The calling thread may hold references.
 #include "components/mpool/odp/odp.h"
-#include "framework/mpool/device_request.h"
+#include "framework/registrar/request.h"
 
 namespace pinrail::odp {
 
@@ -115,7 +115,7 @@ Status Pool::make(pinrail_thread_t* thread, const Wanted& wanted, pinrail_regist
   mpool::Cache::Tries tries;
   status = admit(thread, reg, &tries);
   if (status.ok()) {
-    status = call_registrar(thread, mpool::device_request(reg, PINRAIL_KIND_HOST), reg, mpool::Room::made);
+    status = call_registrar(thread, device_request(reg, PINRAIL_KIND_HOST), reg, mpool::Room::made);
     if (!status.ok()) dismiss(reg);
   }
   if (status.ok()) {

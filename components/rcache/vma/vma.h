@@ -91,7 +91,6 @@ class Index {
   // the lock in between for threads that sleep for it; returns whether it did.
   bool remove_overlapping_locked_hook(Tree& tree, const Span& span, bool contained_only, pinrail_visit_hook_t visit,
                                       void* arg) REQUIRES(mutex_);
-  bool contains_locked(const pinrail_registration_t* reg) const REQUIRES(mutex_);
   const char* check_domination_locked(const Tree& own, const pinrail_registration_t* reg) const REQUIRES(mutex_);
 
   // One line, which each change writes and each event reads, up to the first tree.

@@ -6,7 +6,7 @@
 #include <new>
 #include <vector>
 
-#include "base/sync/assert_held.h"
+#include "base/sync/lock.h"
 #include "components/rcache/vma/vma.h"
 
 namespace pinrail::vma {
@@ -239,16 +239,6 @@ const char* Index::check() const {
   }
   if (why == nullptr && slots != count_) return "the count of registrations is wrong";
   return why;
-}
-
-// The index lock is held. Returns whether this registration is in the index.
-bool Index::contains_locked(const pinrail_registration_t* reg) const {
-  const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
-  for (uint32_t i = 0; i < count; ++i) {
-    const Tree& tree = trees_[i];
-    if (tree.rights == reg->rights && tree.traits == reg->traits) return tree.peek(span_of(reg), true) == reg;
-  }
-  return false;
 }
 
 // Checks vma/I4 for one registration: no other one contains it.

@@ -94,8 +94,6 @@ class Tree {
   const char* check() const;
 
  private:
-  static constexpr unsigned kMaxDepth = NodePool::kPerInsert;
-
   template <typename Visit>
   static bool visit_node(const Node* node, const Span& span, Visit& visit);
   template <typename Unchanged>

@@ -27,7 +27,7 @@
 #include <memory>
 #include <vector>
 
-#include "base/core/no_cancel.h"
+#include "base/core/calling_thread.h"
 #include "base/descriptors/descriptors.h"
 #include "base/slots/process.h"
 #include "base/sync/lock.h"
@@ -64,7 +64,7 @@ struct Registrar {
   int device_count = 0;
   int device = -1;  // where peers' memory is mapped; -1: where it lies, if this process sees that GPU, else on GPU 0
   unsigned char uuids[kMaxDevices][16] = {};
-  Mutex mutex{LockRank::registrar};
+  Mutex mutex{LockRank::leaf};
   std::atomic<bool> has_context[kMaxDevices] = {};  // a reference to the device's primary context is held
   IdleEvents idle_events[kMaxDevices] GUARDED_BY(mutex);
   bool has_events = false;                              // blocks carry an event

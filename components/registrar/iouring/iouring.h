@@ -39,7 +39,7 @@ struct Ring {
   io_uring uring{};
   OwnFile file;  // uring's descriptor, which keeps the pages pinned
 
-  Mutex transfer{LockRank::registrar};  // guards submission queue, completion queue and table of files
+  Mutex transfer{LockRank::leaf};  // guards submission queue, completion queue and table of files
   uint64_t operations GUARDED_BY(transfer) = 1;
   // The table of files has one entry: a memfd through which the device's bytes pass. The first transfer makes it. It
   // has no descriptor, whose number the program could close and give to a file of its own.
@@ -63,7 +63,7 @@ struct Registrar {
   std::atomic<bool> loss_reported{false};
   bool releases_late = false;  // this kernel (before 6.4) unpins a cleared slot about a second later
 
-  Mutex slots{LockRank::registrar};
+  Mutex slots{LockRank::leaf};
   Condition grown;
   bool growing GUARDED_BY(slots) = false;
   uint32_t ring_count GUARDED_BY(slots) = 0;

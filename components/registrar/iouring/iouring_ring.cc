@@ -11,7 +11,7 @@
 #include <new>
 
 #include "base/core/errno_text.h"
-#include "base/core/standard_descriptors.h"
+#include "base/core/files.h"
 #include "components/registrar/iouring/iouring.h"
 
 namespace pinrail::iouring {
@@ -37,7 +37,7 @@ Status status_of_refusal(int error) {
   }
 }
 
-// liburing does not let the number be chosen (see standard_descriptors.h). Returns 0 or a negative errno.
+// liburing does not let the number be chosen (see base/core/files.h). Returns 0 or a negative errno.
 int keep_above_standard(io_uring* uring) {
   uring->ring_fd = uring->enter_ring_fd = above_standard(uring->ring_fd);
   return uring->ring_fd < 0 ? -errno : 0;

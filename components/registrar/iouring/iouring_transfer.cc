@@ -9,7 +9,7 @@
 #include <iterator>
 
 #include "base/core/errno_text.h"
-#include "base/core/file_limit.h"
+#include "base/core/files.h"
 #include "components/registrar/iouring/iouring.h"
 #include "framework/registrar/request.h"
 

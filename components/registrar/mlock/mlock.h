@@ -32,7 +32,7 @@ struct Component {
   const pinrail_host_t* const host;
   std::atomic<unsigned> registrars{0};
   std::atomic<bool> is_told{false};  // that a lock of the program's may be taken away
-  Mutex mutex{LockRank::registrar};
+  Mutex mutex{LockRank::leaf};
   PageCounts counts GUARDED_BY(mutex);
 };
 

@@ -72,7 +72,7 @@ struct Registrar {
   bool lent = false;
   bool aligned_only = false;  // on-demand memory is right only from the start of pages
 
-  Mutex transfer{LockRank::registrar};  // held for a whole transfer, so that transfers run one at a time
+  Mutex transfer{LockRank::leaf};  // held for a whole transfer, so that transfers run one at a time
   Loopback loopback GUARDED_BY(transfer);
 };
 

@@ -12,7 +12,7 @@
 #include <atomic>
 #include <csignal>
 
-#include "base/core/sanitizer.h"
+#include "base/core/compiler.h"
 #include "base/sync/gate.h"
 #include "base/sync/lock.h"
 

@@ -21,7 +21,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/core/kernel_numbers.h"
+#include "base/core/kernel.h"
 #include "base/descriptors/serve.h"
 #include "base/descriptors/wire.h"
 #include "test/support/child.h"

@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <map>
 
-#include "base/core/sanitizer.h"
+#include "base/core/compiler.h"
 #include "config.h"
 #include "framework/monitor/monitor.h"
 #include "framework/monitor/own_calls.h"

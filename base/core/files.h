@@ -1,17 +1,31 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// file_limit.h - whether a file may have a length, where the attempt would end the process; memory for files in memory.
+// files.h - files of ours: their numbers, and their lengths.
 //
 // Context  any; no lock.
-#ifndef PINRAIL_BASE_CORE_FILE_LIMIT_H
-#define PINRAIL_BASE_CORE_FILE_LIMIT_H
+#ifndef PINRAIL_BASE_CORE_FILES_H
+#define PINRAIL_BASE_CORE_FILES_H
 
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdint>
 
 namespace pinrail {
+
+// Keeps files of ours from the numbers of standard input, output and error. A program may have closed these, as daemons
+// do. The next file that is opened would get such a number, and what the
+// program or this library then writes to its standard error would be written into that file.
+// Returns the descriptor, or one above 2 of the same file and closes it. -1 and an errno: it was -1, or none is free.
+inline int above_standard(int descriptor) {
+  if (descriptor < 0 || descriptor > STDERR_FILENO) return descriptor;
+  const int moved = fcntl(descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  const int error = errno;
+  close(descriptor);
+  errno = error;
+  return moved;
+}
 
 // Whether this process may make a file so long. Above RLIMIT_FSIZE (ulimit -f) the kernel sends SIGXFSZ, which ends the
 // process, for files in memory as well: ask before ftruncate(), fallocate() and write().

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// compiler.h - what the compiler is told beside the code: likely branches, sanitizers.
+//
+// Hook     All functions.
+#ifndef PINRAIL_BASE_CORE_COMPILER_H
+#define PINRAIL_BASE_CORE_COMPILER_H
+
+namespace pinrail {
+
+// Tells the compiler which way a condition usually goes. The usual way then has no taken branch. A hit has some twenty
+// conditions, and a processor takes about one branch in a cycle, so this counts on the hit path.
+__attribute__((always_inline)) constexpr bool likely(bool condition) { return __builtin_expect(condition, true) != 0; }
+__attribute__((always_inline)) constexpr bool unlikely(bool condition) {
+  return __builtin_expect(condition, false) != 0;
+}
+
+}  // namespace pinrail
+
+// For functions that catch abi::__forced_unwind: the runtime binds that reference to no object, and
+// UndefinedBehaviorSanitizer would report it.
+#if defined(__clang__) || defined(__GNUC__)
+#define PINRAIL_CATCHES_FORCED_UNWIND __attribute__((no_sanitize("undefined")))
+#else
+#define PINRAIL_CATCHES_FORCED_UNWIND
+#endif
+
+// Defined under ThreadSanitizer, which must see each access: code with accesses in inline assembly has a plain variant
+// then.
+#if defined(__SANITIZE_THREAD__)
+#define PINRAIL_UNDER_THREAD_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define PINRAIL_UNDER_THREAD_SANITIZER 1
+#endif
+#endif
+
+#endif

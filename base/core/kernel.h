@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// kernel.h - the kernel's interface where the headers of some C libraries lack it or declare it in another way.
+#ifndef PINRAIL_BASE_CORE_KERNEL_H
+#define PINRAIL_BASE_CORE_KERNEL_H
+
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+namespace pinrail {
+
+// As ioctl(), with the kernel's numbers of requests, which have 32 bits and are unsigned: musl's takes an int.
+template <typename T>
+int ioctl_of(int file, unsigned long request, T* argument) {
+#ifdef __GLIBC__
+  return ioctl(file, request, argument);
+#else
+  return ioctl(file, static_cast<int>(request), argument);
+#endif
+}
+
+}  // namespace pinrail
+
+// Constants that are missing in the headers of some C libraries (Debian 11's). The running kernel may know them even
+// then. System calls that were added since Linux 5.1 have one number on all architectures.
+
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+#ifndef SYS_pidfd_getfd
+#define SYS_pidfd_getfd 438
+#endif
+#ifndef SYS_process_madvise
+#define SYS_process_madvise 440
+#endif
+#ifndef MREMAP_DONTUNMAP
+#define MREMAP_DONTUNMAP 4
+#endif
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+#endif
