@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # rules_test.sh - what a comment cites exists: a rule (R, E, C or F and a number) stands in framework/RULES, and a local
-# invariant (grdma/G4) at the head of the header of that name. No local invariant is defined twice, and each rule is cited
-# by a test.
+# invariant (grdma/G4) at the head of the header of that name. No local invariant is defined twice, each is cited at another
+# place, and each rule is cited by a test.
 set -eu
 cd "${srcdir:-$(dirname "$0")/..}"
 work=$(mktemp -d) || exit 99
@@ -50,6 +50,9 @@ while read -r at name; do
   esac
 done <"$work/citations"
 [ "$(wc -l <"$work/citations")" -ge 150 ] || complain "only $(wc -l <"$work/citations") citations were seen: the check is blind"
+
+# An invariant that no other place cites needs no name: its head says it as a sentence.
+for name in $(cut -d' ' -f2 "$work/citations" | grep / | sort | uniq -u); do complain "nothing cites $name but its definition"; done
 
 # Each rule is cited by a test.
 while read -r rule; do

@@ -15,10 +15,11 @@
 // descriptors/D2  Each side checks that the other one belongs to the same user (SO_PEERCRED). The fetching side also
 //     checks that it talks to the process that the ticket names: a later process with that pid, or a later server, is
 //     refused.
-// descriptors/D3  A peer that connects and sends nothing, or nonsense, delays no other peer: it is dropped after a
-//     second, and the oldest one is dropped when more than kMaxPeers are connected. A fetch ends after its time limit,
-//     whatever the exporter does.
-// descriptors/D4  A crash leaves nothing behind.
+//
+// A peer that connects and sends nothing, or nonsense, delays no other peer: it is dropped after a second, and the
+// oldest one is dropped when more than kMaxPeers are connected. A fetch ends after its time limit, whatever the
+// exporter does. A crash leaves nothing behind.
+//
 // descriptors/D5  A forked child has no copy of a descriptor in the table, so it keeps no memory of the parent's alive
 //     (F1, base/sync/own_file.h). If the program has closed the server's own descriptors, the next put() starts another
 //     server; tickets of the old one are NOT_FOUND.

@@ -6,13 +6,11 @@
 // Threads  find() and remember() may run together; free_tables() excludes them.
 // Context  API. remember() may map memory: its caller holds no lock, because hooks report that event.
 //
-// hints/N1  An entry is one word: a tag, which is the upper part of a hash, and the number of a registration. The
-//     registration may be gone, or another one may be in its memory. So find() passes on only what is indexed, with the
-//     word that it loaded; its caller compares what the registration says of itself, and takes a reference by take() of
-//     that word (registration/S3).
-// hints/N2  Entries are overwritten and lost without harm, and never removed: the caller asks an authoritative index
-// for
-//     whatever is not found here.
+// An entry is one word: a tag, which is the upper part of a hash, and the number of a registration. The registration
+// may be gone, or another one may be in its memory. So find() passes on only what is indexed, with the word that it
+// loaded; its caller compares what the registration says of itself, and takes a reference by take() of that word
+// (registration/S3). Entries are overwritten and lost without harm, and never removed: the caller asks an authoritative
+// index for whatever is not found here.
 #ifndef PINRAIL_BASE_HIT_HINTS_H
 #define PINRAIL_BASE_HIT_HINTS_H
 

@@ -6,13 +6,12 @@
 // Threads  One at a time. opened() and listed() may run together between the last open() and close_all().
 // Context  start-up. Functions may throw bad_alloc.
 //
-// loader/L1  No function of a component runs before its descriptor's size, framework, ABI and table size were compared.
-// loader/L2  dlopen maps a file only after its ELF header and segment extents were checked against its length.
-// loader/L3  A component that cannot be loaded is skipped with one message; if it was asked for by name, that is an
-//     error.
-// loader/L4  A component that the selection leaves out is not mapped.
-// loader/L5  Of several components with one framework and name, the built-in one is taken, otherwise that of the
-//     earliest folder.
+// No function of a component runs before its descriptor's size, framework, ABI and table size were compared. dlopen
+// maps a file only after its ELF header and segment extents were checked against its length. A component that cannot be
+// loaded is skipped with one message; if it was asked for by name, that is an error. A component that the selection
+// leaves out is not mapped. Of several components with one framework and name, the built-in one is taken, otherwise
+// that of the earliest folder.
+//
 // loader/L6  Code in which hooks may run is never unmapped: components of framework "monitor" stay once they were
 //     opened (E7).
 #ifndef PINRAIL_BASE_LOADER_LOADER_H

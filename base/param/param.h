@@ -9,15 +9,13 @@
 //          expect() take the registry's lock, and all may throw bad_alloc; the C face catches it. A value behind
 //          watch() is read without the lock.
 //
-// param/P1  A declared parameter always has a valid value.
 // param/P2  The strongest source that sets the parameter, or a synonym of it, decides. Of equal sources the later one
 //     decides; in the environment, which has no order, the name decides before its synonyms. Of the files in
 //     mca_base_param_files the first one is the strongest, as in a search path.
-// param/P3  A malformed value is an error; the message names value, parameter, source and line. No other value replaces
-//     it.
-// param/P4  A parameter that follows another one (see declare) takes the other's value unless it is set itself.
-// param/P5  Strings that were returned stay valid until the registry is destroyed, also after the parameter is set
-//     again.
+//
+// A malformed value is an error; the message names value, parameter, source and line. No other value replaces it. A
+// parameter that follows another one (see declare) takes the other's value unless it is set itself. Strings that were
+// returned stay valid until the registry is destroyed, also after the parameter is set again.
 #ifndef PINRAIL_BASE_PARAM_PARAM_H
 #define PINRAIL_BASE_PARAM_PARAM_H
 

@@ -6,16 +6,13 @@
 //          object. Other threads may run in the function and may sleep in system calls inside it all the while.
 // Contexts start-up and API.
 //
-// patch/P1  A jump replaces one instruction that is at least as long, and every thread sees either the one or the
-// other:
-//     one store into an aligned block writes it. Where it lies across two blocks of 16 bytes (x86-64), threads first
-//     run in a loop of one instruction there.
-// patch/P2  A thread that sleeps in the kernel returns behind the system call's instruction, where nothing is changed.
-// patch/P3  A jump is written only if its place still has the bytes that prepare() read.
-// patch/P4  To the function the hook looks like the kernel: it changes no register except the result. A hook that does
-//     not make the system call leaves that to the function's own code, in its own frame.
-// patch/P5  Another copy of this library may have patched the place: its hook is `original`, to be called in place of
-//     the system call.
+// A jump replaces one instruction that is at least as long, and every thread sees either the one or the other: one
+// store into an aligned block writes it. Where it lies across two blocks of 16 bytes (x86-64), threads first run in a
+// loop of one instruction there. A thread that sleeps in the kernel returns behind the system call's instruction, where
+// nothing is changed. A jump is written only if its place still has the bytes that prepare() read. To the function the
+// hook looks like the kernel: it changes no register except the result. A hook that does not make the system call
+// leaves that to the function's own code, in its own frame. Another copy of this library may have patched the place:
+// its hook is `original`, to be called in place of the system call.
 #ifndef PINRAIL_BASE_PATCH_PATCH_H
 #define PINRAIL_BASE_PATCH_PATCH_H
 

@@ -7,7 +7,8 @@
 //
 // registration_arena/A1  The generation in a state word only rises, also while the memory is free.
 // registration_arena/A2  A free registration has no flags and no references.
-// registration_arena/A4  In a forked child, the memory of the parent's registrations serves no others.
+//
+// In a forked child, the memory of the parent's registrations serves no others.
 #ifndef PINRAIL_BASE_REGISTRATION_REGISTRATION_ARENA_H
 #define PINRAIL_BASE_REGISTRATION_REGISTRATION_ARENA_H
 

@@ -11,8 +11,9 @@
 //   What follows   ...
 //   What to do     ...
 //
-// report/T1  Each message reaches stderr in one write, so that lines of many processes are not mixed.
-// report/T2  Texts of others cannot control a terminal: control characters are shown as '?'.
+// Each message reaches stderr in one write, so that lines of many processes are not mixed. Texts of others cannot
+// control a terminal: control characters are shown as '?'.
+//
 // report/T3  No lock of this file is held while a message is passed on.
 #ifndef PINRAIL_BASE_REPORT_REPORT_H
 #define PINRAIL_BASE_REPORT_REPORT_H

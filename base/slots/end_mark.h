@@ -9,7 +9,7 @@
 // Threads  start() and stop() exclude each other.
 // Context  start-up or API.
 //
-// end_mark/E1  Until stop(), the kernel or-s kEnded into the word as soon as the program that called start() has ended.
+// Until stop(), the kernel or-s kEnded into the word as soon as the program that called start() has ended.
 #ifndef PINRAIL_BASE_SLOTS_END_MARK_H
 #define PINRAIL_BASE_SLOTS_END_MARK_H
 

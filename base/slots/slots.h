@@ -16,9 +16,10 @@
 // Context  API, except functions whose names end in _hook, word(), deaths(), has_ended() and is_alive(), which may be
 //          called in a hook.
 //
-// slots/V1  A word never again has a value that it had for an allocation that died: generations only rise.
-// slots/V2  The segment contains the exporter's pid, its start time and a random number. So neither a later process
-//     with that pid nor a later segment of the same process is taken for it.
+// A word never again has a value that it had for an allocation that died: generations only rise. The segment contains
+// the exporter's pid, its start time and a random number. So neither a later process with that pid nor a later segment
+// of the same process is taken for it.
+//
 // slots/V3  A segment is alive as long as its exporter has the descriptor open; execve() closes it. A crash leaves
 //     nothing behind. The kernel marks the segment when the exporter exits, crashes or calls execve(), before it frees
 //     the memory of the old program (end_mark.h), and hits read that mark.

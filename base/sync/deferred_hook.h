@@ -13,8 +13,9 @@
 //     requested and falls after it was released.
 // deferred_hook/H2  The gate is held as long as an event is deferred. So a register or find that begins after the
 //     handler's munmap has returned gets no answer before the event was delivered (E1).
-// deferred_hook/H3  An event is deferred only while the depth is above 0 and delivered only while it is 0. A signal
-//     handler that interrupts a delivery may cause one of its own: each event is taken for delivery once.
+//
+// An event is deferred only while the depth is above 0 and delivered only while it is 0. A signal handler that
+// interrupts a delivery may cause one of its own: each event is taken for delivery once.
 #ifndef PINRAIL_BASE_SYNC_DEFERRED_HOOK_H
 #define PINRAIL_BASE_SYNC_DEFERRED_HOOK_H
 

@@ -9,12 +9,12 @@
 // Threads  All functions may run together.
 // Hook     is_open(), is_child().
 //
-// gate/T1  A monitor holds the gate before it takes an event and releases it after all subscribers have handled the
-//     event. So a caller that knows that the memory is gone finds either the gate held or the registrations dead.
+// A monitor holds the gate before it takes an event and releases it after all subscribers have handled the event. So a
+// caller that knows that the memory is gone finds either the gate held or the registrations dead.
+//
 // gate/T3  An event that is under way in the kernel is seen by the monitor that is asked, before its memory can be
-// mapped
-//     again. When that monitor is quiet, it holds the gate for each event that it was not quiet for, or has released
-//     it.
+//     mapped again. When that monitor is quiet, it holds the gate for each event that it was not quiet for, or has
+//     released it.
 // gate/T2  A thread that holds the gate neither sleeps nor waits for another process. HookDepth::gates counts how often
 //     a thread holds it, and hooks that may wait look at that count.
 #ifndef PINRAIL_BASE_SYNC_GATE_H

@@ -9,10 +9,8 @@
 // Threads  The count is per thread; a scope must end on the thread that made it.
 // Hook     All functions. They change neither errno nor memory of others, unless they end the program.
 //
-// hook_scope/W1  There is one count per thread for all shared objects of the process: components take its address from
-//     the library. An object that does not find the library's symbol (one that was dlopened with RTLD_LOCAL) checks
-//     nothing.
-// hook_scope/W2  Without --enable-debug no code is generated for this header's functions.
+// There is one count per thread for all shared objects of the process: components take its address from the library. An
+// object that does not find the library's symbol (one that was dlopened with RTLD_LOCAL) checks nothing.
 #ifndef PINRAIL_BASE_SYNC_HOOK_SCOPE_H
 #define PINRAIL_BASE_SYNC_HOOK_SCOPE_H
 

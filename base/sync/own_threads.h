@@ -13,7 +13,8 @@
 //     inside a registrar's function; one that was in such a function for longer than kMostWaitMs; and any, if the fork
 //     is made in a signal handler that interrupted Pinrail's own code, whose lock they may wait for. fork() then goes
 //     on.
-// own_threads/S2  A thread that begins work, or passes, holds no lock.
+//
+// A thread that begins work, or passes, holds no lock.
 #ifndef PINRAIL_BASE_SYNC_OWN_THREADS_H
 #define PINRAIL_BASE_SYNC_OWN_THREADS_H
 

@@ -6,12 +6,11 @@
 // Threads  fi_mr_reg*() and fi_close() of a memory region: as many at a time as the domain's threading model allows.
 //          Opening and closing of fabrics and domains: as the program does it.
 //
-// hook/I1  What the program holds as a memory region is ours (hooked_mr_t), with the descriptor and key of the
-//     provider's region, which the pool keeps. A region that is not cached is the provider's own.
-// hook/I2  While the provider registers for a pool, registrations by the same thread are passed through: a provider
-//     that is layered on another one (ofi_rxm) gets one cache, not one in another.
-// hook/I3  Before the provider closes a domain, no registration of the pool is left there. When the process
-//     exits, what belongs to domains that are open is left alone.
+// What the program holds as a memory region is ours (hooked_mr_t), with the descriptor and key of the provider's
+// region, which the pool keeps. A region that is not cached is the provider's own. While the provider registers for a
+// pool, registrations by the same thread are passed through: a provider that is layered on another one (ofi_rxm) gets
+// one cache, not one in another. Before the provider closes a domain, no registration of the pool is left there. When
+// the process exits, what belongs to domains that are open is left alone.
 #ifndef PINRAIL_LIBFABRIC_HOOK_H
 #define PINRAIL_LIBFABRIC_HOOK_H
 

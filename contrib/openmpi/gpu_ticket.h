@@ -6,10 +6,9 @@
 // Owns     the exporter's table, one per process, until the process ends; and each reader's mapping of a table.
 // Threads  write_ticket(): any. read_ticket() and close_table() of one reader: one at a time.
 //
-// gpu_ticket/I1  A place holds the block of the exporter's validity slot with that number, so places need no list of
-//     free ones.
-// gpu_ticket/I2  A ticket carries its block's checksum. A reader gets NOT_FOUND if the place holds another block by now
-//     or is being written: the memory was freed.
+// A place holds the block of the exporter's validity slot with that number, so places need no list of free ones. A
+// ticket carries its block's checksum. A reader gets NOT_FOUND if the place holds another block by now or is being
+// written: the memory was freed.
 #ifndef PINRAIL_OPENMPI_GPU_TICKET_H
 #define PINRAIL_OPENMPI_GPU_TICKET_H
 

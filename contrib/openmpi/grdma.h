@@ -6,9 +6,9 @@
 //          All else: any thread, any number at a time; modules_mutex guards the list.
 // Hook     what ends in _hook; it takes no lock of ours and looks at nothing but whether events are reported.
 //
-// grdma/I1  The registration that Open MPI knows is the tail of the registration that Pinrail knows.
-// grdma/I2  A BTL is called only inside Open MPI's own calls into this module, into another one that is out of
-//     resources, or inside opal_progress(): a program that asked for no threads gets none.
+// The registration that Open MPI knows is the tail of the registration that Pinrail knows. A BTL is called only inside
+// Open MPI's own calls into this module, into another one that is out of resources, or inside opal_progress(): a
+// program that asked for no threads gets none.
 #ifndef PINRAIL_OPENMPI_GRDMA_H
 #define PINRAIL_OPENMPI_GRDMA_H
 

@@ -9,12 +9,11 @@
 // Fork     a child forgets the domains of its parent and creates pools of its own.
 // Context  API.
 //
-// pinrun/N1  Whatever Pinrail cannot cache is passed to the real function, so that no call fails that would succeed
-//     without pinrun. What pools keep unused makes room for it. What libibverbs refuses, it refuses itself, and in
-//     silence: a program that calls libibverbs has no pools to be told about.
-// pinrun/N2  A region has the address, length and domain that the program named, and keys that are valid until the
-//     program deregisters it. Its handle is that of the device's region.
-// pinrun/N3  No object with static storage duration needs code at start or at exit of the process.
+// Whatever Pinrail cannot cache is passed to the real function, so that no call fails that would succeed without
+// pinrun. What pools keep unused makes room for it. What libibverbs refuses, it refuses itself, and in silence: a
+// program that calls libibverbs has no pools to be told about. A region has the address, length and domain that the
+// program named, and keys that are valid until the program deregisters it. Its handle is that of the device's region.
+// No object with static storage duration needs code at start or at exit of the process.
 #ifndef PINRAIL_CONTRIB_PINRUN_PINRUN_H
 #define PINRAIL_CONTRIB_PINRUN_PINRUN_H
 

@@ -6,8 +6,9 @@
 // Threads  next() and stop() may run together with the helper thread; a stream has one caller at a time. API context,
 //          inside a deferred::Call; the caller holds no lock.
 //
-// chunk_stream/C1  At most one thread registers at a time, with no lock held: chunks come in the order of addresses.
-// chunk_stream/C2  At most `ahead` chunks are registered and not handed out.
+// At most one thread registers at a time, with no lock held: chunks come in the order of addresses. At most `ahead`
+// chunks are registered and not handed out.
+//
 // chunk_stream/C3  After an error the helper thread pauses until the caller has registered that chunk by itself.
 // chunk_stream/C4  A chunk is not handed out if an event has ended its registration since it was made: it is registered
 //     anew, and so is what was ready behind it. What the pool does not cache, no event ends: it is not kept ahead.

@@ -12,10 +12,8 @@
 //
 // front_fork/F1  A parent's pool has a table of operations that do nothing, and an empty shortcut: no device is
 //     called.
-// front_fork/F2  Locks, lists, thread records and free memory are new: no call waits for a thread that the child
-//     lacks.
-// front_fork/F3  A child of vfork or posix_spawn shares the parent's memory, and its gate was not wiped: nothing
-//     happens.
+//
+// A child of vfork or posix_spawn shares the parent's memory, and its gate was not wiped: nothing happens.
 #ifndef PINRAIL_FRAMEWORK_FRONT_FRONT_FORK_H
 #define PINRAIL_FRAMEWORK_FRONT_FRONT_FORK_H
 

@@ -8,8 +8,8 @@
 //          threads.
 // Threads  all functions may run together. API context, inside a deferred::Call; the caller holds no lock.
 //
-// pin_job/J1  A chunk is queued, running, pinned or failed. It is registered by the thread that made it running, with
-//     no lock held.
+// A chunk is queued, running, pinned or failed. It is registered by the thread that made it running, with no lock held.
+//
 // pin_job/J2  The job finishes once: when no chunk is running, and none is queued or the job was stopped.
 // pin_job/J3  A job that was cancelled, or failed and pins all or nothing, holds no reference once it has finished.
 #ifndef PINRAIL_FRAMEWORK_FRONT_PIN_JOB_H

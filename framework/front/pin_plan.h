@@ -8,7 +8,8 @@
 // Owns     the order of the ranges and the groups.
 // Threads  immutable after construction: all functions may run together.
 //
-// pin_plan/L1  Each byte of each range lies in a chunk of its range's group, and each chunk overlaps a range.
+// Each byte of each range lies in a chunk of its range's group, and each chunk overlaps a range.
+//
 // pin_plan/L2  No chunk is longer than the limit, apart from the rounding of its ends to pages.
 #ifndef PINRAIL_FRAMEWORK_FRONT_PIN_PLAN_H
 #define PINRAIL_FRAMEWORK_FRONT_PIN_PLAN_H

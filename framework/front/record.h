@@ -9,11 +9,10 @@
 // Hook     append_hook(), record_event_hook().
 // Fork     a child records nothing until it calls pinrail_init(); it then has a file of its own.
 //
-// record/T1  A reference is recorded after it was taken and before it is dropped, so that between two records of one id
-//     the registration exists.
-// record/T2  While calls are recorded, no registration is quick, and no request is remembered: the library answers no
-//     hit, and drops no reference, without passing here.
-// record/T3  What does not fit into the area is counted in the file's header.
+// A reference is recorded after it was taken and before it is dropped, so that between two records of one id the
+// registration exists. While calls are recorded, no registration is quick, and no request is remembered: the library
+// answers no hit, and drops no reference, without passing here. What does not fit into the area is counted in the
+// file's header.
 #ifndef PINRAIL_FRAMEWORK_FRONT_RECORD_H
 #define PINRAIL_FRAMEWORK_FRONT_RECORD_H
 

@@ -7,8 +7,9 @@
 //
 // coverage/C1  covers() returns true only if, for each mapping of the range, the monitors together see every event
 //     that can happen to that kind of mapping on this kernel, except the events that monitor_never excludes.
-// coverage/C2  A verdict holds for each part of its mapping until an event touches that part; then the mapping there is
-//     judged again (known_mappings_hook/K1, known_mappings_hook/K2).
+//
+// A verdict holds for each part of its mapping until an event touches that part; then the mapping there is judged again
+// (known_mappings_hook/K1, known_mappings_hook/K2).
 #ifndef PINRAIL_FRAMEWORK_MONITOR_COVERAGE_H
 #define PINRAIL_FRAMEWORK_MONITOR_COVERAGE_H
 

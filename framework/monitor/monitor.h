@@ -9,8 +9,10 @@
 //          and in a forked child, where the reports do nothing.
 //
 // monitor/M1  After unsubscribe() has returned, the subscriber is not called any more, and no call is in flight.
-// monitor/M2  An event is delivered to every subscription that was complete before it, was not yet removed, and wants
-//     events of this kind of memory.
+//
+// An event is delivered to every subscription that was complete before it, was not yet removed, and wants events of
+// this kind of memory.
+//
 // monitor/M3  When a monitor of host memory goes blind, no registration of other memory dies (E5).
 #ifndef PINRAIL_FRAMEWORK_MONITOR_MONITOR_H
 #define PINRAIL_FRAMEWORK_MONITOR_MONITOR_H

@@ -6,11 +6,11 @@
 // Threads  find_raw_callers(): start-up, without a lock held. The others: one call at a time, API context.
 // Hook     OwnCallsProbe::report_hook().
 //
-// own_calls/O1  An allocator is found if a block that was freed to it is unmapped without a report on the same thread,
-//     or if it belongs to a sanitizer, because those keep freed blocks for a while.
-// own_calls/O2  An allocator that keeps freed memory during the trial and returns it by raw system calls later is found
-//     if it is a library whose code shows such calls, or by a LateTrial. One whose code gets the numbers of its calls
-//     from elsewhere, and that unmaps none of the blocks of a LateTrial, is not found.
+// An allocator is found if a block that was freed to it is unmapped without a report on the same thread, or if it
+// belongs to a sanitizer, because those keep freed blocks for a while. An allocator that keeps freed memory during the
+// trial and returns it by raw system calls later is found if it is a library whose code shows such calls, or by a
+// LateTrial. One whose code gets the numbers of its calls from elsewhere, and that unmaps none of the blocks of a
+// LateTrial, is not found.
 #ifndef PINRAIL_FRAMEWORK_MONITOR_OWN_CALLS_H
 #define PINRAIL_FRAMEWORK_MONITOR_OWN_CALLS_H
 

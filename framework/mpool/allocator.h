@@ -9,8 +9,8 @@
 // Threads  all functions may run together; ~Allocator() and close() exclude all others. API context; the caller holds
 //          no lock, because a region is registered and deregistered without one.
 //
-// allocator/B1  An object is used, or in one magazine, or on its slab's list.
-// allocator/B2  The note of a used object is set as long as it is used: a second free finds that it is not.
+// The note of a used object is set as long as it is used: a second free finds that it is not.
+//
 // allocator/B3  A region leaves when all its slabs are free and at least keep_bytes stay free in others, or when
 //     its room is needed (give_back_idle()).
 // allocator/B4  What alloc() hands out is registered then: a region whose registration an event has ended is registered

@@ -3,8 +3,6 @@
 //
 // Owns     each cache as long as a pool has joined it.
 // Threads  all functions may run together. Not in hook context, and with no lock of the rank `caches` or above held.
-//
-// caches/K1  The first pool of a name decides the limits; one that names other limits is refused (R11).
 #ifndef PINRAIL_FRAMEWORK_MPOOL_CACHES_H
 #define PINRAIL_FRAMEWORK_MPOOL_CACHES_H
 

@@ -9,7 +9,8 @@
 //
 // gc_list/D1  What hooks push is taken by exchanging the head for NULL, in no other way. What a caller leaves of it is
 //     in rest_, under the cache lock.
-// gc_list/D2  bytes() is of all that was pushed and not yet taken. It may lag: it serves as a bound.
+//
+// bytes() is of all that was pushed and not yet taken. It may lag: it serves as a bound.
 #ifndef PINRAIL_FRAMEWORK_MPOOL_GC_LIST_H
 #define PINRAIL_FRAMEWORK_MPOOL_GC_LIST_H
 

@@ -12,7 +12,6 @@
 //          drain never runs twice at once.
 // Hook     wake_hook(): one atomic word, and a system call only if the thread sleeps or must wake up earlier.
 //
-// gc_thread/W1  No lock is held while a member drains. While its registrar blocks, the thread drains no other member.
 // gc_thread/W2  After leave() has returned, the member is not drained any more, and no drain of it is under way.
 // gc_thread/W3  A wake that comes after the thread began to drain makes it drain once more.
 #ifndef PINRAIL_FRAMEWORK_MPOOL_GC_THREAD_H

@@ -8,16 +8,16 @@
 //          caller holds no lock of the pool.
 // Hook     none. The components' hooks change validity slots, or note a range.
 //
-// gpu_pool/X1  Two registrations answer the same request only if they have the same peer, base, length and id. One
-//     slot_word of a slot, and one id, belong to one allocation for ever.
+// Two registrations answer the same request only if they have the same peer, base, length and id. One slot_word of a
+// slot, and one id, belong to one allocation for ever.
+//
 // gpu_pool/X2  The state word says whether a registration is pending, indexed or dead, and counts its references. The
 //     thread whose exchange set `last` owns the registration (engine/P1): it takes it out of the table under the cache
 //     lock, if what killed it did not, and closes it.
-// gpu_pool/X3  Nothing that is referenced is closed (R9). If the driver reports that a stale mapping is in the way and
-//     it is referenced, it stays, and the caller gets WOULD_BLOCK.
-// gpu_pool/X4  No lock is held across a call of the registrar. A hit takes no lock: it follows a hint, takes a
-// reference
-//     and compares the registration's identity, then asks its slot and its exporter's end mark.
+//
+// Nothing that is referenced is closed (R9). If the driver reports that a stale mapping is in the way and it is
+// referenced, it stays, and the caller gets WOULD_BLOCK.
+//
 // gpu_pool/X5  While a peer has a linked registration, its slots stay mapped and its exporter does not change.
 // gpu_pool/X7  What kills stale registrations, and those that an event has ended, does not see pending ones. So a
 //     registration is indexed only if, under the same lock, its memory is alive and kill_local() has not begun since it

@@ -4,8 +4,8 @@
 // Owns     the counts. framework/front/pin_job.cc takes, and front_pin.cc drops, the references that the pins hold.
 // Threads  all functions may run together. API context; the caller holds no lock of a pool. They take mutex_.
 //
-// pin_table/P1  An entry has a count above 0, and a handle for each chunk of its range. All pins of the range hold
-//     these references together.
+// An entry has a count above 0, and a handle for each chunk of its range. All pins of the range hold these references
+// together.
 #ifndef PINRAIL_FRAMEWORK_MPOOL_PIN_TABLE_H
 #define PINRAIL_FRAMEWORK_MPOOL_PIN_TABLE_H
 

@@ -6,11 +6,10 @@
 // a
 //          hook. No registrar is called here. The calling thread may hold references.
 //
-// pool_cache/B1  The budget counts every registration that the device knows: from before its register_mem until after
-//     its deregister_mem. It does not count a victim whose place another one of its pool has taken; that one is
-//     deregistered before the other is registered.
-// pool_cache/B2  A pool is not destroyed while a call into another pool of the cache has one of its registrations, or
-//     drains it: Member::visitors counts these, from under the cache lock on.
+// The budget counts every registration that the device knows: from before its register_mem until after its
+// deregister_mem. It does not count a victim whose place another one of its pool has taken; that one is deregistered
+// before the other is registered. A pool is not destroyed while a call into another pool of the cache has one of its
+// registrations, or drains it: Member::visitors counts these, from under the cache lock on.
 #ifndef PINRAIL_FRAMEWORK_MPOOL_POOL_CACHE_H
 #define PINRAIL_FRAMEWORK_MPOOL_POOL_CACHE_H
 

@@ -13,7 +13,6 @@
 //     except a victim whose place another one of its pool has taken.
 // pool_registrations/M2  [0, active) may be idle; [active, size) are parked: they were found referenced, and either
 //     their words have kNotify, or they are dead. So their last drop brings them back, or ends them.
-// pool_registrations/M3  One that is not in the array has the place kNowhere.
 #ifndef PINRAIL_FRAMEWORK_MPOOL_POOL_REGISTRATIONS_H
 #define PINRAIL_FRAMEWORK_MPOOL_POOL_REGISTRATIONS_H
 

@@ -5,7 +5,6 @@
 // Threads  all functions may run together, except that stop_all() and detach_all() run while the pool is destroyed,
 //          which excludes other calls on it. API context, never a hook.
 //
-// pool_works/W1  A work is listed from before its first helper thread starts until it was stopped.
 // pool_works/W2  A work that is detached uses its pool no more, and has no helper thread.
 #ifndef PINRAIL_FRAMEWORK_MPOOL_POOL_WORKS_H
 #define PINRAIL_FRAMEWORK_MPOOL_POOL_WORKS_H

@@ -3,7 +3,7 @@
 //
 // Threads  all functions may run together.
 //
-// size_classes/Z1  The smallest class that holds a length wastes at most a fifth of it, or 63 bytes.
+// The smallest class that holds a length wastes at most a fifth of it, or 63 bytes.
 #ifndef PINRAIL_FRAMEWORK_MPOOL_SIZE_CLASSES_H
 #define PINRAIL_FRAMEWORK_MPOOL_SIZE_CLASSES_H
 

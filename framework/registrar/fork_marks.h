@@ -8,11 +8,10 @@
 // Owns     the marked ranges, counted per page for the whole process, because the kernel does not count marks.
 // Threads  mark() and unmark() may run together; the others at start-up. API context; the callers hold no lock.
 //
-// fork_marks/K1  A range is marked from before the device pins it until after the device has released it.
-// fork_marks/K2  A page is unmarked only when its count falls to 0 by a registration whose memory still exists (R12).
-// fork_marks/K3  A page with a count need not be marked: after an invalidation it may be a new, unmarked page. So each
-//     registration marks its whole range.
-// fork_marks/K4  A page's mark and its count change under one mutex, which is held across the system call.
+// A range is marked from before the device pins it until after the device has released it. A page is unmarked only when
+// its count falls to 0 by a registration whose memory still exists (R12). A page with a count need not be marked: after
+// an invalidation it may be a new, unmarked page. So each registration marks its whole range. A page's mark and its
+// count change under one mutex, which is held across the system call.
 #ifndef PINRAIL_FRAMEWORK_REGISTRAR_FORK_MARKS_H
 #define PINRAIL_FRAMEWORK_REGISTRAR_FORK_MARKS_H
 

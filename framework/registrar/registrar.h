@@ -5,7 +5,6 @@
 // Threads  bind() and the destructor run at creation and destruction of a pool; the calls may run together. API
 //          context, never a hook; the caller holds no lock.
 //
-// registrar/D1  While the registrar runs, no lock of Pinrail is held except the one that serialises this registrar.
 // registrar/D2  The registrar's results are checked: an unknown status, a changed range or missing rights become
 //     ERROR, and nothing is kept.
 #ifndef PINRAIL_FRAMEWORK_REGISTRAR_REGISTRAR_H

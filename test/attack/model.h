@@ -8,8 +8,8 @@
 // Owns     its entries. Not the pools.
 // Threads  one call at a time; the test hands its turn from thread to thread.
 //
-// model/A1  An entry is at its device from device_registered() until device_forgot().
-// model/A2  calls() are the calls under way, the innermost last: a callback of a device may call pools again.
+// An entry is at its device from device_registered() until device_forgot(). calls() are the calls under way, the
+// innermost last: a callback of a device may call pools again.
 #ifndef PINRAIL_TEST_ATTACK_MODEL_H
 #define PINRAIL_TEST_ATTACK_MODEL_H
 

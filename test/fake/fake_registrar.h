@@ -5,13 +5,10 @@
 // Threads  All functions may run together. Options are fixed at construction. Callbacks run without any lock of the
 //          fake held, on the thread of the call: they may sleep, allocate, unmap, or call the pool again.
 //
-// fake_registrar/K1  A register call that succeeds is live until its deregister call; each live one has an lkey of its
-//     own.
-// fake_registrar/K2  A call that fails by script or for lack of capacity leaves no trace but its count.
-// fake_registrar/K3  What a caller does wrong (a second deregistration, another registration's range or key, a request
-//     that breaks the contract of registrar.h, calls at a time in a mode that forbids it) is a violation: noted, never
-//     fatal.
-// fake_registrar/K4  live_bytes() <= byte_capacity and live_count() <= count_capacity.
+// A register call that succeeds is live until its deregister call; each live one has an lkey of its own. A call that
+// fails by script or for lack of capacity leaves no trace but its count. What a caller does wrong (a second
+// deregistration, another registration's range or key, a request that breaks the contract of registrar.h, calls at a
+// time in a mode that forbids it) is a violation: noted, never fatal.
 #ifndef PINRAIL_TEST_FAKE_FAKE_REGISTRAR_H
 #define PINRAIL_TEST_FAKE_FAKE_REGISTRAR_H
 

@@ -6,13 +6,13 @@
 // instead of that library: each atomic access comes here. The threads are coroutines of one real thread; the explorer
 // says whose turn it is.
 //
-// explorer/X1  A store goes into its thread's store buffer, first in, first out; that the oldest one becomes visible is
-//     a turn of its own. Loads see the own buffer first. A read-modify-write, a seq_cst store or fence, a lock and an
-//     unlock need the own buffer empty.
-// explorer/X2  What is visited: every turn in every state, depth first. A state is the memory, the buffers, the locks,
-//     and of each thread its stack and registers; 64-bit hashes stand for states. Executions that come to a known one
-//     stop, and the next one begins at the last turn that can be taken otherwise: the words that changed since are
-//     changed back, and the threads get the stacks and registers that they had there.
+// A store goes into its thread's store buffer, first in, first out; that the oldest one becomes visible is a turn of
+// its own. Loads see the own buffer first. A read-modify-write, a seq_cst store or fence, a lock and an unlock need the
+// own buffer empty. What is visited: every turn in every state, depth first. A state is the memory, the buffers, the
+// locks, and of each thread its stack and registers; 64-bit hashes stand for states. Executions that come to a known
+// one stop, and the next one begins at the last turn that can be taken otherwise: the words that changed since are
+// changed back, and the threads get the stacks and registers that they had there.
+//
 // explorer/X3  An access that no other thread can see is no turn: to a word that no other thread touches, or to one
 //     that no other thread writes. Which words these are is found out: an execution that proves it wrong does not count
 //     (it goes on as a rehearsal, with drawn turns, to find out more), and when all others were visited, a round with

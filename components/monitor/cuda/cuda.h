@@ -5,8 +5,9 @@
 // Owns     its patches, which stay until the process ends.
 // Threads  start and stop: start-up and shut-down; they take the component's lock. Hooks run on any thread.
 //
-// cuda/K1  Listeners get the event before the driver frees the memory.
-// cuda/K2  The monitor reports nothing about host memory and does not count as a monitor for it.
+// Listeners get the event before the driver frees the memory. The monitor reports nothing about host memory and does
+// not count as a monitor for it.
+//
 // cuda/K3  A forked child has no listeners: those of the parent are the parent's. In a process that was restarted from
 //     a checkpoint the listeners still get events, even if its pid has changed.
 #ifndef PINRAIL_COMPONENTS_MONITOR_CUDA_CUDA_H

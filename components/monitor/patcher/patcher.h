@@ -13,10 +13,9 @@
 //     A call that takes nothing away is left to the function.
 //     An event that names a file is reported for the kept mappings of that file (base/core/extensions.h). No hook
 //     reads the list of mappings.
-// patcher/H2  Results are those of the kernel, and errno stays as it was.
-// patcher/H3  If no library is started, and in a forked child, a hook loads one or two words, and the function makes
-//     the call.
-// patcher/H4  stop() returns after the last hook has left the library.
+//
+// Results are those of the kernel, and errno stays as it was. If no library is started, and in a forked child, a hook
+// loads one or two words, and the function makes the call. stop() returns after the last hook has left the library.
 #ifndef PINRAIL_COMPONENTS_MONITOR_PATCHER_H
 #define PINRAIL_COMPONENTS_MONITOR_PATCHER_H
 

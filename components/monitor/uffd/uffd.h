@@ -7,7 +7,8 @@
 // Hook     read_events_hook(), which is the reader thread from its first poll() to its last. Other functions run at
 //          start-up or in API context.
 //
-// uffd/U1  A mapping is registered in write-protect mode and is never write-protected, so no access to it ever faults.
+// A mapping is registered in write-protect mode and is never write-protected, so no access to it ever faults.
+//
 // uffd/U2  The gate is held before an event is read and released after it was reported: a caller that knows that the
 //     memory is gone gets no answer from a cache. The thread that causes an event continues as soon as the event is
 //     read.
@@ -16,9 +17,10 @@
 // uffd/U3  The reader neither allocates nor frees memory and takes only locks that hooks may take. While it waits for
 //     one it continues to read events. So a thread that waits for it (in munmap of a watched mapping, under whatever
 //     locks, also in a signal handler) never waits for a lock that its own thread holds.
-// uffd/U4  When stop() has returned, this descriptor watches nothing and no thread waits for the reader. What other
-//     descriptors of the process watch stays watched.
-// uffd/U5  A forked child has neither the thread nor a watched mapping. It only closes the descriptor.
+//
+// When stop() has returned, this descriptor watches nothing and no thread waits for the reader. What other descriptors
+// of the process watch stays watched. A forked child has neither the thread nor a watched mapping. It only closes the
+// descriptor.
 #ifndef PINRAIL_COMPONENTS_MONITOR_UFFD_H
 #define PINRAIL_COMPONENTS_MONITOR_UFFD_H
 

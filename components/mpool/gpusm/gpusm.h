@@ -5,8 +5,9 @@
 // Threads  as gpu_pool::Pool. API context without a lock held, unless a comment says otherwise.
 // Hook     free_hook(), report_hook() and wait_for_importers_hook().
 //
-// gpusm/O0  A block names the process's identity since the last restart. After a restart no earlier slot is valid, and
-//     slots of another process are not written, because the process that was checkpointed may still run.
+// A block names the process's identity since the last restart. After a restart no earlier slot is valid, and slots of
+// another process are not written, because the process that was checkpointed may still run.
+//
 // gpusm/O1  If a free is reported, the slot's word changes before the memory can be reallocated; if not, when the
 //     address is exported again.
 // gpusm/O2  A block is given out only if its memory was seen alive after the hook could find its range.

@@ -6,8 +6,8 @@
 // Threads  as Pool.
 // Hook     invalidate_range_hook().
 //
-// grdma_both/B1  A range that the index of host memory does not answer is GPU memory if the driver says so now, and
-//     host memory only if the driver knows it not.
+// A range that the index of host memory does not answer is GPU memory if the driver says so now, and host memory only
+// if the driver knows it not.
 #ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_BOTH_H
 #define PINRAIL_COMPONENTS_MPOOL_GRDMA_BOTH_H
 

@@ -7,8 +7,9 @@
 // Threads  all functions may run together; all accesses are relaxed atomics.
 // Hook     All functions.
 //
-// grdma_extent/X1  What is registered has all rights that were asked for, and contains the range. What the registrar
-//     refused in a neighbourhood is not asked for again there, until an event ends a registration in it.
+// What is registered has all rights that were asked for, and contains the range. What the registrar refused in a
+// neighbourhood is not asked for again there, until an event ends a registration in it.
+//
 // grdma_extent/X2  The window of a neighbourhood is one of five sizes. It becomes smaller when an event ends a
 //     registration whose wider part answered too few requests for its pages, and larger after some misses beside a
 //     registration that is there. The score does the same to all windows of the pool.

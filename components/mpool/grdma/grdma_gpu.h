@@ -6,11 +6,10 @@
 // Threads  as Pool.
 // Hook     what ends in _hook, alone.
 //
-// grdma_gpu/P1  The driver is asked whether a range is GPU memory at each call. The answer is not cached, and "not
-//     known" is never taken for "host memory".
-// grdma_gpu/P2  A hit needs the buffer id that the driver returns now. A registration with another one is dead, and the
-//     range is registered anew. So no monitor is needed to keep such registrations; a monitor that sees frees ends them
-//     sooner. The C face never answers by them: the pool is EXACT, so their state words are not kQuick.
+// The driver is asked whether a range is GPU memory at each call. The answer is not cached, and "not known" is never
+// taken for "host memory". A hit needs the buffer id that the driver returns now. A registration with another one is
+// dead, and the range is registered anew. So no monitor is needed to keep such registrations; a monitor that sees frees
+// ends them sooner. The C face never answers by them: the pool is EXACT, so their state words are not kQuick.
 #ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_GPU_H
 #define PINRAIL_COMPONENTS_MPOOL_GRDMA_GPU_H
 

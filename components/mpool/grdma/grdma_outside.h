@@ -10,9 +10,8 @@
 // Threads  `mutex` guards all ("unindexed" in lock_rank.h). A hook may find it empty without the lock.
 // Hook     All functions.
 //
-// grdma_outside/U1  A registration is linked from before its register call reaches the device, or from before the index
-//     loses it, until its owner unlinks it, before it reads the reason. A hook looks here after it has searched the
-//     index.
+// A registration is linked from before its register call reaches the device, or from before the index loses it, until
+// its owner unlinks it, before it reads the reason. A hook looks here after it has searched the index.
 #ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_OUTSIDE_H
 #define PINRAIL_COMPONENTS_MPOOL_GRDMA_OUTSIDE_H
 

@@ -8,7 +8,7 @@
 // Threads  all functions may run together; start() comes before all others.
 // Hook     ended_hook(), and what it calls.
 //
-// grdma_reasons/Y2  An entry is written by the owner of the registration, or under the lock of the index that lost it.
+// An entry is written by the owner of the registration, or under the lock of the index that lost it.
 #ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_REASONS_H
 #define PINRAIL_COMPONENTS_MPOOL_GRDMA_REASONS_H
 

@@ -11,8 +11,9 @@
 // mrall/A2  An event takes what it touches out of the index and then queues the ranges of all that it took out, under
 //     one lock. The maker inserts under the same lock, and only what no event has touched since the round began, so no
 //     registration that is in the index is older than its mapping (E1, E2).
-// mrall/A3  What is dead is given back with the reason INVALIDATED: its memory may be another's by now (R12). If it is
-//     not, a registration that replaced it covers the same pages.
+//
+// What is dead is given back with the reason INVALIDATED: its memory may be another's by now (R12). If it is not, a
+// registration that replaced it covers the same pages.
 #ifndef PINRAIL_COMPONENTS_MPOOL_MRALL_H
 #define PINRAIL_COMPONENTS_MPOOL_MRALL_H
 

@@ -4,7 +4,7 @@
 // Owns     the entries.
 // Threads  all functions may run together. API context: they may throw bad_alloc.
 //
-// mrall_left_out/O1  Entries are disjoint.
+// Entries are disjoint.
 #ifndef PINRAIL_COMPONENTS_MPOOL_MRALL_LEFT_OUT_H
 #define PINRAIL_COMPONENTS_MPOOL_MRALL_LEFT_OUT_H
 

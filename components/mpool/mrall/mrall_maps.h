@@ -5,8 +5,7 @@
 //          read allocated would itself be a change of the mappings.
 // Threads  One at a time. API context: read() may allocate.
 //
-// mrall_maps/V1  Lines ascend, are disjoint, and lie next to each other only if they differ or the kernel lists them
-// so.
+// Lines ascend, are disjoint, and lie next to each other only if they differ or the kernel lists them so.
 #ifndef PINRAIL_COMPONENTS_MPOOL_MRALL_MAPS_H
 #define PINRAIL_COMPONENTS_MPOOL_MRALL_MAPS_H
 

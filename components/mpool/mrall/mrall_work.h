@@ -8,7 +8,8 @@
 //
 // mrall_work/W1  A range that an event touched is in the queue until a round has begun after the event. So what a round
 //     has read of the mappings is older than the event only if the queue still has the range: was_touched_locked().
-// mrall_work/W2  A demand is answered by a round that began after it was made.
+//
+// A demand is answered by a round that began after it was made.
 #ifndef PINRAIL_COMPONENTS_MPOOL_MRALL_WORK_H
 #define PINRAIL_COMPONENTS_MPOOL_MRALL_WORK_H
 

@@ -9,8 +9,9 @@
 //     request that no sequence of tiles can serve gets a registration of its own range.
 // odp/O2  Memory events end no registration: the device faults in what is mapped when it needs it. So the pool needs no
 //     monitor, and E1 holds because a registration shows the device what the process has mapped.
-// odp/O4  Nothing displaces or evicts a persistent registration, because it is exempt in the index and always held. Its
-//     last drop ends it (engine/P1). A persistent request hits no other one.
+//
+// Nothing displaces or evicts a persistent registration, because it is exempt in the index and always held. Its last
+// drop ends it (engine/P1). A persistent request hits no other one.
 #ifndef PINRAIL_COMPONENTS_MPOOL_ODP_H
 #define PINRAIL_COMPONENTS_MPOOL_ODP_H
 

@@ -5,8 +5,9 @@
 // Threads  as gpu_pool::Pool. API context without a lock held, unless a comment says otherwise.
 // Hook     invalidate_range_hook(), report_hook().
 //
-// rgpusm/P1  A hit checks the validity slot and the exporter's end mark, a load each. A slot of another segment,
-//     exporter or generation never matches.
+// A hit checks the validity slot and the exporter's end mark, a load each. A slot of another segment, exporter or
+// generation never matches.
+//
 // rgpusm/P2  A process that has memory open is counted in its slot, from before the driver opens it until after it was
 //     closed.
 // rgpusm/P3  A restart forgets all exporters. If this process's identity has changed, it leaves the old identity's

@@ -7,9 +7,10 @@
 // Context  API, except invalidate_hook(). No function allocates with the lock held.
 // Hook     invalidate_hook() only.
 //
-// vma/I1  Registrations of equal rights and traits form a class; each class is a Tree. There are at most 64 classes.
-// vma/I2  A registration is in the index from publish() until it is removed, displaced or invalidated, and at no other
-//     time. It may be dead before its owner removes it: then finds and domination skip it.
+// Registrations of equal rights and traits form a class; each class is a Tree. There are at most 64 classes. A
+// registration is in the index from publish() until it is removed, displaced or invalidated, and at no other time. It
+// may be dead before its owner removes it: then finds and domination skip it.
+//
 // vma/I4  Unless the module is EXACT, no registration is contained in another one of the same traits and a superset of
 //     its rights, unless one of them is dead. Persistent registrations are exempt.
 #ifndef PINRAIL_COMPONENTS_RCACHE_VMA_H

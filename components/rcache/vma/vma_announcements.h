@@ -6,8 +6,9 @@
 // Threads  is_empty_hook() at any time. For all others the caller holds the index lock.
 // Hook     All functions.
 //
-// vma_announcements/W1  A call is listed from before it searches the index for the last time until what it registered
-//     is in the index, or until it has withdrawn.
+// A call is listed from before it searches the index for the last time until what it registered is in the index, or
+// until it has withdrawn.
+//
 // vma_announcements/W2  An event that finds the list empty without the lock comes before the next call looks at the
 //     mapping, or after the insert of the last one.
 #ifndef PINRAIL_COMPONENTS_RCACHE_VMA_ANNOUNCEMENTS_H

@@ -6,7 +6,8 @@
 //
 // vma_pool/P1  An insert begins only if there are free cells for the most that it may take. While cells are low, calls
 //     that miss bring more beforehand.
-// vma_pool/P2  Only the destructor gives cells back to the system (vma_node/N1).
+//
+// Only the destructor gives cells back to the system (vma_node/N1).
 #ifndef PINRAIL_COMPONENTS_RCACHE_VMA_POOL_H
 #define PINRAIL_COMPONENTS_RCACHE_VMA_POOL_H
 

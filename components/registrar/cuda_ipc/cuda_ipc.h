@@ -7,13 +7,15 @@
 // Context  API. Pools hold no lock when they call these functions (R6). No lock is held across a call of the driver,
 //          but for one (pool_imports/U1).
 //
-// cuda_ipc/I1  Each call of the driver that needs a context runs with the device's primary context current. Afterwards
-//     the context that was current before is current again.
+// Each call of the driver that needs a context runs with the device's primary context current. Afterwards the context
+// that was current before is current again.
+//
 // cuda_ipc/I2  In a forked child the driver is not called.
-// cuda_ipc/I3  A call that fails gives back what it got from the driver; a message reports what could not be given
-//     back.
-// cuda_ipc/I4  A local event lives as long as the registrar, because a peer may have it open after the registration has
-//     ended. It serves one registration at a time and is idle in between.
+//
+// A call that fails gives back what it got from the driver; a message reports what could not be given back. A local
+// event lives as long as the registrar, because a peer may have it open after the registration has ended. It serves one
+// registration at a time and is idle in between.
+//
 // cuda_ipc/I5  A mapping is closed only if it is still the one that was opened. After a device reset it is gone, and
 //     another one may be at its address.
 #ifndef PINRAIL_COMPONENTS_REGISTRAR_CUDA_IPC_CUDA_IPC_H

@@ -6,12 +6,13 @@
 //          all others.
 // Context  API.
 //
-// iouring/U1  A key is ring index << kSlotBits | slot; it is both lkey and rkey. A key belongs to one registration at a
-//     time, and is used again only after its slot was cleared.
+// A key is ring index << kSlotBits | slot; it is both lkey and rkey. A key belongs to one registration at a time, and
+// is used again only after its slot was cleared.
+//
 // iouring/U2  rings[i] is written once, before the first key of ring i is used, and does not change until the registrar
 //     closes.
-// iouring/U3  The slots lock is never held across a system call. A ring's transfer lock is (in transfers and settle()
-//     only).
+//
+// The slots lock is never held across a system call. A ring's transfer lock is (in transfers and settle() only).
 #ifndef PINRAIL_COMPONENTS_REGISTRAR_IOURING_IOURING_H
 #define PINRAIL_COMPONENTS_REGISTRAR_IOURING_IOURING_H
 

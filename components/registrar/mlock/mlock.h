@@ -5,12 +5,10 @@
 // Threads  register_mem and deregister_mem may run together, also for several registrars.
 // Context  API.
 //
-// mlock/M1  The kernel locks and unlocks by address. So a page's lock and its count change under one mutex, which is
-//     held across the system call: otherwise one thread's last munlock could undo another thread's mlock of the same
-//     page.
-// mlock/M2  A page is unlocked only when its count falls to 0 by a registration whose memory still exists.
-// mlock/M3  A count does not prove a lock: after an invalidation a counted range may have new, unlocked pages. So a
-//     registration always locks its whole range.
+// The kernel locks and unlocks by address. So a page's lock and its count change under one mutex, which is held across
+// the system call: otherwise one thread's last munlock could undo another thread's mlock of the same page. A page is
+// unlocked only when its count falls to 0 by a registration whose memory still exists. A count does not prove a lock:
+// after an invalidation a counted range may have new, unlocked pages. So a registration always locks its whole range.
 #ifndef PINRAIL_COMPONENTS_REGISTRAR_MLOCK_MLOCK_H
 #define PINRAIL_COMPONENTS_REGISTRAR_MLOCK_MLOCK_H
 

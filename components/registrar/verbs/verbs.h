@@ -6,10 +6,13 @@
 //          others.
 // Context  API.
 //
-// verbs/V1  A registration's Tail holds its memory region from a successful register_mem to its deregister_mem.
+// A registration's Tail holds its memory region from a successful register_mem to its deregister_mem.
+//
 // verbs/V2  A lent protection domain and its context are used, never closed.
-// verbs/V3  A registration has the rights and traits that were requested. Rights that the device needs in addition are
-//     known to the device only.
+//
+// A registration has the rights and traits that were requested. Rights that the device needs in addition are known to
+// the device only.
+//
 // verbs/V4  Memory is registered on demand only after a trial in which the device moved bytes rightly through such a
 //     registration, at this port's path MTU, and after the memory was mapped anew.
 #ifndef PINRAIL_COMPONENTS_REGISTRAR_VERBS_VERBS_H

@@ -4,12 +4,11 @@
 //
 // Threads  one at a time.
 //
-// study/A1  The cache of the study is an exact pool without a limit: a request hits the registration of most rights
-// that
-//     contains it, and a miss registers its pages with its rights and those of what contains it. Its misses are those
-//     of pinrail_perf --trace FILE --exact.
-// study/A2  A distance is the sum of the bytes of all registrations that were used since the last use of this one, its
-//     own included: an LRU cache of at least so many bytes has it still. What an event has ended counts no more.
+// The cache of the study is an exact pool without a limit: a request hits the registration of most rights that contains
+// it, and a miss registers its pages with its rights and those of what contains it. Its misses are those of
+// pinrail_perf --trace FILE --exact. A distance is the sum of the bytes of all registrations that were used since the
+// last use of this one, its own included: an LRU cache of at least so many bytes has it still. What an event has ended
+// counts no more.
 #ifndef PINRAIL_TOOLS_ADVISE_STUDY_H
 #define PINRAIL_TOOLS_ADVISE_STUDY_H
 

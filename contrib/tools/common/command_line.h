@@ -10,10 +10,9 @@
 //
 // Threads  one at a time.
 //
-// command_line/L1  read() returns nothing if the program shall continue; 0 after --help and --version; 2 for an
-//     invalid command line, after one line on `err` that names the program and the word. In that case nothing is
-//     written to `out`.
-// command_line/L2  If an option with one value is given twice, the last value counts.
+// read() returns nothing if the program shall continue; 0 after --help and --version; 2 for an invalid command line,
+// after one line on `err` that names the program and the word. In that case nothing is written to `out`. If an option
+// with one value is given twice, the last value counts.
 #ifndef PINRAIL_CONTRIB_TOOLS_COMMON_COMMAND_LINE_H
 #define PINRAIL_CONTRIB_TOOLS_COMMON_COMMAND_LINE_H
 

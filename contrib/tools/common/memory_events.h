@@ -5,13 +5,15 @@
 // Threads  any number, each with memory of its own; but while an event of kind "heap" is fired no other thread may
 //          move the program's break. The table is constant.
 //
-// memory_events/V1  fire_memory_event() really does what the event's name says: through libc, or with Way::raw by the
-//     processor's system call instruction.
+// fire_memory_event() really does what the event's name says: through libc, or with Way::raw by the processor's system
+// call instruction.
+//
 // memory_events/V2  Afterwards all of the memory is mapped, readable and writable again, and its contents are as the
 //     event says. base is the same as before, unless another thread mapped the place meanwhile, or an allocator or the
 //     kernel chooses the address (Place::maybe): then the old addresses no longer belong to the caller.
-// memory_events/V3  An event changes a part of the memory (lost()); with Pages::replaced a registration that overlaps
-//     that part is stale afterwards.
+//
+// An event changes a part of the memory (lost()); with Pages::replaced a registration that overlaps that part is stale
+// afterwards.
 #ifndef PINRAIL_CONTRIB_TOOLS_COMMON_MEMORY_EVENTS_H
 #define PINRAIL_CONTRIB_TOOLS_COMMON_MEMORY_EVENTS_H
 

@@ -3,8 +3,8 @@
 //
 // Threads  one at a time.
 //
-// byte_check/B1  A registration that is older than the last remapping of a page of its range is stale: an error,
-//     whatever bytes it shows.
+// A registration that is older than the last remapping of a page of its range is stale: an error, whatever bytes it
+// shows.
 #ifndef PINRAIL_TOOLS_PERF_BYTE_CHECK_H
 #define PINRAIL_TOOLS_PERF_BYTE_CHECK_H
 

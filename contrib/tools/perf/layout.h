@@ -4,9 +4,9 @@
 // Owns     nothing: a Layout is arithmetic. ReplayMemory maps real memory for it.
 // Threads  const functions may run together.
 //
-// layout/L1  A cluster consists of whole pages. Ranges of R and F lines that are at most 16 MiB apart share a cluster,
-//     so that their distances are kept. Clusters ascend and are disjoint.
-// layout/L2  Touched spans are the pages of R lines: whole pages, ascending, disjoint, each inside one cluster.
+// A cluster consists of whole pages. Ranges of R and F lines that are at most 16 MiB apart share a cluster, so that
+// their distances are kept. Clusters ascend and are disjoint. Touched spans are the pages of R lines: whole pages,
+// ascending, disjoint, each inside one cluster.
 #ifndef PINRAIL_TOOLS_PERF_LAYOUT_H
 #define PINRAIL_TOOLS_PERF_LAYOUT_H
 

@@ -4,8 +4,7 @@
 // Owns     Buffers: its mapping.
 // Threads  at() may run on several threads; map() and remap() exclude all else.
 //
-// memory/M1  Two pages have different contents, and so has one page before and after it was remapped.
-// memory/M2  Pages are small unless huge ones were requested: the kernel then counts pins by page.
+// Two pages have different contents, and so has one page before and after it was remapped.
 #ifndef PINRAIL_TOOLS_PERF_MEMORY_H
 #define PINRAIL_TOOLS_PERF_MEMORY_H
 

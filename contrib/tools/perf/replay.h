@@ -3,9 +3,8 @@
 //
 // Threads  one thread replays all calls in the trace's order.
 //
-// replay/P1  Memory events are real: the range of an I line is reported, unmapped and mapped again with new contents.
-// replay/P2  Each returned registration is checked at once: coverage, staleness, bytes.
-// replay/P3  Only calls of Pinrail are timed.
+// Memory events are real: the range of an I line is reported, unmapped and mapped again with new contents. Each
+// returned registration is checked at once: coverage, staleness, bytes. Only calls of Pinrail are timed.
 #ifndef PINRAIL_TOOLS_PERF_REPLAY_H
 #define PINRAIL_TOOLS_PERF_REPLAY_H
 

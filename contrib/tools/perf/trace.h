@@ -3,10 +3,9 @@
 //
 // Threads  one thread uses a TraceParser.
 //
-// trace/T1  Accepted records are in the file's order; addr + size does not overflow, and R and F name a range.
-// trace/T2  Each D names the id of an earlier R or F that no other D has released.
-// trace/T3  A malformed, truncated or empty file is an error that names the line; nothing is guessed.
-// trace/T4  Records take no more than a quarter of the memory that is free, and what is no record 64 MiB of text.
+// Each D names the id of an earlier R or F that no other D has released. A malformed, truncated or empty file is an
+// error that names the line; nothing is guessed. Records take no more than a quarter of the memory that is free, and
+// what is no record 64 MiB of text.
 #ifndef PINRAIL_TOOLS_PERF_TRACE_H
 #define PINRAIL_TOOLS_PERF_TRACE_H
 
