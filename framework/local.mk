@@ -27,23 +27,23 @@ libpinrail_internal_la_SOURCES += \
 	framework/mpool/size_classes.h framework/mpool/caches.h \
 	framework/mpool/gc_thread.h framework/mpool/gc_thread.cc \
 	framework/mpool/pool_works.h framework/mpool/hit_check.h framework/mpool/hit_check.cc \
-	framework/front/front.h framework/front/front_init.cc framework/front/front_services.cc framework/front/front_pool.cc \
-	framework/front/front_fork.h framework/front/front_fork.cc framework/front/refuse.h framework/front/refuse.cc \
-	framework/front/front_call.cc framework/front/front_control.cc framework/front/front_data.cc framework/front/front_chunks.cc framework/front/front_events.h framework/front/front_events.cc
+	framework/api/api.h framework/api/api_init.cc framework/api/api_services.cc framework/api/api_pool.cc \
+	framework/api/api_fork.h framework/api/api_fork.cc framework/api/refuse.h framework/api/refuse.cc \
+	framework/api/api_call.cc framework/api/api_control.cc framework/api/api_data.cc framework/api/api_chunks.cc framework/api/api_events.h framework/api/api_events.cc
 
 EXTRA_DIST += \
 	framework/registrar/registrar_help.txt framework/monitor/monitor_help.txt framework/rcache/rcache_help.txt \
-	framework/mpool/mpool_help.txt framework/front/front_help.txt
+	framework/mpool/mpool_help.txt framework/api/api_help.txt
 
 public_headers += framework/include/pinrail/pin.h framework/include/pinrail/alloc.h
-libpinrail_internal_la_SOURCES += framework/front/front_alloc.cc
-libpinrail_internal_la_SOURCES += framework/front/front_pin.cc framework/front/pin_job.h framework/front/pin_job.cc framework/front/pin_job_end.cc \
-	framework/front/pin_plan.h framework/front/pin_plan.cc framework/front/prefault.h framework/front/prefault.cc \
-	framework/front/front_options.cc framework/front/on_work.h framework/front/chunk_stream.h framework/front/chunk_stream.cc
+libpinrail_internal_la_SOURCES += framework/api/api_alloc.cc
+libpinrail_internal_la_SOURCES += framework/api/api_pin.cc framework/api/pin_job.h framework/api/pin_job.cc framework/api/pin_job_end.cc \
+	framework/api/pin_plan.h framework/api/pin_plan.cc framework/api/prefault.h framework/api/prefault.cc \
+	framework/api/api_options.cc framework/api/on_work.h framework/api/chunk_stream.h framework/api/chunk_stream.cc
 public_headers += framework/include/pinrail/listing.h
-libpinrail_internal_la_SOURCES += framework/front/front_listing.cc
-libpinrail_internal_la_SOURCES += framework/front/record.h framework/front/record.cc \
-	framework/front/record_write.cc
+libpinrail_internal_la_SOURCES += framework/api/api_listing.cc
+libpinrail_internal_la_SOURCES += framework/api/record.h framework/api/record.cc \
+	framework/api/record_write.cc
 
 # GPU memory across processes.
 public_headers += framework/include/pinrail/gpu.h

@@ -18,7 +18,7 @@ done
   { echo "headers_test: an installed header refers to what is not installed" >&2; exit 1; }
 
 # Each call that may be refused for its arguments has a line in refusal_test.cc, which checks that it says so.
-refusals=$srcdir/test/unit/front/refusal_test.cc
+refusals=$srcdir/test/unit/api/refusal_test.cc
 calls=$(cat "$include"/pinrail/*.h | grep -oE '^PINRAIL_API pinrail_status_t pinrail_[a-z_]+' | awk '{ print $3 }')
 [ "$(echo "$calls" | wc -l)" -ge 40 ] || { echo "headers_test: only $(echo "$calls" | wc -l) calls are seen" >&2; exit 1; }
 for call in $calls; do

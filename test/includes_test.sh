@@ -4,7 +4,7 @@
 # no call that hooks must not make. The name of a function tells whether it requires a lock. The order:
 #   include < base/{core,cuda} < base/sync < base/registration < base/hit < base/{report,patch,slots}
 #           < base/{param,descriptors} < base/loader < framework/{rcache,registrar,monitor} < framework/mpool
-#           < components | framework/front < contrib/tools (public headers only)
+#           < components | framework/api < contrib/tools (public headers only)
 set -eu
 cd "${srcdir:-$(dirname "$0")/..}"
 failed=0
@@ -26,7 +26,7 @@ height() {
     base/loader/*) echo 8 ;;
     framework/rcache/* | framework/registrar/* | framework/monitor/*) echo 9 ;;
     framework/mpool/*) echo 10 ;;
-    framework/front/* | components/*) echo 12 ;;
+    framework/api/* | components/*) echo 12 ;;
     *) echo 99 ;;
   esac
 }

@@ -14,7 +14,7 @@ tests_first = test/model/explore_test.sh test/interpose_test.sh test/model/mutan
 smoke_tests = test/includes_test.sh test/headers_test.sh test/rules_test.sh test/hacking_test.sh test/layers_test.sh test/paths_test.sh \
 	test/unit/base/base_test test/unit/base/gate_test test/model/references_model test/unit/rcache/vma_test test/conform/grdma \
 	test/fault/grdma_fault test/unit/monitor/coverage_test test/unit/patch/patch_test test/conform/patcher test/conform/iouring \
-	test/conform/mlock test/unit/front/refusal_test test/unit/front/params_face_test test/conform/gpusm test/readme_test.sh
+	test/conform/mlock test/unit/api/refusal_test test/unit/api/params_test test/conform/gpusm test/readme_test.sh
 
 # pinrail_perf: its parts, the program as users run it, and recorded traces.
 if HAVE_GTEST
@@ -301,10 +301,10 @@ test_unit_tools_tools_test_SOURCES = $(pinrail_info_sources) test/unit/tools/com
 	test/unit/tools/info_options_test.cc test/unit/tools/info_print_test.cc
 test_unit_tools_tools_test_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 endif
-check_PROGRAMS += test/unit/front/params_face_test
-TESTS += test/unit/front/params_face_test
-test_unit_front_params_face_test_SOURCES = test/unit/front/params_face_test.cc
-test_unit_front_params_face_test_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
+check_PROGRAMS += test/unit/api/params_test
+TESTS += test/unit/api/params_test
+test_unit_api_params_test_SOURCES = test/unit/api/params_test.cc
+test_unit_api_params_test_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 check_LTLIBRARIES += test/conform/registrar_contract.la
 test_conform_registrar_contract_la_SOURCES = test/conform/dso/contract_registrar.c
 test_conform_registrar_contract_la_CFLAGS = $(PINRAIL_WARNINGS) -std=gnu11 -fvisibility=hidden
@@ -318,18 +318,18 @@ TESTS += test/conform/contract
 test_conform_contract_SOURCES = test/conform/contract_test.cc $(fake_registrar_sources)
 test_conform_contract_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 EXTRA_test_conform_contract_DEPENDENCIES = test/conform/registrar_contract.la test/conform/registrar_thrower.la
-check_PROGRAMS += test/unit/front/refusal_test
-TESTS += test/unit/front/refusal_test
-test_unit_front_refusal_test_SOURCES = test/unit/front/refusal_test.cc $(fake_registrar_sources)
-test_unit_front_refusal_test_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/unit/front/pin_plan_test
-TESTS += test/unit/front/pin_plan_test
-test_unit_front_pin_plan_test_SOURCES = test/unit/front/pin_plan_test.cc framework/front/pin_plan.h
-test_unit_front_pin_plan_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/unit/front/monitor_face_test
-TESTS += test/unit/front/monitor_face_test
-test_unit_front_monitor_face_test_SOURCES = test/unit/front/monitor_face_test.cc $(fake_registrar_sources)
-test_unit_front_monitor_face_test_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
+check_PROGRAMS += test/unit/api/refusal_test
+TESTS += test/unit/api/refusal_test
+test_unit_api_refusal_test_SOURCES = test/unit/api/refusal_test.cc $(fake_registrar_sources)
+test_unit_api_refusal_test_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
+check_PROGRAMS += test/unit/api/pin_plan_test
+TESTS += test/unit/api/pin_plan_test
+test_unit_api_pin_plan_test_SOURCES = test/unit/api/pin_plan_test.cc framework/api/pin_plan.h
+test_unit_api_pin_plan_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
+check_PROGRAMS += test/unit/api/monitor_test
+TESTS += test/unit/api/monitor_test
+test_unit_api_monitor_test_SOURCES = test/unit/api/monitor_test.cc $(fake_registrar_sources)
+test_unit_api_monitor_test_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 endif
 TESTS += test/tools_info_test.sh test/completion_test.sh test/tools_top_test.sh
 check_PROGRAMS += test/top_subject

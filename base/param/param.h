@@ -6,7 +6,7 @@
 //          points to is copied: a component may be unmapped while its parameters stay listed.
 // Threads  read_sources(), declare(), expect() and finish() run one at a time; the others may run together.
 // Context  read_sources(), declare(), expect() and finish(): start-up. The others: start-up or API. All except
-//          expect() take the registry's lock, and all may throw bad_alloc; the C face catches it. A value behind
+//          expect() take the registry's lock, and all may throw bad_alloc; the API catches it. A value behind
 //          watch() is read without the lock.
 //
 // param/P2  The strongest source that sets the parameter, or a synonym of it, decides. Of equal sources the later one
@@ -36,7 +36,7 @@ struct Setting {
   std::string value;
 };
 
-// The sources of settings. The C face fills this from the process; tests fill it as they need.
+// The sources of settings. The API fills this from the process; tests fill it as they need.
 struct Sources {
   std::vector<Setting> defaults;                  // replace built-in defaults
   std::vector<Setting> settings;                  // those of pinrail_init()
@@ -127,7 +127,7 @@ constexpr pinrail_param_t declaration(const char* name, const char* fallback, co
 // Returns "<framework>_<component>_<name>", without the parts that are empty.
 std::string full_name(std::string_view framework, std::string_view component, std::string_view name);
 
-// For C faces: copies as much of info as fits into info_out->size, which the caller has set. BAD_PARAM if it is 0.
+// For the API: copies as much of info as fits into info_out->size, which the caller has set. BAD_PARAM if it is 0.
 Status copy_info(const pinrail_param_info_t& info, pinrail_param_info_t* info_out);
 
 }  // namespace pinrail::param

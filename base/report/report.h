@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // report.h - messages for users: one-line logs with a verbosity, and help texts of three lines.
 //
-// Threads  All functions may run together. They may throw std::bad_alloc; the C face catches it.
+// Threads  All functions may run together. They may throw std::bad_alloc; the API catches it.
 // Context  start-up or API; debug builds end the program if a hook calls log() or help().
 //
 // A help catalogue is a text with topics in brackets and three lines below each. {name} is replaced by an argument's

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// call_scope.h - marks calls of the C face that may take locks, so that a signal handler cannot make one on top of
+// call_scope.h - marks calls of the API that may take locks, so that a signal handler cannot make one on top of
 // another.
 //
 // Threads  All state is the calling thread's own; a scope must end on the thread that made it.
@@ -12,9 +12,9 @@
 
 namespace pinrail::deferred {
 
-// One call of the C face that may take locks. It is no cancellation point, nor is what it calls. A signal handler that
+// One call of the API that may take locks. It is no cancellation point, nor is what it calls. A signal handler that
 // interrupted such a call may not make another: the lock that it would wait for may be held by its own thread. A
-// registrar's callback may call the C face again: CallerScope permits it.
+// registrar's callback may call the API again: CallerScope permits it.
 class Call {
  public:
   Call() : entered_(state.calls == 0 && state.depth.depth == 0) {
@@ -27,7 +27,7 @@ class Call {
   }
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
-  // False if this thread is already inside another call, or holds a lock that hooks take. The C face then returns BUSY.
+  // False if this thread is already inside another call, or holds a lock that hooks take. The API then returns BUSY.
   explicit operator bool() const { return entered_; }
 
  private:
@@ -35,7 +35,7 @@ class Call {
   const bool entered_;
 };
 
-// Exists while an embedder's function runs, which may call the C face again.
+// Exists while an embedder's function runs, which may call the API again.
 class CallerScope {
  public:
   CallerScope() : calls_(state.calls) { state.calls = 0; }

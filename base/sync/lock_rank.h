@@ -3,7 +3,7 @@
 //
 // Locks are taken in rising order. Debug builds abort on a step down and on two locks of one rank. Two locks have no
 // rank, and debug builds do not check them: the one that serialises the calls of a registrar (framework/registrar),
-// under which a callback may call into another pool; and the one of init, finalize and fork (front_fork.cc), which a
+// under which a callback may call into another pool; and the one of init, finalize and fork (api_fork.cc), which a
 // signal handler that forks may take.
 #ifndef PINRAIL_BASE_SYNC_LOCK_RANK_H
 #define PINRAIL_BASE_SYNC_LOCK_RANK_H
@@ -15,7 +15,7 @@ namespace pinrail {
 enum class LockRank : uint8_t {
   device = 1,    // a registrar's calls about what its driver has once for all, and held across them, so no lock may be
                  // held when it is taken.
-  front = 5,     // init, finalize, the list of pools. Start-up and shut-down only.
+  api = 5,       // init, finalize, the list of pools. Start-up and shut-down only.
   monitor = 7,   // of one monitor component: start, stop and its periodic checks. Never taken in a hook.
   monitors = 9,  // monitor framework: which monitors see which events. Held while samples of memory are mapped.
   works = 13,    // one pool's list of what helper threads do for it. Never taken in a hook.

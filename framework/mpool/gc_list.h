@@ -16,7 +16,7 @@
 
 #include <atomic>
 
-#include "base/sync/assert_held.h"
+#include "base/sync/lock.h"
 #include "framework/mpool/pool_area.h"
 
 namespace pinrail::mpool {

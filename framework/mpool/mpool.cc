@@ -46,7 +46,7 @@ bool is_complete(const pinrail_mpool_ops_t& ops) {
          ops.max_reg_size != nullptr && ops.counters != nullptr;
 }
 
-// What stands for optional functions that a component leaves out. The front asks for the others itself.
+// What stands for optional functions that a component leaves out. The API asks for the others itself.
 pinrail_status_t find_nothing(void*, pinrail_thread_t*, uintptr_t, size_t, uint64_t, pinrail_handle_t*) {
   return PINRAIL_ERR_NOT_FOUND;
 }

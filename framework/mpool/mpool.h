@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// mpool.h - creation of a pool by an mpool component, and the pool as the C face holds it.
+// mpool.h - creation of a pool by an mpool component, and the pool as the API holds it.
 //
 // Threads  create() and destroy() of a pool exclude other calls on it. API context; the caller holds no lock.
 #ifndef PINRAIL_FRAMEWORK_MPOOL_MPOOL_H
@@ -27,7 +27,7 @@ class Allocator;
 
 // The fields that a hit reads come first, in one cache line.
 struct alignas(64) pinrail_mpool {
-  pinrail::HitCounts hits;  // those that the C face has answered
+  pinrail::HitCounts hits;  // those that the API has answered
   uintptr_t page_mask = 0;  // the registrar's granularity - 1
   // In a forked child, for a parent's pool: its original table and module. `ops` then does nothing.
   const pinrail_mpool_ops_t* former_ops = nullptr;
@@ -38,9 +38,9 @@ struct alignas(64) pinrail_mpool {
   std::string name;
   bool is_exact = false;  // PINRAIL_POOL_EXACT
   pinrail::mpool::PinTable pins;
-  std::atomic<pinrail::mpool::Allocator*> allocator{nullptr};  // made by the first allocation: front_alloc.cc
+  std::atomic<pinrail::mpool::Allocator*> allocator{nullptr};  // made by the first allocation: api_alloc.cc
   pinrail::mpool::PoolWorks works;
-  std::atomic<pinrail_mpool*> next{nullptr};  // in the process's list: framework/front/front_pool.cc
+  std::atomic<pinrail_mpool*> next{nullptr};  // in the process's list: framework/api/api_pool.cc
 
   pinrail::mpool::Recorder recorder;
   void* looker = nullptr;                           // shows what is held, when another process asks; NULL: none

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // pin_table.h - which ranges of a pool the program has pinned ahead of their use, and how often.
 //
-// Owns     the counts. framework/front/pin_job.cc takes, and front_pin.cc drops, the references that the pins hold.
+// Owns     the counts. framework/api/pin_job.cc takes, and api_pin.cc drops, the references that the pins hold.
 // Threads  all functions may run together. API context; the caller holds no lock of a pool. They take mutex_.
 //
 // An entry has a count above 0, and a handle for each chunk of its range. All pins of the range hold these references

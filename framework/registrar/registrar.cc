@@ -26,7 +26,7 @@
 namespace pinrail::registrar {
 namespace {
 
-// The thread is inside a registrar's function, which may call the C face again.
+// The thread is inside a registrar's function, which may call the API again.
 class InRegistrar {
  public:
   explicit InRegistrar(pinrail_thread_t* thread) : thread_(thread) {

@@ -156,7 +156,7 @@ class RealPool {
            grdma::Pool::create(&component_, config, settings, &pool_).ok();
   }
 
-  // The C face's register, find and deregister (framework/front/front_call.cc), on thread i.
+  // The API's register, find and deregister (framework/api/api_call.cc), on thread i.
   bool take(int i, uintptr_t base, pinrail_handle_t* handle_out) {
     if (hit(i, base, handle_out)) return true;
     if (!pool_->register_mem(threads[i], base, kLength, 0, handle_out).ok()) return false;
@@ -236,7 +236,7 @@ class RealPool {
     recent::remember(threads[i], face(), base, 0, *handle_out);
     return true;
   }
-  // The same name as front_call.cc's.
+  // The same name as api_call.cc's.
   void remember(int i, uintptr_t base, pinrail_handle_t handle) {
     constexpr uint64_t kFound = state::kIndexed | state::kQuick;
     if ((state::load(handle.reg) & kFound) != kFound) return;

@@ -53,7 +53,7 @@ class ReferencesModel : public ::testing::Test {
     return true;
   }
 
-  // front_call.cc, pinrail_mpool_deregister(); engine.h, deregister().
+  // api_call.cc, pinrail_mpool_deregister(); engine.h, deregister().
   Drop drop_one() {
     --holders_;
     return drop_again();
@@ -344,7 +344,7 @@ class OrphanModel : public ReferencesModel {
     require(++given_back_ == 1, "it was given back twice");
     free_it();
   }
-  // front_call.cc, deregister_by_pool().
+  // api_call.cc, deregister_by_pool().
   void drop_orphan() {
     --holders_;
     require(!drop_quick(handle_), "a quick drop of an orphan");

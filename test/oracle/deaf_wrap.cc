@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Linked with --wrap: calls of pinrail::monitor::report_hook(), from host tables and the C face, arrive here first.
+// Linked with --wrap: calls of pinrail::monitor::report_hook(), from host tables and the API, arrive here first.
 #include <atomic>
 #include <cstdlib>
 

@@ -9,7 +9,7 @@
 // The driver is asked whether a range is GPU memory at each call. The answer is not cached, and "not known" is never
 // taken for "host memory". A hit needs the buffer id that the driver returns now. A registration with another one is
 // dead, and the range is registered anew. So no monitor is needed to keep such registrations; a monitor that sees frees
-// ends them sooner. The C face never answers by them: the pool is EXACT, so their state words are not kQuick.
+// ends them sooner. The API never answers by them: the pool is EXACT, so their state words are not kQuick.
 #ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_GPU_H
 #define PINRAIL_COMPONENTS_MPOOL_GRDMA_GPU_H
 

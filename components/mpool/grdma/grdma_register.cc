@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The way in: what the C face did not answer. API context. The caller holds no lock, because a miss calls the
+// The way in: what the API did not answer. API context. The caller holds no lock, because a miss calls the
 // registrar. The calling thread may hold references, and takes one more by each successful call.
 #include "components/mpool/grdma/grdma.h"
 
@@ -32,7 +32,7 @@ Status Pool::acquire(pinrail_thread_t* thread, const Request& request, pinrail_r
   return register_own(thread, request, reg_out);
 }
 
-// The C face has checked that addr + length does not wrap.
+// The API has checked that addr + length does not wrap.
 Status Pool::register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
                           pinrail_handle_t* handle_out) {
   Request request{Span::of(addr, length), access_and_flags};

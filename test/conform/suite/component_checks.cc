@@ -9,7 +9,7 @@
 
 #include "base/loader/loader_impl.h"
 #include "base/param/param.h"
-#include "framework/front/front.h"
+#include "framework/api/api.h"
 #include "test/conform/suite/component.h"
 #include "test/fake/fake_host.h"
 #include "test/support/heap_bytes.h"
@@ -32,7 +32,7 @@ std::string base_name(const std::string& path) { return path.substr(path.rfind('
 class Opened {
  public:
   Opened(const pinrail_component_t& component, Verdict* verdict)
-      : component_(component), host_(component, front::make_services()) {
+      : component_(component), host_(component, api::make_services()) {
     context_ = &untouched_;
     try {
       status_ = component.open(host_.table(), &context_);
@@ -107,7 +107,7 @@ void exercise(const pinrail_component_t& component, void* context) {
     if (ops.create(context, nullptr, &registrar) != PINRAIL_SUCCESS) return;
     const test::Mapping mapping(4 * test::page_size());
     pinrail_registration_t* reg = nullptr;
-    const pinrail_host_t services = front::make_services();
+    const pinrail_host_t services = api::make_services();
     if (services.registrations->alloc(nullptr, registrar.tail_size, 0, &reg) == PINRAIL_SUCCESS) {
       pinrail_register_request_t request{};
       request.size = sizeof(request);

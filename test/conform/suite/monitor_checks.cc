@@ -15,7 +15,7 @@
 #include "base/core/extensions.h"
 #include "base/loader/loader_impl.h"
 #include "contrib/tools/common/memory_events.h"
-#include "framework/front/front.h"
+#include "framework/api/api.h"
 #include "framework/monitor/monitor.h"
 #include "test/conform/suite/component.h"
 #include "test/fake/fake_host.h"
@@ -91,12 +91,12 @@ void nothing_blind(const pinrail_host_t*, const char*) {}
 // The library reports what happens to a file by itself, which would not be heard here. Without that a monitor reports
 // all memory.
 const void* extension(const pinrail_host_t* host, const char* name, uint32_t version) {
-  static const auto of_library = front::make_services().extension;
+  static const auto of_library = api::make_services().extension;
   return std::strcmp(name, file_report::kName) == 0 ? nullptr : of_library(host, name, version);
 }
 
 pinrail_host_t services_of(int copy) {
-  pinrail_host_t host = front::make_services();
+  pinrail_host_t host = api::make_services();
   host.monitor_report_hook = copy == 0 ? report_hook<0> : report_hook<1>;
   host.monitor_hold_hook = copy == 0 ? hold_hook<0> : hold_hook<1>;
   host.monitor_release_hook = copy == 0 ? release_hook<0> : release_hook<1>;

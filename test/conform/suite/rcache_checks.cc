@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "base/registration/thread.h"
-#include "framework/front/front.h"
+#include "framework/api/api.h"
 #include "test/conform/suite/component.h"
 #include "test/fake/fake_host.h"
 
@@ -42,7 +42,7 @@ struct Left {
 // One index, as a pool would hold it.
 class Index {
  public:
-  Index(const File& file, uint32_t flags, Verdict* verdict) : verdict_(verdict), services_(front::make_services()) {
+  Index(const File& file, uint32_t flags, Verdict* verdict) : verdict_(verdict), services_(api::make_services()) {
     component_ = load(file, verdict);
     if (component_ == nullptr) return;
     host_ = std::make_unique<fake::FakeHost>(*component_, services_);

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// api.h - the state of the library between pinrail_init() and pinrail_finalize().
+//
+// Owns     the parameters, the components, the pools.
+// Threads  pinrail_init() and pinrail_finalize() exclude all other calls. The list of pools changes under
+//          Library::mutex.
+// Context  start-up and API context, never a hook.
+// Fork     library(), the_registry() and the_loader() call handle_fork() (api_fork.h) first.
+#ifndef PINRAIL_FRAMEWORK_API_API_H
+#define PINRAIL_FRAMEWORK_API_API_H
+
+#include <pinrail/pinrail.h>
+
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "base/core/guarded.h"
+#include "base/core/status.h"
+#include "base/loader/loader.h"
+#include "base/param/param.h"
+#include "base/sync/lock.h"
+#include "framework/mpool/mpool.h"
+
+namespace pinrail::api {
+
+constexpr uint64_t kAccessMask = uint32_t{PINRAIL_RIGHTS_MASK} | uint32_t{PINRAIL_TRAITS_MASK};
+constexpr uint64_t kAccessAndFlagsMask = kAccessMask | uint64_t{PINRAIL_FLAGS_MASK} << PINRAIL_ACCESS_FLAGS_SHIFT;
+
+struct Library {
+  param::Registry params;
+  std::unique_ptr<loader::Loader> loader;
+  Mutex mutex{LockRank::api};  // guards changes to the list of pools
+};
+
+// Returns the library; NULL before init and after finalize. Takes no lock.
+Library* library();
+
+// The services that each component gets a copy of.
+pinrail_host_t make_services();
+
+// The library's parameters and its loader; NULL before init and after finalize.
+param::Registry* the_registry();
+loader::Loader* the_loader();
+
+// Returns the first pool of the process's list, the newest one; in a forked child the list includes the parent's
+// pools. Takes no lock: each linked pool is complete and stays until it is destroyed, so a forked child may walk the
+// list.
+pinrail_mpool* first_pool();
+
+// Forgets the parent's library. Runs in a forked child, after all other rooms were re-initialised. Takes no lock.
+void fork_reinit_library();
+
+// C6: in debug builds, ends the process with a message if a registration names a pool that does not exist. Takes
+// Library::mutex, so it is called inside a deferred::Call.
+#ifdef PINRAIL_DEBUG
+void check_known(const pinrail_mpool_t* pool);
+#else
+inline void check_known(const pinrail_mpool_t* /*pool*/) {}
+#endif
+
+// Whether a registrar's function calls. It must not wait for other threads, nor destroy a pool: both may wait for the
+// registrar call that it is made in.
+bool is_inside_registrar();
+
+// Deregisters memory of the pool that is not allocated, to make room for a request that has failed so. False if there
+// is none, or room is not what the request lacks. The caller holds no lock.
+bool give_back_unused(const pinrail_mpool_t* pool, const pinrail_thread_t* thread, Status status);
+// Returns what ask() does, which is a request to the pool; asks again if memory was deregistered so to make room.
+template <typename Ask>
+pinrail_status_t ask_with_room(const pinrail_mpool_t* pool, const pinrail_thread_t* thread, Ask&& ask) {
+  const pinrail_status_t status = ask();
+  return status != PINRAIL_SUCCESS && give_back_unused(pool, thread, status) ? ask() : status;
+}
+
+// Destroys all pools of this process. Returns BUSY and destroys none if one of them has a referenced registration. The
+// caller holds no lock.
+Status close_pools(Library* library);
+
+}  // namespace pinrail::api
+
+#endif

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// register, find and deregister: hits are answered here, all else by the pool.
+//
+// Context  API context.
+// Locks    the caller holds no lock, and no function here holds one while it calls the pool (pool->ops), which takes
+//          its own locks.
+// References  register and find return a reference, deregister drops it. The caller may hold other references.
+//
+// pinrail/pinrail.h documents the public functions.
+#include <pinrail/pin.h>
+
+#include "base/core/calling_thread.h"
+#include "base/core/compiler.h"
+#include "base/hit/recent.h"
+#include "base/hit/start_hints.h"
+#include "base/registration/registration.h"
+#include "base/registration/registration_arena.h"
+#include "base/registration/thread.h"
+#include "base/sync/call_scope.h"
+#include "base/sync/gate.h"
+#include "framework/api/api.h"
+#include "framework/api/api_events.h"
+#include "framework/api/api_fork.h"
+#include "framework/api/on_work.h"
+#include "framework/api/record.h"
+#include "framework/api/refuse.h"
+#include "framework/mpool/allocator.h"
+
+namespace pinrail::api {
+namespace {
+
+constexpr const char* kNoWholePages = "the range, in whole pages, does not lie within memory that can be registered";
+constexpr const char* kPoolIsCorrupt = "the pool in the registration is overwritten (rule C6)";
+constexpr const char* kDeregister = "pinrail_mpool_deregister";
+
+// A range within a chunk that pinrail_mpool_prepin_start() has yet to register is registered now, ahead of all others,
+// so that the request hits it. What is cached already, or was asked for inside a registrar, is not delayed.
+__attribute__((noinline)) void pin_queued_chunk(pinrail_mpool_t* pool, void* addr, size_t length, uint32_t access) {
+  const pinrail_thread_t* const thread = thread::current();
+  if (is_inherited(pool) || thread == nullptr || thread->in_registrar != 0) return;
+  const NoCancel no_cancel;  // another thread would wait for the chunk for ever
+  const Span span = Span::of(addr, length);
+  const mpool::PoolWorks::Work work = pool->works.find_queued(span, access);
+  if (work == nullptr) return;
+  {
+    const deferred::CallerScope outside;
+    pinrail_handle_t cached;
+    if (pinrail_mpool_find(pool, addr, length, access, &cached) == PINRAIL_SUCCESS) {
+      Status(pinrail_mpool_deregister(cached)).ignore();
+      return;
+    }
+  }
+  work->pin_now(span);
+}
+
+// The pool has answered a request without flags, by a registration that it had or has made: the next such request finds
+// it without the pool, if it may be found so. The thread has a record of its own.
+inline void remember(const pinrail_thread_t* thread, const pinrail_mpool_t* pool, uintptr_t addr, uint32_t access,
+                     pinrail_handle_t handle) {
+  constexpr uint64_t kFound = state::kIndexed | state::kQuick;
+  if ((state::load(handle.reg) & kFound) != kFound) return;
+  start_hints::remember(handle.reg);
+  recent::remember(thread, pool, addr, access, handle);
+}
+
+// Registers through the pool, after all checks. Out of line, so that hits need no stack frame for it. It has the
+// parameters of pinrail_mpool_register(), which jumps to it without moving them.
+__attribute__((noinline)) pinrail_status_t call_pool(pinrail_mpool_t* pool, void* addr, size_t length, uint32_t access,
+                                                     uint32_t flags, pinrail_handle_t* handle_out) {
+  constexpr const char* kCall = "pinrail_mpool_register";
+  const uint64_t access_and_flags = access | uint64_t{flags} << PINRAIL_ACCESS_FLAGS_SHIFT;
+  const char* const fault = fault_of_request(pool, addr, length, access_and_flags, handle_out);
+  if (fault != nullptr) return refuse(kCall, fault);
+  const deferred::Call call;
+  if (!call) return PINRAIL_ERR_BUSY;
+  handle_fork();
+  gate::wait_until_released();
+  pinrail_thread_t* thread = thread::current();
+  if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  if (unlikely(pool->works.serves_requests()) && flags == 0) pin_queued_chunk(pool, addr, length, access);
+  const bool is_watched = mpool::are_hits_watched();
+  pinrail_status_t status;
+  do {
+    status = ask_with_room(pool, thread, [&] {
+      return pool->ops->register_mem(pool->module, thread, reinterpret_cast<uintptr_t>(addr), length, access_and_flags,
+                                     handle_out);
+    });
+  } while (unlikely(is_watched) && status == PINRAIL_SUCCESS && drop_stale(pool, thread, addr, length, *handle_out));
+  if (unlikely(is_watched))
+    record::took('R', addr, length, access_and_flags, status == PINRAIL_SUCCESS ? handle_out : nullptr);
+  else if (status == PINRAIL_SUCCESS && flags == 0)
+    remember(thread, pool, reinterpret_cast<uintptr_t>(addr), access, *handle_out);
+  if (status == PINRAIL_ERR_OUT_OF_RESOURCE || status == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE) {
+    report_no_room(pool, length, status);
+  }
+  say_events_if_asked(pool);
+  return report_if_bad(status, kCall, kNoWholePages);
+}
+
+// No recent request answers: looks among the starts of all registrations, and else asks the pool. In a forked child the
+// pools of the parent are asked, which do nothing.
+__attribute__((noinline)) pinrail_status_t register_by_start(pinrail_mpool_t* pool, void* pointer, size_t length,
+                                                             uint32_t access, pinrail_handle_t* handle_out) {
+  const pinrail_thread_t* const thread = thread::current_thread;
+  const auto addr = reinterpret_cast<uintptr_t>(pointer);
+  const bool is_sound = pool != nullptr && length != 0 && fits(addr, length) && (access & ~kAccessMask) == 0;
+  if (!is_sound || thread->size == 0 || is_inherited(pool))
+    return call_pool(pool, pointer, length, access, 0, handle_out);
+  const Span span = {addr, addr + length};
+  const auto drop_other = [](pinrail_handle_t other) { Status(pinrail_mpool_deregister(other)).ignore(); };
+  pinrail_handle_t handle;
+  if (!start_hints::find(pool, addr & ~pool->page_mask, span, access, &handle, drop_other))
+    return call_pool(pool, pointer, length, access, 0, handle_out);
+  pool->hits.add(thread);
+  recent::remember(thread, pool, addr, access, handle);
+  *handle_out = handle;
+  return PINRAIL_SUCCESS;
+}
+
+// Drops a reference where a decrement is not all: an empty or stale handle, an orphan, or what its pool must see.
+// BAD_PARAM: the handle is empty or stale.
+__attribute__((noinline)) pinrail_status_t deregister_by_pool(pinrail_handle_t handle) {
+  if (handle.reg == nullptr) return refuse(kDeregister, "the handle is empty: its reg is NULL");
+  const uint64_t word = state::load(handle.reg);
+  if (state::generation(word) != handle.generation) return refuse(kDeregister, kHandleIsGone);
+  const deferred::Call call;
+  if (!call) return PINRAIL_ERR_BUSY;
+  handle_fork();
+  if (unlikely(record::is_on())) record::dropping(handle);
+  if ((word & state::kOrphan) != 0) {
+    // Its pool was destroyed by force (R10): the last drop frees its memory and does nothing else.
+    const Drop dropped = drop(handle);
+    if (dropped == Drop::stale) return refuse(kDeregister, kHandleIsGone);
+    if (dropped == Drop::last) arena::free(handle.reg);
+    return PINRAIL_SUCCESS;
+  }
+  pinrail_thread_t* thread = thread::current();
+  if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  const pinrail_mpool_t* pool = handle.reg->pool;
+  check_known(pool);
+  if (pool == nullptr) return refuse(kDeregister, kPoolIsCorrupt);
+  return report_if_bad(pool->ops->deregister(pool->module, thread, handle), kDeregister, kHandleIsGone);
+}
+
+}  // namespace
+
+bool give_back_unused(const pinrail_mpool_t* pool, const pinrail_thread_t* thread, Status status) {
+  const bool lacks = status.is(PINRAIL_ERR_OUT_OF_RESOURCE) || status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  mpool::Allocator* const allocator = lacks && thread->in_registrar == 0 ? pool->allocator.load() : nullptr;
+  return allocator != nullptr && !is_inherited(pool) && allocator->give_back_idle();
+}
+
+}  // namespace pinrail::api
+
+using namespace pinrail;
+
+// Three ways, the shortest first: the thread's recent requests, the starts of all registrations, the pool. The first
+// way checks few arguments: a remembered request was checked when it was first made.
+pinrail_status_t pinrail_mpool_register(pinrail_mpool_t* pool, void* pointer, size_t length, uint32_t access,
+                                        uint32_t flags, pinrail_handle_t* handle_out) {
+  const auto addr = reinterpret_cast<uintptr_t>(pointer);
+  const pinrail_thread_t* const thread = thread::current_thread;
+  if (unlikely(flags != 0) || unlikely(!gate::is_open()) || unlikely(handle_out == nullptr))
+    return api::call_pool(pool, pointer, length, access, flags, handle_out);
+  const RecentRequest& recent = *recent::entry_for(thread, pool, addr);
+  if (!recent::matches(recent, pool, addr, length, access) || !recent::take(recent, handle_out))
+    return api::register_by_start(pool, pointer, length, access, handle_out);
+  pool->hits.add(thread);
+  return PINRAIL_SUCCESS;
+}
+
+pinrail_status_t pinrail_mpool_find(pinrail_mpool_t* pool, void* addr, size_t length, uint32_t access,
+                                    pinrail_handle_t* handle_out) {
+  constexpr const char* kCall = "pinrail_mpool_find";
+  const char* const fault = api::fault_of_request(pool, addr, length, access, handle_out);
+  if (fault != nullptr) return api::refuse(kCall, fault);
+  const pinrail_status_t status = api::in_call([=](pinrail_thread_t* thread) {
+    gate::wait_until_released();
+    pinrail_status_t found =
+        pool->ops->find(pool->module, thread, reinterpret_cast<uintptr_t>(addr), length, access, handle_out);
+    if (likely(!mpool::are_hits_watched())) return found;
+    if (found == PINRAIL_SUCCESS && api::drop_stale(pool, thread, addr, length, *handle_out)) {
+      found = PINRAIL_ERR_NOT_FOUND;
+    }
+    record::took('F', addr, length, access, found == PINRAIL_SUCCESS ? handle_out : nullptr);
+    return found;
+  });
+  return api::report_if_bad(status, kCall, api::kNoWholePages);
+}
+
+// Usually a decrement of the registration's word.
+pinrail_status_t pinrail_mpool_deregister(pinrail_handle_t handle) {
+  if (likely(handle.reg != nullptr) && likely(drop_quick(handle))) return PINRAIL_SUCCESS;
+  return api::deregister_by_pool(handle);
+}
+
+void* pinrail_registration_tail(const pinrail_registration_t* reg) {
+  return reg == nullptr ? nullptr : arena::tail_of(reg);
+}
+
+pinrail_registration_t* pinrail_registration_of_tail(const void* tail) {
+  return tail == nullptr ? nullptr : arena::of_tail(tail);
+}
+
+pinrail_handle_t pinrail_registration_handle(pinrail_registration_t* reg) {
+  if (reg == nullptr) return {nullptr, 0};
+  return {reg, generation_of(reg)};
+}

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What a pool records: reads it, says it where a verbosity asks for that, and explains requests that found no room.
+// API context; takes no lock of a pool. record_hook() may run in a hook.
+#include "framework/api/api_events.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <vector>
+
+#include "base/core/errno_text.h"
+#include "base/registration/registration.h"
+#include "base/report/report.h"
+#include "base/sync/call_scope.h"
+#include "base/sync/deferred_hook.h"
+#include "framework/api/api.h"
+#include "framework/api/api_fork.h"
+#include "framework/api/refuse.h"
+#include "framework/monitor/monitor.h"
+
+namespace pinrail::api {
+namespace {
+
+constexpr char kHelp[] =
+#include "framework/api/api_help.txt"
+    ;
+
+const char* reason_name(const pinrail_mpool_event_t& event) {
+  if (event.kind == PINRAIL_EVENT_MISS) return pinrail_miss_reason_text(event.reason);
+  return event.reason == PINRAIL_REASON_EVICTED       ? "evicted"
+         : event.reason == PINRAIL_REASON_INVALIDATED ? "its memory went away"
+                                                      : "not used any more";
+}
+
+// The verbosity from which on an event is said.
+int level_of(const pinrail_mpool_event_t& event) {
+  if (event.kind == PINRAIL_EVENT_REFUSED) return PINRAIL_LOG_INFO;
+  if (event.kind == PINRAIL_EVENT_MISS) return event.status != PINRAIL_SUCCESS ? int{PINRAIL_LOG_INFO} : kLogMisses;
+  return kLogAll;
+}
+
+std::string line_of(const pinrail_mpool_event_t& event) {
+  char line[256];
+  const auto* const status = status_name(static_cast<pinrail_status_t>(event.status));
+  switch (event.kind) {
+    case PINRAIL_EVENT_MISS:
+      std::snprintf(line, sizeof(line), "miss [%#" PRIxPTR ", +%zu): %s; %s", event.base, event.length,
+                    reason_name(event), status);
+      break;
+    case PINRAIL_EVENT_MEMORY:
+      std::snprintf(line, sizeof(line),
+                    "memory [%#" PRIxPTR ", +%zu) went away, seen by %s: %" PRIu32 " registration(s) ended", event.base,
+                    event.length, event.call[0] != 0 ? event.call : "a handler", event.count);
+      break;
+    case PINRAIL_EVENT_REFUSED:
+      std::snprintf(line, sizeof(line), "the registrar refused [%#" PRIxPTR ", +%zu): %s, errno %d", event.base,
+                    event.length, status, static_cast<int>(event.error));
+      break;
+    default:
+      std::snprintf(line, sizeof(line), "released [%#" PRIxPTR ", +%zu): %s", event.base, event.length,
+                    reason_name(event));
+      break;
+  }
+  return line;
+}
+
+// The newest event of the kind, among the last few.
+bool find_last(const mpool::Recorder& recorder, uint32_t kind, pinrail_mpool_event_t* event_out) {
+  constexpr uint64_t kLooks = 16;
+  uint64_t number = recorder.has_events() ? recorder.recorded_hook() : 0;
+  for (uint64_t looks = 0; number != 0 && looks < kLooks; ++looks) {
+    if (recorder.read(--number, event_out) && event_out->kind == kind) return true;
+  }
+  return false;
+}
+
+// Whether this second has had no such message yet. relaxed: at worst two threads say the same.
+bool is_new_second(std::atomic<int64_t>* last) {
+  timespec now{};
+  (void)clock_gettime(CLOCK_MONOTONIC, &now);
+  const int64_t second = now.tv_sec + 1;
+  return last->exchange(second, std::memory_order_relaxed) != second;
+}
+
+std::string memlock() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "ulimit -l is unlimited";
+  return "ulimit -l is " + std::to_string(limit.rlim_cur / 1024) + " KiB";
+}
+
+// What the device has said, and what it and the process may pin.
+std::string refusal_text(const pinrail_mpool_t* pool) {
+  std::string text = "registrar " + pool->registrar->name + " is full";
+  pinrail_mpool_event_t refusal;
+  if (find_last(pool->recorder, PINRAIL_EVENT_REFUSED, &refusal) && refusal.error != 0) {
+    text += std::string(" (errno ") + ErrnoText(refusal.error).c_str() + ")";
+  }
+  return text + "; " + memlock();
+}
+
+std::string limits_text(const pinrail_mpool_stats_t& stats, bool is_alone) {
+  std::string text;
+  const auto add = [&](const char* name, uint64_t value) {
+    if (value != UINT64_MAX) text += (text.empty() ? "" : ", ") + std::string(name) + " is " + std::to_string(value);
+  };
+  add("size_limit", stats.size_limit);
+  add("count_limit", stats.count_limit);
+  return (is_alone ? "the request alone exceeds a limit of the pool: " : "a limit of the pool is full: ") + text;
+}
+
+uint64_t seconds_since(uint64_t time_ns) {
+  const uint64_t now = mpool::Recorder::now_ns_hook();
+  return now > time_ns ? (now - time_ns) / 1000000000 : 0;
+}
+
+// What the pool recorded of a range, the last few events: "3 s ago: miss [...]; ...".
+std::string life_of(const mpool::Recorder& recorder, const Span& range) {
+  constexpr size_t kMost = 6;
+  if (!recorder.has_events()) return "not recorded, as mpool_base_events is 0";
+  std::vector<std::string> lines;
+  for (uint64_t number = recorder.recorded_hook(); number > recorder.oldest() && lines.size() < kMost;) {
+    pinrail_mpool_event_t event;
+    if (!recorder.read(--number, &event) || !Span::of(event.base, event.length).overlaps(range)) continue;
+    lines.push_back(std::to_string(seconds_since(event.time_ns)) + " s ago: " + line_of(event));
+  }
+  std::string text;
+  for (auto line = lines.rbegin(); line != lines.rend(); ++line) text += (text.empty() ? "" : "; ") + *line;
+  return text.empty() ? "older than the events that the pool keeps (mpool_base_events)" : text;
+}
+
+void report_stale(const pinrail_mpool_t* pool, const Span& range, const std::string& difference) {
+  if (!is_new_second(&pool->check->said_in)) return;
+  char name[64];
+  std::snprintf(name, sizeof(name), "[%#" PRIxPTR ", +%zu)", range.base, range.length());
+  const std::string life = life_of(pool->recorder, range);
+  const pinrail_help_arg_t args[] = {{"range", name},
+                                     {"difference", difference.c_str()},
+                                     {"life", life.c_str()},
+                                     {"monitors", monitor::names_of_started()}};
+  report::help_again(pool->name, kHelp, "stale hit", args, std::size(args));
+}
+
+// As an event that no monitor has seen.
+void treat_as_lost(const pinrail_mpool_t* pool, const Span& range) {
+  const deferred::CauseScope cause("check");
+  pool->ops->invalidate_range_hook(pool->module, range.base, range.length());
+}
+
+}  // namespace
+
+bool drop_stale(pinrail_mpool_t* pool, pinrail_thread_t* thread, const void* addr, size_t length,
+                pinrail_handle_t handle) {
+  if (pool->check == nullptr || thread->in_registrar != 0 || is_inherited(pool)) return false;
+  state::unquicken(handle.reg);  // a table of starts may lead to it that an earlier pool has filled
+  std::string difference;
+  (void)guarded([&] {
+    difference = pool->check->difference(thread, handle, Span::of(addr, length));
+    return success();
+  });
+  if (difference.empty()) return false;
+  const Span range = span_of(handle.reg);
+  if (is_indexed(handle.reg)) {  // otherwise an event has come meanwhile
+    (void)guarded([&] {
+      report_stale(pool, range, difference);
+      return success();
+    });
+    treat_as_lost(pool, range);
+  }
+  Status(pool->ops->deregister(pool->module, thread, handle)).ignore();
+  return true;
+}
+
+void record_hook(pinrail_mpool_t* pool, const pinrail_mpool_event_t* event) {
+  pinrail_mpool_event_t told = *event;
+  const char* const cause = told.kind == PINRAIL_EVENT_MEMORY ? deferred::state.cause : nullptr;
+  for (size_t i = 0; cause != nullptr && i + 1 < sizeof(told.call) && cause[i] != 0; ++i) told.call[i] = cause[i];
+  pool->recorder.record_hook(told);
+}
+
+void say_events(pinrail_mpool_t* pool) {
+  const int verbosity = static_cast<int>(pool->verbosity->load(std::memory_order_relaxed));
+  const uint64_t end = pool->recorder.recorded_hook();
+  uint64_t number = std::max(pool->said_events.exchange(end), pool->recorder.oldest());
+  for (; number < end; ++number) {
+    pinrail_mpool_event_t event;
+    if (!pool->recorder.read(number, &event)) continue;
+    report::log(pool->name, verbosity, std::max(level_of(event), int{PINRAIL_LOG_INFO}), line_of(event));
+  }
+}
+
+void report_no_room(pinrail_mpool_t* pool, size_t length, pinrail_status_t status) {
+  static std::atomic<int64_t> last_of[2];
+  if (!pool->recorder.has_events() || !is_new_second(&last_of[status == PINRAIL_ERR_OUT_OF_RESOURCE ? 1 : 0])) return;
+  (void)guarded([&] {
+    pinrail_mpool_stats_t stats{};
+    if (pool->ops->stats(pool->module, &stats) != PINRAIL_SUCCESS) return success();
+    pinrail_mpool_event_t miss;
+    const bool is_refused = find_last(pool->recorder, PINRAIL_EVENT_MISS, &miss) && miss.reason == PINRAIL_MISS_REFUSED;
+    const bool is_alone = length > stats.size_limit;
+    const std::string wanted = std::to_string(length), held = std::to_string(pool->ops->referenced(pool->module));
+    const std::string bytes = std::to_string(stats.registered_bytes);
+    const std::string why = is_refused ? refusal_text(pool) : limits_text(stats, is_alone);
+    const char* const advice = is_refused ? "deregister earlier, raise \"ulimit -l\", or what the device permits"
+                               : is_alone ? "raise that limit, or register the buffer in pieces"
+                                          : "deregister earlier, or raise that limit";
+    const pinrail_help_arg_t args[] = {
+        {"pool", pool->name.c_str()},  {"bytes", wanted.c_str()},       {"why", why.c_str()}, {"held", held.c_str()},
+        {"registered", bytes.c_str()}, {"status", status_name(status)}, {"advice", advice}};
+    report::help_again(pool->name, kHelp, "no room", args, std::size(args));
+    return success();
+  });
+}
+
+}  // namespace pinrail::api
+
+using namespace pinrail;
+
+pinrail_status_t pinrail_mpool_events(pinrail_mpool_t* pool, pinrail_mpool_event_t* events_out, size_t room,
+                                      uint64_t* next, size_t* count_out) {
+  constexpr const char* kCall = "pinrail_mpool_events";
+  if (pool == nullptr || events_out == nullptr || next == nullptr || count_out == nullptr) {
+    return api::refuse(kCall, "a pointer is NULL");
+  }
+  if (room == 0 || events_out->size != sizeof(*events_out)) {
+    return api::refuse(kCall, "events_out->size is not sizeof(pinrail_mpool_event_t), or room is 0");
+  }
+  const mpool::Recorder& recorder = pool->recorder;
+  if (!recorder.has_events()) return PINRAIL_ERR_NOT_AVAILABLE;
+  const uint64_t end = recorder.recorded_hook();
+  uint64_t number = std::max(*next, recorder.oldest());
+  size_t count = 0;
+  for (; number < end && count < room; ++number) {
+    if (recorder.read(number, &events_out[count])) ++count;
+  }
+  *next = number;
+  *count_out = count;
+  return PINRAIL_SUCCESS;
+}

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Memory that is registered ahead of its use (pinrail/pin.h documents the public functions). API context; the caller
+// holds no lock and may hold references. No lock is held across a register call. Each pinned range holds one reference.
+#include <pinrail/pin.h>
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "base/core/span.h"
+#include "base/registration/thread.h"
+#include "base/sync/call_scope.h"
+#include "framework/api/api.h"
+#include "framework/api/api_fork.h"
+#include "framework/api/on_work.h"
+#include "framework/api/pin_job.h"
+#include "framework/api/prefault.h"
+#include "framework/api/refuse.h"
+
+struct pinrail_prepin {
+  std::shared_ptr<pinrail::api::PinJob> job;
+};
+
+namespace pinrail::api {
+namespace {
+
+using mpool::PinTable;
+
+constexpr uint32_t kPrepinFlags = PINRAIL_PREPIN_PARTIAL | PINRAIL_PREPIN_HUGE_PAGES;
+constexpr unsigned kMostDefaultThreads = 8;
+constexpr size_t kMostChunks = size_t{1} << 24;
+
+// Returns a clause that names the first fault; NULL: none.
+const char* fault_of(const pinrail_mpool_t* pool, const pinrail_range_t* ranges, size_t count, uint32_t access) {
+  if (pool == nullptr) return "pool is NULL";
+  if (ranges == nullptr && count != 0) return "ranges is NULL";
+  if (const char* const fault = fault_of_access(access)) return fault;
+  for (size_t i = 0; i < count; ++i) {
+    if (const char* const fault = fault_of_range(ranges[i].addr, ranges[i].length)) return fault;
+  }
+  return nullptr;
+}
+
+const char* fault_of(const pinrail_prepin_options_t& options) {
+  if (options.size != sizeof(options)) return "options->size is not sizeof(pinrail_prepin_options_t)";
+  if ((options.flags & ~kPrepinFlags) != 0) return "options->flags has bits that pinrail/pin.h does not name";
+  if (options.numa_node < -1) return "options->numa_node is below -1";
+  return options.registration != nullptr ? fault_of_options(*options.registration) : nullptr;
+}
+
+PinTable::Key key_of(const pinrail_range_t& range, uint32_t access) {
+  return {reinterpret_cast<uintptr_t>(range.addr), range.length, access};
+}
+
+void* pointer(uintptr_t address) { return reinterpret_cast<void*>(address); }  // NOLINT(performance-no-int-to-ptr)
+
+// The smaller of two limits, where 0 is none.
+size_t smaller(size_t a, size_t b) { return a == 0 || b == 0 ? std::max(a, b) : std::min(a, b); }
+
+// The arguments of a call that pins, after their checks.
+struct Call {
+  pinrail_mpool_t* pool;
+  const pinrail_range_t* ranges;
+  size_t count;
+  uint32_t access;
+  pinrail_prepin_options_t options;
+};
+
+enum class When : uint8_t { now, later };
+
+unsigned helpers_of(const Call& call, When when) {
+  if (when == When::now && is_inside_registrar()) return 0;
+  if (call.pool->registrar->table.thread_mode == PINRAIL_THREAD_CALLER) return 0;
+  if (call.options.threads != 0) return when == When::now ? call.options.threads - 1 : call.options.threads;
+  return when == When::now ? 0 : std::min(usable_processors(), kMostDefaultThreads);
+}
+
+// What one thread registers, it does not populate before: the device call populates the pages as well, and once is
+// faster than twice. NULL, with a message: there would be too many chunks, perhaps because a length is wrong.
+std::shared_ptr<PinJob> make_job(const char* name, const Call& call, When when) {
+  const unsigned helpers = helpers_of(call, when);
+  const pinrail_registrar_t& device = call.pool->registrar->table;
+  size_t limit = smaller(device.max_length, call.options.chunk_size);
+  if (call.options.chunk_size == 0 && (when == When::later || helpers != 0)) {
+    limit = smaller(limit, call.pool->ops->max_reg_size(call.pool->module));
+  }
+  PinPlan plan(call.ranges, call.count, limit, device.granularity);
+  if (plan.chunk_count() > kMostChunks) {
+    refuse(name, "the ranges need more than 16,777,216 chunks, so a length is wrong or options->chunk_size too small");
+    return nullptr;
+  }
+  const bool is_parallel = helpers + (when == When::now ? 1 : 0) > 1;
+  PinJob::Wanted wanted = {call.pool, call.access, call.options.flags, is_parallel, call.options.numa_node, {}};
+  std::unique_ptr<PinJob::Descriptor> descriptor;
+  if (call.options.registration != nullptr && call.count != 0) {
+    wanted.registration = {true, *call.options.registration, reinterpret_cast<uintptr_t>(call.ranges[0].addr)};
+    const bool is_dmabuf = call.options.registration->dmabuf_fd >= 0;
+    if (is_dmabuf) wanted.flags &= ~uint32_t{PINRAIL_PREPIN_HUGE_PAGES};
+    if (is_dmabuf) wanted.prefaults = false;
+    if (is_dmabuf && when == When::later) {  // the caller may close its own after the call
+      int32_t* const fd = &wanted.registration.options.dmabuf_fd;
+      descriptor = std::make_unique<PinJob::Descriptor>(*fd);
+      *fd = descriptor->fd();
+      if (*fd < 0) throw std::bad_alloc();  // none is free
+    }
+  }
+  return std::make_shared<PinJob>(wanted, std::move(plan), std::move(descriptor));
+}
+
+// The job is in the pool's list while it is in scope, so that register calls find its chunks.
+class Listed {
+ public:
+  // A job that must not be waited for is not listed: no other thread takes its chunks.
+  explicit Listed(const std::shared_ptr<PinJob>& job, bool is_alone = false) {
+    if (is_alone) return;
+    job->pool()->works.add(job);
+    job_ = job;
+  }
+  ~Listed() {
+    if (job_ != nullptr) job_->pool()->works.remove(job_.get());
+  }
+  Listed(const Listed&) = delete;
+  Listed& operator=(const Listed&) = delete;
+  void keep() { job_.reset(); }
+
+ private:
+  std::shared_ptr<PinJob> job_;
+};
+
+// pinrail_mpool_prepin() after its checks.
+Status prepin(const Call& call, pinrail_status_t* statuses_out) {
+  const std::shared_ptr<PinJob> job = make_job("pinrail_mpool_prepin", call, When::now);
+  if (job == nullptr) return PINRAIL_ERR_BAD_PARAM;
+  if (job->can_never_fit()) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  const Listed listed(job, is_inside_registrar());
+  (void)job->start_helpers(helpers_of(call, When::now));  // without them this thread does it all
+  job->work();
+  const Status status = job->wait(statuses_out);
+  job->stop();
+  return status;
+}
+
+// pinrail_mpool_prepin_start() after its checks.
+Status prepin_start(const Call& call, pinrail_prepin_t** prepin_out) {
+  if (call.pool->registrar->table.thread_mode == PINRAIL_THREAD_CALLER) return PINRAIL_ERR_NOT_SUPPORTED;
+  auto prepin = std::make_unique<pinrail_prepin>();
+  prepin->job = make_job("pinrail_mpool_prepin_start", call, When::later);
+  if (prepin->job == nullptr) return PINRAIL_ERR_BAD_PARAM;
+  if (prepin->job->can_never_fit()) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  Listed listed(prepin->job);
+  if (prepin->job->is_unfinished() && !prepin->job->start_helpers(helpers_of(call, When::later))) {
+    prepin->job->stop();
+    return PINRAIL_ERR_OUT_OF_RESOURCE;
+  }
+  listed.keep();
+  *prepin_out = prepin.release();
+  return success();
+}
+
+// pinrail_mpool_unpin() after its checks: removes the pins under the table's lock, then drops references without it.
+Status unpin(pinrail_mpool_t* pool, const pinrail_range_t* ranges, size_t count, uint32_t access) {
+  std::vector<PinTable::Key> keys;
+  for (size_t i = 0; i < count; ++i) keys.push_back(key_of(ranges[i], access));
+  PinTable::Handles to_drop;
+  {
+    const deferred::Call call;
+    if (!call) return PINRAIL_ERR_BUSY;
+    if (!pool->pins.remove(keys, &to_drop)) return PINRAIL_ERR_NOT_FOUND;
+  }
+  drop_pins(&to_drop);
+  return success();
+}
+
+// The parts of a range that are registered.
+class Parts {
+ public:
+  explicit Parts(const Span& range) : range_(range) {}
+  static void visit(void* parts, uintptr_t base, size_t length) {
+    auto* self = static_cast<Parts*>(parts);
+    const Span part{std::max(base, self->range_.base), std::min(base + length, self->range_.end)};
+    if (part.base < part.end) self->parts_.push_back(part);
+  }
+  const std::vector<Span>& joined() {
+    std::sort(parts_.begin(), parts_.end(), [](const Span& a, const Span& b) { return a.base < b.base; });
+    std::vector<Span> joined;
+    for (const Span& part : parts_) {
+      if (!joined.empty() && part.base <= joined.back().end) {
+        joined.back().end = std::max(joined.back().end, part.end);
+      } else {
+        joined.push_back(part);
+      }
+    }
+    parts_.swap(joined);
+    return parts_;
+  }
+
+ private:
+  const Span range_;
+  std::vector<Span> parts_;
+};
+
+// pinrail_mpool_query() after its checks. Takes no reference.
+Status query(pinrail_mpool_t* pool, const Span& range, uint32_t access, pinrail_pinned_t* pinned_out,
+             pinrail_range_t* ranges_out, size_t room, size_t* parts_out) {
+  if (pool->ops->query == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
+  pinrail_thread_t* const thread = thread::current();
+  if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  Parts found(range);
+  const Status status =
+      pool->ops->query(pool->module, thread, range.base, range.length(), access, Parts::visit, &found);
+  if (!status.ok()) return status;
+  const std::vector<Span>& parts = found.joined();
+  for (size_t i = 0; i < std::min(room, parts.size()); ++i) ranges_out[i] = {pointer(parts[i].base), parts[i].length()};
+  if (parts_out != nullptr) *parts_out = parts.size();
+  const bool is_whole = parts.size() == 1 && parts[0].base == range.base && parts[0].end == range.end;
+  *pinned_out = parts.empty() ? PINRAIL_PINNED_NONE : is_whole ? PINRAIL_PINNED_WHOLLY : PINRAIL_PINNED_PARTLY;
+  return success();
+}
+
+}  // namespace
+}  // namespace pinrail::api
+
+using namespace pinrail;
+using api::PinJob;
+
+namespace {
+
+// Checks the arguments of a call that pins, and fills in the defaults of its options. Returns a clause that names the
+// first fault; NULL: none.
+const char* read_call(api::Call* call, const pinrail_prepin_options_t* options) {
+  const char* fault = api::fault_of(call->pool, call->ranges, call->count, call->access);
+  if (fault == nullptr && options != nullptr) fault = api::fault_of(*options);
+  if (fault == nullptr && options != nullptr) call->options = *options;
+  return fault;
+}
+
+template <typename Body>
+pinrail_status_t on_job(const char* name, pinrail_prepin_t* prepin, Body&& body) {
+  if (prepin == nullptr) return api::refuse(name, "prepin is NULL");
+  return api::on_work(prepin->job.get(), body);
+}
+
+}  // namespace
+
+pinrail_status_t pinrail_mpool_prepin(pinrail_mpool_t* pool, const pinrail_range_t* ranges, size_t count,
+                                      uint32_t access, const pinrail_prepin_options_t* options,
+                                      pinrail_status_t* statuses_out) {
+  api::Call wanted = {pool, ranges, count, access, PINRAIL_PREPIN_OPTIONS_INIT};
+  const char* const fault = read_call(&wanted, options);
+  if (fault != nullptr) return api::refuse("pinrail_mpool_prepin", fault);
+  for (size_t i = 0; i < count && statuses_out != nullptr; ++i) statuses_out[i] = PINRAIL_ERR_ERROR;  // not tried yet
+  return api::on_pool(pool, [&] { return api::prepin(wanted, statuses_out); });
+}
+
+pinrail_status_t pinrail_mpool_prepin_start(pinrail_mpool_t* pool, const pinrail_range_t* ranges, size_t count,
+                                            uint32_t access, const pinrail_prepin_options_t* options,
+                                            pinrail_prepin_t** prepin_out) {
+  constexpr const char* kCall = "pinrail_mpool_prepin_start";
+  api::Call wanted = {pool, ranges, count, access, PINRAIL_PREPIN_OPTIONS_INIT};
+  const char* const fault = read_call(&wanted, options);
+  if (fault != nullptr) return api::refuse(kCall, fault);
+  if (prepin_out == nullptr) return api::refuse(kCall, "prepin_out is NULL");
+  return api::on_pool(pool, [&] { return api::prepin_start(wanted, prepin_out); });
+}
+
+pinrail_status_t pinrail_prepin_read_progress(pinrail_prepin_t* prepin, pinrail_prepin_progress_t* progress_out) {
+  constexpr const char* kCall = "pinrail_prepin_read_progress";
+  if (progress_out == nullptr || progress_out->size != sizeof(*progress_out)) {
+    return api::refuse(kCall, "progress_out is NULL, or its size is not set");
+  }
+  return on_job(kCall, prepin, [=](PinJob* job) {
+    job->read_progress(progress_out);
+    return PINRAIL_SUCCESS;
+  });
+}
+
+pinrail_status_t pinrail_prepin_wait(pinrail_prepin_t* prepin, pinrail_status_t* statuses_out) {
+  return on_job("pinrail_prepin_wait", prepin, [=](PinJob* job) { return job->wait(statuses_out); });
+}
+
+pinrail_status_t pinrail_prepin_wait_range(pinrail_prepin_t* prepin, void* addr, size_t length) {
+  constexpr const char* kCall = "pinrail_prepin_wait_range";
+  const char* const fault = api::fault_of_range(addr, length);
+  if (fault != nullptr) return api::refuse(kCall, fault);
+  return on_job(kCall, prepin,
+                [=](PinJob* job) { return job->wait_range(Span::of(reinterpret_cast<uintptr_t>(addr), length)); });
+}
+
+pinrail_status_t pinrail_prepin_cancel(pinrail_prepin_t* prepin) {
+  return on_job("pinrail_prepin_cancel", prepin, [=](PinJob* job) {
+    job->stop();
+    return PINRAIL_SUCCESS;
+  });
+}
+
+pinrail_status_t pinrail_prepin_free(pinrail_prepin_t* prepin) {
+  const pinrail_status_t status = on_job("pinrail_prepin_free", prepin, [=](PinJob* job) {
+    job->stop();
+    if (!job->is_detached()) job->pool()->works.remove(job);
+    return PINRAIL_SUCCESS;
+  });
+  if (status == PINRAIL_SUCCESS) delete prepin;
+  // In a forked child the parent's job is kept: another thread may have been changing it.
+  return status == PINRAIL_ERR_NOT_AVAILABLE ? PINRAIL_SUCCESS : status;
+}
+
+pinrail_status_t pinrail_mpool_unpin(pinrail_mpool_t* pool, const pinrail_range_t* ranges, size_t count,
+                                     uint32_t access) {
+  const char* const fault = api::fault_of(pool, ranges, count, access);
+  if (fault != nullptr) return api::refuse("pinrail_mpool_unpin", fault);
+  api::handle_fork();
+  if (api::is_inherited(pool)) return PINRAIL_SUCCESS;  // pins of a parent's pool are not undone in a child
+  return guarded([&] { return api::unpin(pool, ranges, count, access); });
+}
+
+pinrail_status_t pinrail_mpool_query(pinrail_mpool_t* pool, const void* addr, size_t length, uint32_t access,
+                                     pinrail_pinned_t* pinned_out, pinrail_range_t* ranges_out, size_t room,
+                                     size_t* parts_out) {
+  constexpr const char* kCall = "pinrail_mpool_query";
+  if (pool == nullptr || pinned_out == nullptr) return api::refuse(kCall, "pool or pinned_out is NULL");
+  if (ranges_out == nullptr && room != 0) return api::refuse(kCall, "ranges_out is NULL");
+  const char* fault = api::fault_of_range(addr, length);
+  if (fault == nullptr) fault = api::fault_of_access(access);
+  if (fault != nullptr) return api::refuse(kCall, fault);
+  return api::on_pool(pool, [&] {
+    const Span range = Span::of(reinterpret_cast<uintptr_t>(addr), length);
+    return api::query(pool, range, access, pinned_out, ranges_out, room, parts_out);
+  });
+}

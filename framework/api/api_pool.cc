@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Creation and destruction of pools. API context. The caller holds no lock; Library::mutex guards the list of pools.
+// The program may hold references; destroy then returns BUSY, unless it is forced.
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+#include <vector>
+
+#include "base/registration/thread.h"
+#include "base/sync/call_scope.h"
+#include "base/sync/gate.h"
+#include "framework/api/api.h"
+#include "framework/api/api_fork.h"
+#include "framework/api/pin_job.h"
+#include "framework/api/refuse.h"
+#include "framework/mpool/allocator.h"
+#include "framework/mpool/gc_thread.h"
+
+namespace pinrail::api {
+namespace {
+
+// Each change is one store: a forked child finds the list in a valid state.
+std::atomic<pinrail_mpool*> pools{nullptr};  // changed under Library::mutex, read without a lock
+
+// Link and unlink a pool. The caller holds Library::mutex.
+void link(pinrail_mpool* pool) {
+  pool->next.store(pools.load());
+  pools.store(pool);
+}
+
+void unlink(const pinrail_mpool* pool) {
+  std::atomic<pinrail_mpool*>* at = &pools;
+  while (at->load() != pool) at = &at->load()->next;
+  at->store(pool->next.load());
+}
+
+// Whether the pool is in the list. The caller holds Library::mutex, unless Pinrail is not initialised.
+bool is_known(const pinrail_mpool* pool) {
+  for (const pinrail_mpool* each = first_pool(); each != nullptr; each = each->next.load()) {
+    if (each == pool) return true;
+  }
+  return false;
+}
+
+// The same; takes Library::mutex.
+bool is_known_now(Library* in, const pinrail_mpool_t* pool) {
+  Guard guard(in->mutex);
+  return is_known(pool);
+}
+
+bool is_limit(int64_t option) { return option == PINRAIL_UNSET || option >= 0; }
+
+// Returns a clause that names the fault; NULL: no fault.
+const char* fault_of(const pinrail_mpool_options_t& options) {
+  if (options.size != sizeof(options)) return "options->size is not sizeof(pinrail_mpool_options_t)";
+  if ((options.flags & ~uint32_t{PINRAIL_POOL_EXACT}) != 0)
+    return "options->flags has bits that pinrail.h does not name";
+  if (options.leave_pinned != PINRAIL_UNSET && (options.leave_pinned < -1 || options.leave_pinned > 1)) {
+    return "options->leave_pinned is none of -1, 0, 1 and PINRAIL_UNSET";
+  }
+  if (!is_limit(options.size_limit)) return "options->size_limit is negative and not PINRAIL_UNSET";
+  return is_limit(options.count_limit) ? nullptr : "options->count_limit is negative and not PINRAIL_UNSET";
+}
+
+// Another process asks for what only a walk over the registrations tells.
+int show_use(void* pool_pointer, pinrail_thread_t*) {
+  auto* const pool = static_cast<pinrail_mpool*>(pool_pointer);
+  (void)guarded([&] {
+    pinrail_mpool_stats_t stats{};
+    stats.size = sizeof(stats);
+    pool->ops->stats(pool->module, &stats);
+    pool->recorder.show_use(stats);
+    return success();
+  });
+  return 0;
+}
+
+// Without memory nothing is shown.
+void begin_to_show_use(pinrail_mpool* pool) {
+  (void)guarded([&] { return gc::join_asked(show_use, pool, pool->recorder.bell(), &pool->looker); });
+}
+
+// Creates a pool and links it. Holds Library::mutex only while it links.
+Status create(const char* mpool, const pinrail_registrar_choice_t& registrar, const char* cache_name,
+              const pinrail_mpool_options_t* given, pinrail_mpool_t** pool_out) {
+  Library* const in = library();
+  constexpr const char* kCall = "pinrail_mpool_create";
+  if (pool_out == nullptr) return refuse(kCall, "pool_out is NULL");
+  if (in == nullptr) return refuse(kCall, kBeforeInit);
+  if (is_in_init_or_finalize()) return PINRAIL_ERR_BUSY;  // finalize would unload the components under the pool
+  const pinrail_mpool_options_t none = PINRAIL_MPOOL_OPTIONS_INIT;
+  const pinrail_mpool_options_t& options = given != nullptr ? *given : none;  // no copy before its size was checked
+  const char* const fault = fault_of(options);
+  if (fault != nullptr) return refuse(kCall, fault);
+  std::unique_ptr<pinrail_mpool> pool;
+  const Status status = mpool::create(*in->loader, in->params, mpool, registrar, cache_name, options, &pool);
+  if (!status.ok()) return status;
+  begin_to_show_use(pool.get());
+  Guard guard(in->mutex);
+  link(pool.get());
+  *pool_out = pool.release();
+  return success();
+}
+
+// Destroys the pool's module. BUSY: a registration is referenced, and nothing has changed. An event that a signal
+// handler has reported of this pool may wait on its thread to be delivered, and holds the gate meanwhile.
+Status destroy(pinrail_mpool_t* pool, uint32_t flags) {
+  pinrail_thread_t* thread = thread::current();
+  if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  gate::wait_until_released();
+  if (pool->looker != nullptr) gc::leave(std::exchange(pool->looker, nullptr));
+  const Status destroyed = pool->ops->destroy(pool->module, thread, flags);
+  if (!destroyed.ok()) begin_to_show_use(pool);
+  return destroyed;
+}
+
+// Drops the references of all pins: after a forced destroy no unpin could.
+void drop_all_pins(pinrail_mpool_t* pool) {
+  mpool::PinTable::Handles handles;
+  while (pool->pins.remove_any(&handles)) {
+    const deferred::CallerScope outside;
+    drop_pins(&handles);
+  }
+}
+
+// Destroys the pool. A parent's pool is kept in a forked child, because its handles may still be dropped.
+Status destroy_one(pinrail_mpool_t* pool, uint32_t flags) {
+  Library* const in = library();
+  constexpr const char* kCall = "pinrail_mpool_destroy";
+  constexpr const char* kUnknown = "there is no such pool: it was destroyed, or never made";
+  if (pool == nullptr) return refuse(kCall, "pool is NULL");
+  if ((flags & ~uint32_t{PINRAIL_DESTROY_FORCE}) != 0) {
+    return refuse(kCall, "flags has bits that pinrail.h does not name");
+  }
+  if (in == nullptr)
+    return is_known(pool) ? success() : Status(refuse(kCall, kUnknown));  // only the parent's pools exist
+  if (!is_known_now(in, pool)) return refuse(kCall, kUnknown);
+  if (is_inherited(pool)) return success();
+  if (is_inside_registrar()) return PINRAIL_ERR_BUSY;
+  const bool is_forced = (flags & PINRAIL_DESTROY_FORCE) != 0;
+  if (is_forced) pool->works.stop_all();
+  if (pool->works.is_any_unfinished()) return PINRAIL_ERR_BUSY;
+  mpool::Allocator* const allocator = pool->allocator.load();
+  if (allocator != nullptr && !allocator->close(is_forced).ok()) return PINRAIL_ERR_BUSY;
+  if (is_forced) drop_all_pins(pool);
+  const Status status = destroy(pool, flags);
+  if (!status.ok()) return status;
+  delete allocator;
+  pool->works.detach_all();
+  Guard guard(in->mutex);
+  unlink(pool);
+  delete pool;
+  return status;
+}
+
+// Whether memory of the pool is allocated, or helper threads work for it. Gives back what is free.
+bool is_in_use(pinrail_mpool_t* pool) {
+  mpool::Allocator* const allocator = pool->allocator.load();
+  if (allocator != nullptr && !allocator->close(false).ok()) return true;
+  return pool->works.is_any_unfinished();
+}
+
+}  // namespace
+
+bool is_inside_registrar() {
+  const pinrail_thread_t* const thread = thread::current();
+  return thread != nullptr && thread->in_registrar != 0;
+}
+
+#ifdef PINRAIL_DEBUG
+void check_known(const pinrail_mpool_t* pool) {
+  if (gate::is_child()) return;  // library() would reinitialise, and hide a call that does not
+  Library* const in = library();
+  if (in == nullptr || pool == nullptr || is_known_now(in, pool)) return;
+  std::fprintf(stderr, "pinrail: a registration names %p as its pool, which is none: it was overwritten (rule C6)\n",
+               static_cast<const void*>(pool));
+  std::abort();
+}
+#endif
+
+pinrail_mpool* first_pool() { return pools.load(); }
+
+// Destroys all pools of this process; BUSY, and none is destroyed, if one has a referenced registration or the caller
+// is a registrar's function.
+Status close_pools(Library* in) {
+  if (is_inside_registrar()) return PINRAIL_ERR_BUSY;
+  std::vector<pinrail_mpool_t*> own;
+  {
+    Guard guard(in->mutex);
+    for (pinrail_mpool* pool = first_pool(); pool != nullptr; pool = pool->next.load()) {
+      if (!is_inherited(pool)) own.insert(own.begin(), pool);
+    }
+  }
+  // Checks all before it destroys one: BUSY changes nothing. Helper threads come first: one that still works may drop
+  // the last reference between the check and destroy_one(), which would then destroy one pool of several.
+  for (pinrail_mpool_t* pool : own) {
+    if (is_in_use(pool)) return PINRAIL_ERR_BUSY;
+  }
+  for (pinrail_mpool_t* pool : own) {
+    if (pool->ops->referenced(pool->module) != 0) return destroy_one(pool, 0);  // reports the referenced registrations
+  }
+  for (pinrail_mpool_t* pool : own) {
+    const Status status = destroy_one(pool, 0);
+    if (!status.ok()) return status;
+  }
+  return success();
+}
+
+}  // namespace pinrail::api
+
+using namespace pinrail;
+
+pinrail_status_t pinrail_mpool_create(const char* mpool, const pinrail_registrar_choice_t* registrar,
+                                      const char* cache_name, const pinrail_mpool_options_t* options,
+                                      pinrail_mpool_t** pool_out) {
+  const pinrail_registrar_choice_t any{};
+  const deferred::Call call;
+  if (!call) return PINRAIL_ERR_BUSY;
+  return guarded([&] {
+    return api::create(mpool, registrar != nullptr ? *registrar : any, cache_name != nullptr ? cache_name : "default",
+                       options, pool_out);
+  });
+}
+
+pinrail_status_t pinrail_mpool_destroy(pinrail_mpool_t* pool, uint32_t flags) {
+  const deferred::Call call;
+  if (!call) return PINRAIL_ERR_BUSY;
+  return guarded([&] { return api::destroy_one(pool, flags); });
+}
+
+const char* pinrail_mpool_name(const pinrail_mpool_t* pool) { return pool == nullptr ? "" : pool->name.c_str(); }
+
+const char* pinrail_mpool_registrar_name(const pinrail_mpool_t* pool) {
+  return pool == nullptr ? "" : pool->registrar->name.c_str();
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The host table: the services that components get.
+#include <cerrno>
+#include <string_view>
+#include <utility>
+
+#include "base/core/extensions.h"
+#include "base/registration/registration_arena.h"
+#include "base/registration/services.h"
+#include "base/registration/shortcut.h"
+#include "base/registration/thread.h"
+#include "base/report/report.h"
+#include "base/sync/call_scope.h"
+#include "base/sync/deferred_hook.h"
+#include "base/sync/gate.h"
+#include "base/sync/own_threads.h"
+#include "framework/api/api.h"
+#include "framework/api/api_events.h"
+#include "framework/monitor/coverage.h"
+#include "framework/monitor/monitor.h"
+#include "framework/monitor/own_pages.h"
+#include "framework/mpool/gc_thread.h"
+#include "framework/rcache/rcache.h"
+#include "framework/registrar/fork_marks.h"
+#include "framework/registrar/registrar.h"
+
+namespace pinrail::api {
+namespace {
+
+pinrail_status_t alloc(const pinrail_host_t*, size_t tail_size, size_t area_size, pinrail_registration_t** reg_out) {
+  return arena::allocate(tail_size, area_size, reg_out).code();
+}
+void free(const pinrail_host_t*, pinrail_registration_t* reg) { arena::free(reg); }
+void* area_of(const pinrail_host_t*, const pinrail_registration_t* reg) { return arena::area_of(reg); }
+
+pinrail_status_t make_rcache(const pinrail_host_t*, const char* name, uint32_t flags, pinrail_rcache_t* rcache_out) {
+  return guarded([&] { return rcache::create(*the_loader(), name, flags, rcache_out); });
+}
+
+pinrail_status_t subscribe(const pinrail_host_t*, uint32_t kinds, monitor::Hook hook, void* arg,
+                           void** subscription_out) {
+  return monitor::subscribe(kinds, hook, arg, subscription_out).code();
+}
+void unsubscribe(const pinrail_host_t*, void* subscription) { monitor::unsubscribe(subscription); }
+int monitor_works(const pinrail_host_t*, const char** why_out) { return monitor::works(why_out) ? 1 : 0; }
+int monitor_covers(const pinrail_host_t*, uintptr_t base, size_t length) {
+  bool covered = false;
+  (void)guarded([&] {
+    covered = monitor::covers(base, length);
+    return success();
+  });
+  return covered ? 1 : 0;
+}
+// The pages first: where none counts, no mapping is looked at.
+void own_pages_around(const pinrail_host_t*, uintptr_t base, size_t length, uintptr_t* low_inout,
+                      uintptr_t* high_inout) {
+  const Span span = Span::of(base, length);
+  Span own = span;
+  (void)guarded([&] {
+    if (!fork_marks::needed()) own = monitor::own_pages_around(span, {*low_inout, *high_inout});
+    if (own.length() != span.length()) own = monitor::private_around(span, own);
+    return success();
+  });
+  *low_inout = own.base;
+  *high_inout = own.end;
+}
+void monitor_blind(const pinrail_host_t* host, const char* why) {
+  (void)guarded([host, why] {
+    monitor::blind(host, why);
+    return success();
+  });
+}
+void report_hook(const pinrail_host_t* host, uintptr_t base, size_t length) {
+  monitor::report_of_hook(host, base, length);
+}
+void hold_hook(const pinrail_host_t*) { gate::hold_hook(); }
+void release_hook(const pinrail_host_t*) { gate::release_hook(); }
+
+__attribute__((noinline, cold)) void record_refusal(const pinrail_register_request_t& request, pinrail_mpool_t* pool,
+                                                    pinrail_status_t status, int error) {
+  pinrail_mpool_event_t event{};
+  event.kind = PINRAIL_EVENT_REFUSED;
+  event.base = reinterpret_cast<uintptr_t>(request.addr);
+  event.length = request.length;
+  event.status = status;
+  event.error = error;
+  if (pool != nullptr) record_hook(pool, &event);
+}
+
+// Host service registrar_register. E6: each miss may also check that the monitors still see all events.
+pinrail_status_t register_mem(pinrail_bound_registrar_t* registrar, pinrail_thread_t* thread,
+                              const pinrail_register_request_t* request, pinrail_registration_t* reg) {
+  monitor::check_on_miss();
+  const int kept = std::exchange(errno, 0);  // a registrar need not set it
+  const uint64_t begin = mpool::Recorder::now_ns_hook();
+  const pinrail_status_t status = registrar::register_mem(registrar, thread, request, reg);
+  if (status != PINRAIL_SUCCESS) {
+    record_refusal(*request, registrar->pool, status, errno);
+  } else if (registrar->pool != nullptr) {
+    registrar->pool->recorder.count_registered(reg->length, mpool::Recorder::now_ns_hook() - begin);
+  }
+  if (status == PINRAIL_SUCCESS || errno == 0) errno = kept;
+  return status;
+}
+
+// Host service registrar_deregister.
+pinrail_status_t deregister_mem(pinrail_bound_registrar_t* registrar, pinrail_thread_t* thread,
+                                pinrail_registration_t* reg, pinrail_reason_t reason) {
+  const pinrail_status_t status = registrar::deregister_mem(registrar, thread, reg, reason);
+  pinrail_mpool_event_t event{};
+  event.kind = PINRAIL_EVENT_RELEASED;
+  event.base = reinterpret_cast<uintptr_t>(reg->base);
+  event.length = reg->length;
+  event.reason = reason;
+  event.status = status;
+  if (registrar->pool != nullptr) record_hook(registrar->pool, &event);
+  return status;
+}
+
+pinrail_status_t gc_join(const pinrail_host_t*, gc::Drain drain, void* arg, uint32_t every_ms, void** member_out) {
+  return guarded([&] { return gc::join(drain, arg, every_ms, member_out); });
+}
+void gc_leave(const pinrail_host_t*, void* member) { gc::leave(member); }
+void gc_wake_hook(const pinrail_host_t*, pinrail_gc_when_t when) { gc::wake_hook(when); }
+
+pinrail_status_t open_registrar(const pinrail_host_t*, const char* name, pinrail_bound_registrar_t** registrar_out,
+                                const pinrail_registrar_t** table_out) {
+  return guarded([&] {
+    pinrail_registrar_choice_t choice{};
+    choice.name = name;
+    std::unique_ptr<pinrail_bound_registrar> bound;
+    const Status status = registrar::bind(*the_loader(), choice, 0, &bound);
+    if (!status.ok()) return status;
+    *table_out = &bound->table;
+    *registrar_out = bound.release();
+    return status;
+  });
+}
+void close_registrar(const pinrail_host_t*, pinrail_bound_registrar_t* registrar) { delete registrar; }
+
+int in_registrar(const pinrail_thread_t* thread) {
+  const bool is_inside = thread == nullptr ? is_inside_registrar() : thread->in_registrar != 0;
+  return is_inside ? 1 : 0;
+}
+
+void count_hit(pinrail_mpool_t* pool, const pinrail_thread_t* thread) { pool->hits.add(thread); }
+void add_counts(const pinrail_mpool_t* pool, pinrail_mpool_stats_t* stats_inout) {
+  stats_inout->hits += pool->hits.sum();
+  pool->recorder.add_misses(stats_inout);
+}
+
+constexpr pinrail_registration_services_t kRegistrations = {sizeof(pinrail_registration_services_t),
+                                                            alloc,
+                                                            free,
+                                                            area_of,
+                                                            services::state_of,
+                                                            services::generation_of,
+                                                            services::references_of,
+                                                            services::take,
+                                                            services::drop,
+                                                            services::mark_indexed,
+                                                            services::mark_uncached,
+                                                            services::mark_dead_hook,
+                                                            services::retire,
+                                                            services::orphan};
+
+constexpr pinrail_pool_services_t kPools = {sizeof(pinrail_pool_services_t),
+                                            register_mem,
+                                            deregister_mem,
+                                            registrar::abandon_mem,
+                                            registrar::restart,
+                                            in_registrar,
+                                            open_registrar,
+                                            close_registrar,
+                                            make_rcache,
+                                            gc_join,
+                                            gc_leave,
+                                            gc_wake_hook,
+                                            add_counts,
+                                            own_pages_around,
+                                            count_hit,
+                                            record_hook};
+
+pinrail_host_shortcut_t host_shortcut{};
+
+constexpr pinrail_file_report_t kFileReport = {
+    sizeof(pinrail_file_report_t), []() -> int { return monitor::coverage.files_hook().is_empty_hook() ? 0 : 1; },
+    [](const pinrail_file_part_t* part) { monitor::report_file_hook(*part); }};
+
+constexpr pinrail_gate_report_t kGateReport = {sizeof(pinrail_gate_report_t), gate::ask_first};
+
+const void* extension(const pinrail_host_t*, const char* name, uint32_t version) {
+  if (gate_report::kName == std::string_view(name) && version == gate_report::kVersion) return &kGateReport;
+  if (file_report::kName == std::string_view(name) && version == file_report::kVersion) return &kFileReport;
+  static constexpr own_threads::Calls kThreads = {own_threads::begin, own_threads::end};
+  if (own_threads::Calls::is_asked_for(name, version)) return &kThreads;
+  return shortcut::is_asked_for(name, version) ? &host_shortcut : nullptr;
+}
+
+}  // namespace
+
+pinrail_host_t make_services() {
+  host_shortcut = {sizeof(host_shortcut), arena::chunks()};
+  pinrail_host_t host{};
+  host.size = sizeof(host);
+  host.abi = PINRAIL_HOST_ABI;
+  host.registrations = &kRegistrations;
+  host.pools = &kPools;
+  host.extension = extension;
+  host.monitor_subscribe = subscribe;
+  host.monitor_unsubscribe = unsubscribe;
+  host.monitor_works = monitor_works;
+  host.monitor_covers = monitor_covers;
+  host.monitor_report_hook = report_hook;
+  host.monitor_blind = monitor_blind;
+  host.monitor_hold_hook = hold_hook;
+  host.monitor_release_hook = release_hook;
+  host.depth_hook = deferred::depth_hook;
+  host.deliver_deferred_hook = deferred::deliver_hook;
+  return host;
+}
+
+}  // namespace pinrail::api

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// pin_job.h - registers many ranges ahead of their use, chunk by chunk: on the calling thread, or on helper threads.
+//
+// Each chunk is registered by itself, and serves register calls from then on. When the last chunk is done, the ranges
+// that are registered as a whole get their pins, and the references of all others are dropped.
+//
+// Owns     the references of the chunks until the job has finished; then the pool's pin table owns them. Its helper
+//          threads.
+// Threads  all functions may run together. API context, inside a deferred::Call; the caller holds no lock.
+//
+// A chunk is queued, running, pinned or failed. It is registered by the thread that made it running, with no lock held.
+//
+// pin_job/J2  The job finishes once: when no chunk is running, and none is queued or the job was stopped.
+// pin_job/J3  A job that was cancelled, or failed and pins all or nothing, holds no reference once it has finished.
+#ifndef PINRAIL_FRAMEWORK_API_PIN_JOB_H
+#define PINRAIL_FRAMEWORK_API_PIN_JOB_H
+
+#include <pinrail/pin.h>
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/core/status.h"
+#include "base/sync/lock.h"
+#include "base/sync/own_file.h"
+#include "base/sync/own_thread.h"
+#include "framework/api/pin_plan.h"
+#include "framework/mpool/mpool.h"
+
+namespace pinrail::api {
+
+// The options of each registration of a job.
+struct PinOptions {
+  bool is_any = false;
+  pinrail_register_options_t options{};  // for the address `origin`
+  uintptr_t origin = 0;
+
+  // Those for another address. False: there are none, because it lies too far from `origin`.
+  bool at(uintptr_t address, pinrail_register_options_t* options_out) const;
+};
+
+class PinJob : public mpool::PoolWork {
+ public:
+  // A copy of a file descriptor, which forked children do not inherit (F1).
+  class Descriptor {
+   public:
+    explicit Descriptor(int of);
+    int fd() const { return file_.number(); }  // -1: there is none, or the program has closed it
+
+   private:
+    OwnFile file_;
+  };
+  struct Wanted {
+    pinrail_mpool_t* pool;
+    uint32_t access;
+    uint32_t flags;     // PINRAIL_PREPIN_*
+    bool prefaults;     // populates each chunk before it is registered
+    int32_t numa_node;  // of the helper threads; -1: any
+    PinOptions registration;
+  };
+  // May throw bad_alloc. descriptor: of its dmabuf, if the job outlives the call.
+  PinJob(const Wanted& wanted, PinPlan plan, std::unique_ptr<Descriptor> descriptor);
+
+  pinrail_mpool_t* pool() const { return wanted_.pool; }
+  // Whether the job exceeds a limit of the pool in any case. Reports the limit.
+  bool can_never_fit();
+
+  // Starts helper threads, at most `count` and one for each chunk. False: none could be started.
+  bool start_helpers(unsigned count);
+  // Works on this thread until no chunk is queued.
+  void work();
+  // Waits until the job has finished, and returns its status. statuses_out: one status for each range, in the caller's
+  // order; or NULL.
+  Status wait(pinrail_status_t* statuses_out);
+  // Registers the chunks that overlap the span ahead of all others, and waits for them. NOT_FOUND: no range of the job
+  // overlaps the span, or the job was cancelled. Otherwise the first error.
+  Status wait_range(const Span& span);
+  void read_progress(pinrail_prepin_progress_t* progress_out);
+
+  bool is_unfinished() override;
+  void stop() override;
+  bool serves_requests() const override { return true; }
+  bool has_queued(const Span& span, uint32_t access) override;
+  void pin_now(const Span& span) override;
+
+ private:
+  enum class Chunk : uint8_t { queued, running, pinned, failed };
+  struct Range {
+    std::vector<pinrail_handle_t> handles;
+    size_t missing;                               // chunks that are not registered
+    pinrail_status_t status = PINRAIL_ERR_ERROR;  // until each chunk is registered or one failed
+    bool has_pin = false;                         // in the pool's table
+  };
+
+  static void helper(void* job);
+  bool take_next_locked(size_t* number_out) REQUIRES(mutex_);
+  bool take_locked(size_t number) REQUIRES(mutex_);
+  void run_chunk(size_t number);
+  Status register_chunk(size_t number);
+  Status register_ranges(size_t number);
+  Status acquire_outside(const Span& span, pinrail_handle_t* handle_out) const;
+  static void drop_outside(pinrail_handle_t handle);
+  Status keep(size_t range, pinrail_handle_t handle);
+  void fail_range(size_t range, Status status);
+  void end_chunk(size_t number, Status status);
+  void finish_if_last();
+  void finish();
+  mpool::PinTable::Key key_of(size_t range) const;
+  bool end_range(size_t range, bool keeps);
+  void take_pin_back(size_t range);
+  static void drop_all(mpool::PinTable::Handles* handles);
+  Status first_error_locked() const REQUIRES(mutex_);
+  bool has_work_locked() const REQUIRES(mutex_) { return queued_ != 0 && !stopping_; }
+  void name_limit(size_t bytes);
+  bool reports_limit(const pinrail_mpool_stats_t& limits, uint64_t bytes, uint64_t count) const;
+  bool is_registered(const Span& span) const;
+
+  const Wanted wanted_;
+  const PinPlan plan_;
+  Mutex mutex_{LockRank::work};
+  Condition changed_;  // a chunk or the job has ended
+  std::vector<Chunk> chunks_ GUARDED_BY(mutex_);
+  std::vector<Range> ranges_ GUARDED_BY(mutex_);  // in the plan's order
+  std::deque<size_t> urgent_ GUARDED_BY(mutex_);  // chunks that a caller waits for
+  size_t next_ GUARDED_BY(mutex_) = 0;            // no earlier chunk is queued
+  size_t queued_ GUARDED_BY(mutex_);
+  size_t running_ GUARDED_BY(mutex_) = 0;
+  size_t pinned_ GUARDED_BY(mutex_) = 0;
+  uint64_t pinned_bytes_ GUARDED_BY(mutex_) = 0, huge_bytes_ GUARDED_BY(mutex_) = 0;
+  unsigned helpers_at_work_ GUARDED_BY(mutex_) = 0;
+  bool failed_ GUARDED_BY(mutex_) = false;
+  bool stopping_ GUARDED_BY(mutex_) = false;  // no further chunk is begun
+  bool cancelled_ GUARDED_BY(mutex_) = false;
+  bool finishing_ GUARDED_BY(mutex_) = false;
+  bool finished_ GUARDED_BY(mutex_) = false;
+  Status chunk_error_ GUARDED_BY(mutex_) = success();          // the first one
+  Status status_ GUARDED_BY(mutex_) = success();               // of the finished job
+  std::unique_ptr<Descriptor> descriptor_ GUARDED_BY(mutex_);  // until the job has finished
+  std::string limit_ GUARDED_BY(mutex_);                       // written once
+  std::vector<OwnThread> helpers_ GUARDED_BY(mutex_);
+};
+
+// Takes a reference of a registration of the span that the pool's index has, and that is not evicted. NOT_SUPPORTED:
+// the pool does not keep such memory. The caller is outside of a deferred::Call.
+Status acquire_pin(pinrail_mpool_t* pool, const Span& span, uint32_t access, const PinOptions& options,
+                   pinrail_handle_t* handle_out);
+void drop_pin(pinrail_handle_t handle);
+// Drops all, also if a registrar's function ends this thread.
+void drop_pins(mpool::PinTable::Handles* handles);
+
+}  // namespace pinrail::api
+
+#endif
