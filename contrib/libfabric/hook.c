@@ -130,7 +130,7 @@ static void clean_up(void) {
   atomic_store(&is_over, true);
   if (prints_stats()) print_stats_of_open_domains();
   pthread_mutex_lock(&start_mutex);
-  if (started) (void)pinrail_finalize();
+  if (started && !regions_are_open()) (void)pinrail_finalize();  // it would refuse, with a message
   started = false;
   pthread_mutex_unlock(&start_mutex);
 }

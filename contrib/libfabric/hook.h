@@ -33,6 +33,7 @@ typedef struct hooked_domain {
   char provider[32];               // its name
   atomic_bool completes_by_event;  // bound to an event queue for registrations: these are passed through
   atomic_ullong device_calls;      // registrations by the provider for the pool
+  atomic_uint regions;             // of the pool that the program has
 } hooked_domain_t;
 
 // A copy of a provider's table, which begins with its size in bytes and may be longer than those known here; NULL: no
@@ -62,5 +63,7 @@ bool shares(void);
 
 // The process exits: prints the figures of the domains that it left open. Not in a forked child of the process.
 void print_stats_of_open_domains(void);
+// Whether the program, or the parent of this forked child, has regions of a pool.
+bool regions_are_open(void);
 
 #endif

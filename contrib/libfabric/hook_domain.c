@@ -84,10 +84,12 @@ static void print_stats(const hooked_domain_t* hooked, const pinrail_mpool_stats
           (unsigned long long)atomic_load(&hooked->device_calls), (unsigned long long)stats->invalidations);
 }
 
-// Regions that the program still holds keep a domain open, as they do without a cache.
+// Regions that the program still holds keep a domain open, as they do without a cache. The pool is not asked: it would
+// tell the program about pools.
 static int empty_pool(hooked_domain_t* hooked) {
   pinrail_mpool_stats_t stats = {.size = sizeof(stats)};
   if (hooked->pool == NULL) return 0;
+  if (atomic_load(&hooked->regions) != 0) return -FI_EBUSY;
   (void)pinrail_mpool_read_stats(hooked->pool, &stats);
   if (pinrail_mpool_destroy(hooked->pool, 0) != PINRAIL_SUCCESS) return -FI_EBUSY;
   hooked->pool = NULL;
@@ -109,6 +111,15 @@ static int close_domain(struct fid* fid) {
   put_ours(hooked);  // it is in use, and stays open
   (void)make_pool(hooked);
   return result;
+}
+
+bool regions_are_open(void) {
+  bool found = false;
+  pthread_mutex_lock(&open_mutex);
+  for (const hooked_domain_t* each = open_domains; each != NULL; each = each->next)
+    found = found || atomic_load(&each->regions) != 0;
+  pthread_mutex_unlock(&open_mutex);
+  return found;
 }
 
 // A child has the list of its parent, which prints its own figures.

@@ -9,6 +9,7 @@
 
 typedef struct hooked_mr {
   struct fid_mr mr;  // first: it is what the program holds
+  hooked_domain_t* domain;
   struct fid_mr* own;
   pinrail_handle_t handle;
 } hooked_mr_t;
@@ -95,6 +96,7 @@ pinrail_registrar_t registrar_of_domain(hooked_domain_t* hooked) {
 static int close_mr(struct fid* fid) {
   hooked_mr_t* const hooked = (hooked_mr_t*)fid;
   if (pinrail_mpool_deregister(hooked->handle) != PINRAIL_SUCCESS) return -FI_EINVAL;
+  atomic_fetch_sub(&hooked->domain->regions, 1);
   free(hooked);
   return 0;
 }
@@ -129,6 +131,8 @@ static int register_cached(hooked_domain_t* domain, const struct iovec* range, u
     free(hooked);
     return last_error != 0 ? last_error : kUncached;
   }
+  hooked->domain = domain;
+  atomic_fetch_add(&domain->regions, 1);
   hooked->own = own_of(hooked->handle.reg);
   hooked->mr = (struct fid_mr){.fid = {.fclass = FI_CLASS_MR, .context = context, .ops = &mr_ops},
                                .mem_desc = hooked->own->mem_desc,
