@@ -30,6 +30,13 @@ std::string path_of(const EventMemory& memory) { return "/proc/self/fd/" + std::
 off_t file_length(const EventMemory& memory) { return static_cast<off_t>(2 * memory.length); }
 off_t shown_at(const EventMemory& memory) { return static_cast<off_t>(memory.shown); }
 
+// After its file was opened and cut.
+bool grow_again(const Calls& calls, const EventMemory& memory, int opened) {
+  if (opened < 0) return false;
+  close(opened);
+  return calls.ftruncate(memory.file, file_length(memory)) == 0;
+}
+
 }  // namespace
 
 bool fire_dontneed(const Calls& calls, EventMemory* memory) { return advise(calls, *memory, MADV_DONTNEED); }
@@ -82,16 +89,10 @@ bool fire_truncate(const Calls& calls, EventMemory* memory) {
 }
 
 bool fire_open_truncate(const Calls& calls, EventMemory* memory) {
-  const int opened = calls.open(path_of(*memory).c_str(), O_RDWR | O_TRUNC | O_CLOEXEC);
-  if (opened < 0) return false;
-  close(opened);
-  return calls.ftruncate(memory->file, file_length(*memory)) == 0;
+  return grow_again(calls, *memory, calls.open(path_of(*memory).c_str(), O_RDWR | O_TRUNC | O_CLOEXEC));
 }
 bool fire_creat(const Calls& calls, EventMemory* memory) {
-  const int opened = creat(path_of(*memory).c_str(), 0600);
-  if (opened < 0) return false;
-  close(opened);
-  return calls.ftruncate(memory->file, file_length(*memory)) == 0;
+  return grow_again(calls, *memory, creat(path_of(*memory).c_str(), 0600));
 }
 
 namespace {

@@ -67,10 +67,6 @@ bool Figure::is_reached() const {
   return true;
 }
 
-void Figures::add(const std::string& name, double value, const char* unit, Bound bound, double limit) {
-  figures_.push_back({name, value, unit, bound, limit});
-}
-
 void Figures::leave_out(const std::string& name, const std::string& why) { left_out_.emplace_back(name, why); }
 
 bool Figures::are_reached() const {

@@ -30,7 +30,10 @@ struct Figure {
 
 class Figures {
  public:
-  void add(const std::string& name, double value, const char* unit, Bound bound = Bound::none, double limit = 0);
+  template <typename Number>
+  void add(const std::string& name, Number value, const char* unit, Bound bound = Bound::none, double limit = 0) {
+    figures_.push_back({name, static_cast<double>(value), unit, bound, limit});
+  }
   // What could not be measured here, and why. That is no error.
   void leave_out(const std::string& name, const std::string& why);
 

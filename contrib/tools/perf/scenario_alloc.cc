@@ -198,10 +198,10 @@ Result run_alloc(const Options& /*options*/, const Session& session, Figures* fi
   figures->add("posix_memalign + register + deregister + free", registered_ns, "ns");
   figures->add("registration / alloc", registered_ns / pool_ns, "times", Bound::at_least, 100);
   figures->add("alloc / malloc", pool_ns / malloc_ns, "times", Bound::at_most, 2);
-  figures->add("register calls of the device, steady state", static_cast<double>(calls), "calls", Bound::at_most, 0);
+  figures->add("register calls of the device, steady state", calls, "calls", Bound::at_most, 0);
   figures->add("registered / used, random load", fragmentation(session.pool()), "times");
-  figures->add("on huge pages of hugetlbfs", static_cast<double>(stats.hugetlb_bytes), "bytes");
-  figures->add("where transparent huge pages may be", static_cast<double>(stats.transparent_bytes), "bytes");
+  figures->add("on huge pages of hugetlbfs", stats.hugetlb_bytes, "bytes");
+  figures->add("where transparent huge pages may be", stats.transparent_bytes, "bytes");
   return Result::good();
 }
 

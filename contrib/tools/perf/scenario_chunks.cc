@@ -88,8 +88,8 @@ Result run_chunks(const Options& options, const Session& session, Figures* figur
                    Bound::at_most, kAhead + 2);
   const uint64_t before = session.stats().registered_bytes;
   result = take(session, half, 5, &run);
-  figures_out->add("registered after a stop half way", static_cast<double>(session.stats().registered_bytes - before),
-                   "bytes", Bound::exactly, 0);
+  figures_out->add("registered after a stop half way", session.stats().registered_bytes - before, "bytes",
+                   Bound::exactly, 0);
   return result;
 }
 

@@ -284,12 +284,11 @@ double difference(const Session& session, double* registered_out, double* refuse
 
 void add_transfers(const Counts& counts, Abilities abilities, Figures* figures) {
   if (!abilities.moves_bytes) return figures->leave_out("transfers", "the registrar moves no bytes");
-  figures->add("moved by the device, and compared", static_cast<double>(counts.verified), "bytes", Bound::at_least, 1);
-  figures->add("  of these, wrong", static_cast<double>(counts.wrong), "bytes", Bound::at_most, 0);
-  figures->add("  transfers that failed", static_cast<double>(counts.failed), "calls", Bound::at_most, 0);
+  figures->add("moved by the device, and compared", counts.verified, "bytes", Bound::at_least, 1);
+  figures->add("  of these, wrong", counts.wrong, "bytes", Bound::at_most, 0);
+  figures->add("  transfers that failed", counts.failed, "calls", Bound::at_most, 0);
   if (!abilities.takes_read_only) return figures->leave_out("read-only memory", "the registrar refuses it");
-  figures->add("read-only memory that a device could write", static_cast<double>(counts.writable), "calls",
-               Bound::at_most, 0);
+  figures->add("read-only memory that a device could write", counts.writable, "calls", Bound::at_most, 0);
 }
 
 }  // namespace
@@ -304,9 +303,8 @@ Result run_mrall(const Options& /*options*/, const Session& session, Figures* fi
   double registered = 0, refused = 0;
   const double differs = difference(session, &registered, &refused);
   figures->add("threads", kThreads, "");
-  figures->add("finds in live memory", static_cast<double>(counts.looks), "calls", Bound::at_least,
-               kThreads * kLeastLooks);
-  figures->add("of these, not found", static_cast<double>(counts.missing), "calls", Bound::at_most, 0);
+  figures->add("finds in live memory", counts.looks, "calls", Bound::at_least, kThreads * kLeastLooks);
+  figures->add("of these, not found", counts.missing, "calls", Bound::at_most, 0);
   figures->add("a find, median", waits[waits.size() / 2], "us");
   figures->add("a find, 99 of 100", waits[waits.size() * 99 / 100], "us");
   add_transfers(counts, abilities, figures);

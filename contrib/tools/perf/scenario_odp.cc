@@ -123,13 +123,13 @@ size_t working_set(const Options& options) {
 }
 
 void add_figures(const char* how, const Tally& tally, const pinrail_mpool_stats_t& stats, Figures* figures) {
-  figures->add(text("%s: verified", how), static_cast<double>(tally.verified), "bytes", Bound::at_least, 1);
-  figures->add(text("%s: wrong", how), static_cast<double>(tally.wrong), "bytes", Bound::exactly, 0);
-  figures->add(text("%s: failed calls", how), static_cast<double>(tally.failed), "calls", Bound::exactly, 0);
-  figures->add(text("%s: hits", how), static_cast<double>(stats.hits), "calls");
-  figures->add(text("%s: misses", how), static_cast<double>(stats.misses), "calls");
-  figures->add(text("%s: evictions", how), static_cast<double>(stats.evictions), "calls");
-  figures->add(text("%s: most registered", how), static_cast<double>(stats.peak_registered_bytes), "bytes");
+  figures->add(text("%s: verified", how), tally.verified, "bytes", Bound::at_least, 1);
+  figures->add(text("%s: wrong", how), tally.wrong, "bytes", Bound::exactly, 0);
+  figures->add(text("%s: failed calls", how), tally.failed, "calls", Bound::exactly, 0);
+  figures->add(text("%s: hits", how), stats.hits, "calls");
+  figures->add(text("%s: misses", how), stats.misses, "calls");
+  figures->add(text("%s: evictions", how), stats.evictions, "calls");
+  figures->add(text("%s: most registered", how), stats.peak_registered_bytes, "bytes");
 }
 
 // The memory of the first piece is replaced under its registration; no call tells the pool.
@@ -144,11 +144,9 @@ void map_anew(const Session& session, FreshMemory* memory, WorkingSet* set, Figu
   if (again != MAP_FAILED) set->read_again(handle);
   pinrail_mpool_deregister(handle);
   const Tally& after = set->tally();
-  figures->add("mapped anew: verified", static_cast<double>(after.verified - before.verified), "bytes", Bound::exactly,
-               kPiece);
-  figures->add("mapped anew: wrong", static_cast<double>(after.wrong - before.wrong), "bytes", Bound::exactly, 0);
-  figures->add("mapped anew: registrations", static_cast<double>(session.stats().misses - misses), "calls",
-               Bound::exactly, 0);
+  figures->add("mapped anew: verified", after.verified - before.verified, "bytes", Bound::exactly, kPiece);
+  figures->add("mapped anew: wrong", after.wrong - before.wrong, "bytes", Bound::exactly, 0);
+  figures->add("mapped anew: registrations", session.stats().misses - misses, "calls", Bound::exactly, 0);
 }
 
 Result run_pinned(const Session& session, FreshMemory* memory, bool must_evict, Figures* figures) {
@@ -163,8 +161,7 @@ Result run_pinned(const Session& session, FreshMemory* memory, bool must_evict, 
   (void)pinrail_mpool_read_stats(pool, &stats);
   add_figures("pinned", tally, stats, figures);
   if (must_evict) {
-    figures->add("pinned: evictions under the limit", static_cast<double>(stats.evictions), "calls", Bound::at_least,
-                 1);
+    figures->add("pinned: evictions under the limit", stats.evictions, "calls", Bound::at_least, 1);
   }
   return pinrail_mpool_destroy(pool, 0) == PINRAIL_SUCCESS ? Result::good() : Result::bad("destroying the pool grdma");
 }
@@ -176,12 +173,12 @@ Result run_odp(const Options& options, const Session& session, Figures* figures)
   FreshMemory memory(working_set(options));
   if (!memory.is_mapped()) return Result::bad("no memory can be mapped");
   const uint64_t limit = memlock_limit();
-  figures->add("working set", static_cast<double>(memory.bytes()), "bytes");
-  if (limit != UINT64_MAX) figures->add("limit of pinned memory", static_cast<double>(limit), "bytes");
+  figures->add("working set", memory.bytes(), "bytes");
+  if (limit != UINT64_MAX) figures->add("limit of pinned memory", limit, "bytes");
   WorkingSet set(session.pool(), &memory, 1);
   const Tally tally = set.run();
   add_figures("on demand", tally, session.stats(), figures);
-  figures->add("on demand: pinned", static_cast<double>(session.stats().pinned_bytes), "bytes", Bound::exactly, 0);
+  figures->add("on demand: pinned", session.stats().pinned_bytes, "bytes", Bound::exactly, 0);
   map_anew(session, &memory, &set, figures);
   const pinrail_status_t advised =
       pinrail_mpool_advise(session.pool(), memory.at(), kPiece, kAccess, PINRAIL_ADVICE_PREFETCH);

@@ -50,7 +50,7 @@ Result run_sends(const Options& options, const Session& session, Figures* figure
   const uint64_t took = now_ns() - began;
   if (!result.ok()) return result;
   figures->add(text("registrar calls of a prepin and %llu sends", static_cast<unsigned long long>(sends)),
-               static_cast<double>(device_calls(session) - before), "calls", Bound::exactly, 1);
+               device_calls(session) - before, "calls", Bound::exactly, 1);
   figures->add("one send inside pinned memory", static_cast<double>(took) / static_cast<double>(sends), "ns");
   return unpin(session, range);
 }
@@ -71,8 +71,8 @@ Result run_tensors(const Session& session, Figures* figures) {
   Result result = pin(session, tensors);
   for (size_t i = 0; i < kTensors && result.ok(); ++i) result = send(session, tensors[i].addr, tensors[i].length);
   if (!result.ok()) return result;
-  figures->add("registrar calls of 1265 tensors in one allocation", static_cast<double>(device_calls(session) - before),
-               "calls", Bound::exactly, 1);
+  figures->add("registrar calls of 1265 tensors in one allocation", device_calls(session) - before, "calls",
+               Bound::exactly, 1);
   return unpin(session, tensors);
 }
 
@@ -129,8 +129,7 @@ Result run_queries(const Session& session, Figures* figures) {
     slots.flip(slot);
     wrong += slots.differences(session);
   }
-  figures->add("pages that query misjudges in 2000 random pins", static_cast<double>(wrong), "pages", Bound::exactly,
-               0);
+  figures->add("pages that query misjudges in 2000 random pins", wrong, "pages", Bound::exactly, 0);
   for (size_t slot = 0; slot < Slots::kSlots; ++slot) {
     if (!slots.is_pinned(slot)) continue;
     Result result = unpin(session, {slots.range(slot)});
