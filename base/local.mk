@@ -57,9 +57,9 @@ noinst_LTLIBRARIES += base/libpatch.la
 base_libpatch_la_CXXFLAGS = $(room_cxxflags)
 base_libpatch_la_SOURCES = \
 	base/patch/system_call.h base/patch/maps.h base/patch/maps.cc base/patch/patch.h base/patch/patch.cc \
-	base/patch/island.h base/patch/island.cc base/patch/enter_hook.h \
-	base/patch/places_x86_64.cc base/patch/code_x86_64.cc base/patch/enter_hook_x86_64.cc \
-	base/patch/code_aarch64.cc base/patch/enter_hook_aarch64.cc
+	base/patch/island.h base/patch/island.cc \
+	base/patch/places_x86_64.cc base/patch/code_x86_64.cc \
+	base/patch/code_aarch64.cc
 if STATIC_COMPONENTS
 libpinrail_internal_la_LIBADD += base/libpatch.la
 else
@@ -80,7 +80,7 @@ endif
 noinst_LTLIBRARIES += base/libdescriptors.la
 base_libdescriptors_la_CXXFLAGS = $(room_cxxflags)
 base_libdescriptors_la_SOURCES = \
-	base/descriptors/descriptors.h base/descriptors/wire.h base/descriptors/serve.h base/descriptors/server.cc \
+	base/descriptors/descriptors.h base/descriptors/wire.h base/descriptors/server.cc \
 	base/descriptors/serve.cc base/descriptors/fetch.cc
 if STATIC_COMPONENTS
 libpinrail_internal_la_LIBADD += base/libdescriptors.la

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Runs in the server's thread, which holds no lock except inside `find`.
-#include "base/descriptors/serve.h"
+#include "base/descriptors/wire.h"
 
 #include <poll.h>
 #include <sys/socket.h>

@@ -12,7 +12,6 @@
 
 #include "base/core/calling_thread.h"
 #include "base/core/files.h"
-#include "base/descriptors/serve.h"
 #include "base/descriptors/wire.h"
 
 namespace pinrail::descriptors {

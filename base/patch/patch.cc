@@ -16,7 +16,6 @@
 #include <algorithm>
 #include <new>
 
-#include "base/patch/enter_hook.h"
 #include "base/patch/island.h"
 #include "base/patch/maps.h"
 #include "base/sync/lock.h"

@@ -55,9 +55,8 @@ class Index {
   size_t find_all(const Span& span, pinrail_registration_t** regs_out, size_t room);
   // Removes each registration that overlaps the span and passes it to visit_hook. Hook or API context.
   void invalidate_hook(const Span& span, pinrail_visit_hook_t visit_hook, void* arg);
-  // Number of registrations, and bytes that at least one of them covers. covered_bytes() may throw bad_alloc.
+  // Number of registrations.
   size_t count() const;
-  size_t covered_bytes() const;
   // Returns a reason if an invariant is broken, else NULL. For tests and debug builds.
   const char* check() const;
 

@@ -198,27 +198,6 @@ size_t Index::count() const {
   return count_;
 }
 
-// Takes the index lock to copy the spans; allocates without it. May throw bad_alloc.
-size_t Index::covered_bytes() const {
-  const Span everything{0, UINTPTR_MAX};
-  std::vector<Span> spans;
-  size_t expected = count();
-  for (bool whole = false; !whole; expected *= 2) {
-    spans.clear();
-    spans.reserve(expected + 64);  // without the lock, so more may be inserted meanwhile
-    Guard guard(mutex_);
-    whole = count_ <= spans.capacity();
-    const uint32_t classes = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
-    for (uint32_t i = 0; whole && i < classes; ++i) {
-      trees_[i].for_overlaps(everything, [&](pinrail_registration_t* reg) {
-        spans.push_back(span_of(reg));
-        return true;
-      });
-    }
-  }
-  return union_length(&spans);
-}
-
 // Takes the index lock. Returns a reason if an invariant is broken, else NULL.
 const char* Index::check() const {
   Guard guard(mutex_);

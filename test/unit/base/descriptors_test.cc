@@ -22,7 +22,6 @@
 #include <vector>
 
 #include "base/core/kernel.h"
-#include "base/descriptors/serve.h"
 #include "base/descriptors/wire.h"
 #include "test/support/child.h"
 #include "test/support/closed_descriptors.h"

@@ -236,14 +236,6 @@ TEST_F(IndexTest, a_dead_registration_is_no_reason_to_refuse_what_it_contains) {
   EXPECT_EQ(index.count(), 2u) << "the one with the right is removed by its owner, because no search met it";
 }
 
-TEST_F(IndexTest, covered_bytes_counts_each_page_once) {
-  Index index(false);
-  ASSERT_TRUE(put(index, make(0x10000, 0x3000, 1)).ok());
-  ASSERT_TRUE(put(index, make(0x11000, 0x3000, 2)).ok());
-  ASSERT_TRUE(put(index, make(0x20000, 0x1000, 1)).ok());
-  EXPECT_EQ(index.covered_bytes(), 0x5000u);
-}
-
 // Wherever one leaf ends and the next begins: an event takes what it overlaps on both sides, and nothing else.
 TEST_F(IndexTest, an_event_takes_what_lies_in_several_leaves) {
   constexpr uintptr_t kMany = 100;
