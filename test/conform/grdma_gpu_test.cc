@@ -136,6 +136,20 @@ TEST_P(GrdmaGpu, the_whole_allocation_is_registered_once_by_its_dmabuf) {
   EXPECT_EQ(close(0), PINRAIL_SUCCESS);
 }
 
+TEST_P(GrdmaGpu, the_figures_are_of_both_kinds_of_memory) {
+  const GpuMemory memory(GetParam());
+  const pinrail_handle_t handle = must(memory.pointer(), 1);
+  pinrail_mpool_stats_t stats{};
+  stats.size = sizeof(stats);
+  EXPECT_EQ(pinrail_mpool_read_stats(pool_, &stats), PINRAIL_SUCCESS);
+  EXPECT_EQ(stats.misses, 1u);
+  EXPECT_EQ(stats.hits, 0u);
+  EXPECT_EQ(stats.indexed, 1u);
+  EXPECT_EQ(stats.held_count, 1u);
+  EXPECT_EQ(stats.held_bytes, GpuMemory::kBytes);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+}
+
 // R10.
 TEST_P(GrdmaGpu, a_thread_that_is_cancelled_inside_the_device_comes_to_the_end_of_the_call) {
   const GpuMemory memory(GetParam());

@@ -105,9 +105,14 @@ class Both {
   void stats(pinrail_mpool_stats_t* stats_out) {
     host_->stats(stats_out);
     if (gpu_ == nullptr) return;
+    pinrail_mpool_stats_t more{};
+    gpu_->stats(&more);
     gpu_->add_own_counts(stats_out);
-    stats_out->indexed += gpu_->count_indexed();
-    stats_out->dead_bytes += gpu_->dead_bytes();
+    stats_out->indexed += more.indexed;
+    stats_out->held_bytes += more.held_bytes;
+    stats_out->held_count += more.held_count;
+    stats_out->dead_bytes += more.dead_bytes;
+    stats_out->dead_count += more.dead_count;
   }
   size_t referenced() const { return host_->referenced() + (gpu_ != nullptr ? gpu_->referenced() : 0); }
   size_t max_reg_size() const { return host_->max_reg_size(); }
