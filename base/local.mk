@@ -26,7 +26,7 @@ libpinrail_internal_la_SOURCES += \
 # What a hit reads without a lock.
 libpinrail_internal_la_SOURCES += \
 	base/hit/recent.h base/hit/hints.h base/hit/start_hints.h base/hit/start_hints.cc \
-	base/hit/hit_counts.h
+	base/hit/pool_counts.h
 libpinrail_internal_la_CXXFLAGS = $(room_cxxflags)
 nodist_libpinrail_internal_la_SOURCES = base/loader/static_components.c
 BUILT_SOURCES += base/loader/static_components.c

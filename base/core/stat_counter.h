@@ -13,13 +13,15 @@
 namespace pinrail::stat_counter {
 
 // Called by the one thread that writes the counter. relaxed, without a read-modify-write: no other data depends on it.
-__attribute__((always_inline)) inline void increment(uint64_t* counter) {
+__attribute__((always_inline)) inline void add(uint64_t* counter, uint64_t amount) {
 #if defined(__x86_64__) && !defined(PINRAIL_UNDER_THREAD_SANITIZER)
-  asm("addq $1, %0" : "+m"(*counter) : : "cc");  // the same as below, which compilers make three instructions of
+  // The same as below, which compilers make three instructions of.
+  asm("addq %1, %0" : "+m"(*counter) : "er"(amount) : "cc");
 #else
-  __atomic_store_n(counter, __atomic_load_n(counter, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
+  __atomic_store_n(counter, __atomic_load_n(counter, __ATOMIC_RELAXED) + amount, __ATOMIC_RELAXED);
 #endif
 }
+__attribute__((always_inline)) inline void increment(uint64_t* counter) { add(counter, 1); }
 
 }  // namespace pinrail::stat_counter
 

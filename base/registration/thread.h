@@ -10,7 +10,7 @@
 namespace pinrail::thread {
 
 // Threads with a lower index have statistics counters of their own; all others share one.
-constexpr uint32_t kThreadsWithOwnCounters = 1024;
+constexpr uint32_t kThreadsWithOwnCounters = 511;
 
 // Returns the record of the calling thread, made on first use; NULL if there is no memory for it.
 pinrail_thread_t* current_slow();

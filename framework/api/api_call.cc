@@ -111,7 +111,7 @@ __attribute__((noinline)) pinrail_status_t register_by_start(pinrail_mpool_t* po
   pinrail_handle_t handle;
   if (!start_hints::find(pool, addr & ~pool->page_mask, span, access, &handle, drop_other))
     return call_pool(pool, pointer, length, access, 0, handle_out);
-  pool->hits.add(thread);
+  pool->counts.add_hit(thread);
   recent::remember(thread, pool, addr, access, handle);
   *handle_out = handle;
   return PINRAIL_SUCCESS;
@@ -165,7 +165,7 @@ pinrail_status_t pinrail_mpool_register(pinrail_mpool_t* pool, void* pointer, si
   const RecentRequest& recent = *recent::entry_for(thread, pool, addr);
   if (!recent::matches(recent, pool, addr, length, access) || !recent::take(recent, handle_out))
     return api::register_by_start(pool, pointer, length, access, handle_out);
-  pool->hits.add(thread);
+  pool->counts.add_hit(thread);
   return PINRAIL_SUCCESS;
 }
 

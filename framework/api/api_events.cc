@@ -175,10 +175,7 @@ bool drop_stale(pinrail_mpool_t* pool, pinrail_thread_t* thread, const void* add
 }
 
 void record_hook(pinrail_mpool_t* pool, const pinrail_mpool_event_t* event) {
-  pinrail_mpool_event_t told = *event;
-  const char* const cause = told.kind == PINRAIL_EVENT_MEMORY ? deferred::state.cause : nullptr;
-  for (size_t i = 0; cause != nullptr && i + 1 < sizeof(told.call) && cause[i] != 0; ++i) told.call[i] = cause[i];
-  pool->recorder.record_hook(told);
+  pool->recorder.record_hook(*event, event->kind == PINRAIL_EVENT_MEMORY ? deferred::state.cause : nullptr);
 }
 
 void say_events(pinrail_mpool_t* pool) {

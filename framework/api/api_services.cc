@@ -97,7 +97,8 @@ pinrail_status_t register_mem(pinrail_bound_registrar_t* registrar, pinrail_thre
   if (status != PINRAIL_SUCCESS) {
     record_refusal(*request, registrar->pool, status, errno);
   } else if (registrar->pool != nullptr) {
-    registrar->pool->recorder.count_registered(reg->length, mpool::Recorder::now_ns_hook() - begin);
+    registrar->pool->counts.add_registered(thread, reg->length);
+    registrar->pool->recorder.note_call(mpool::Recorder::now_ns_hook() - begin);
   }
   if (status == PINRAIL_SUCCESS || errno == 0) errno = kept;
   return status;
@@ -113,7 +114,10 @@ pinrail_status_t deregister_mem(pinrail_bound_registrar_t* registrar, pinrail_th
   event.length = reg->length;
   event.reason = reason;
   event.status = status;
-  if (registrar->pool != nullptr) record_hook(registrar->pool, &event);
+  if (registrar->pool != nullptr) {
+    registrar->pool->counts.add_released(thread, reason, reg->length);
+    record_hook(registrar->pool, &event);
+  }
   return status;
 }
 
@@ -143,10 +147,22 @@ int in_registrar(const pinrail_thread_t* thread) {
   return is_inside ? 1 : 0;
 }
 
-void count_hit(pinrail_mpool_t* pool, const pinrail_thread_t* thread) { pool->hits.add(thread); }
+void count_hit(pinrail_mpool_t* pool, const pinrail_thread_t* thread) { pool->counts.add_hit(thread); }
 void add_counts(const pinrail_mpool_t* pool, pinrail_mpool_stats_t* stats_inout) {
-  stats_inout->hits += pool->hits.sum();
-  pool->recorder.add_misses(stats_inout);
+  const PoolCounts::Line sum = pool->counts.sum();
+  uint64_t* const by_reason = &stats_inout->misses_cold;  // these fields are in the order of the reasons
+  static_assert(offsetof(pinrail_mpool_stats_t, misses_not_kept) ==
+                offsetof(pinrail_mpool_stats_t, misses_cold) + PINRAIL_MISS_NOT_KEPT * sizeof(uint64_t));
+  stats_inout->hits += sum.hits;
+  for (size_t i = 0; i < PINRAIL_MISS_REASONS; ++i) {
+    by_reason[i] += sum.misses[i];
+    stats_inout->misses += sum.misses[i];
+  }
+}
+// The pool's call has missed.
+void record_miss(pinrail_mpool_t* pool, const pinrail_thread_t* thread, const pinrail_mpool_event_t* event) {
+  pool->counts.add_miss(thread, event->reason);
+  record_hook(pool, event);
 }
 
 constexpr pinrail_registration_services_t kRegistrations = {sizeof(pinrail_registration_services_t),
@@ -179,6 +195,7 @@ constexpr pinrail_pool_services_t kPools = {sizeof(pinrail_pool_services_t),
                                             add_counts,
                                             own_pages_around,
                                             count_hit,
+                                            record_miss,
                                             record_hook};
 
 pinrail_host_shortcut_t host_shortcut{};

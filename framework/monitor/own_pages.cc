@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Reads /proc/self/pagemap, which every kernel since 4.2 shows without page numbers to unprivileged processes. API
-// context; takes no lock.
+// context, inside of a call, in which cancellation is disabled; takes no lock.
 #include "framework/monitor/own_pages.h"
 
 #include <unistd.h>
 
 #include <algorithm>
 
-#include "base/core/calling_thread.h"
 #include "framework/monitor/proc_file.h"
 
 namespace pinrail::monitor {
@@ -79,7 +78,6 @@ Span own_pages_around(const Span& span, const Span& most) {
   const bool is_whole = ((span.base | span.end) & (page_size() - 1)) == 0;
   const int file = is_whole ? page_map.number() : -1;
   if (file < 0) return span;
-  const NoCancel no_cancel;  // reading is a cancellation point
   const size_t first = kFirst * page_size();
   const Span near{span.base - std::min(span.base - most.base, first), span.end + std::min(most.end - span.end, first)};
   const bool is_short = near.length() / page_size() <= kMost;

@@ -176,7 +176,7 @@ Status create(const loader::Loader& loader, const param::Registry& params, const
   const Status bound = registrar::bind(loader, registrar, kinds_for(loader, name), &pool->registrar);
   if (!bound.ok()) return bound;
   pool->registrar->pool = pool.get();
-  const Status records = pool->recorder.start(params.value("mpool_base_events").u, &pool->hits);
+  const Status records = pool->recorder.start(params.value("mpool_base_events").u, &pool->counts);
   if (!records.ok()) return records;
   const pinrail_mpool_config_t config = config_of(pool.get(), cache_name, options);
   const Status made = create_module(loader, params, name, config, pool.get());

@@ -13,7 +13,7 @@
 #include <string>
 
 #include "base/core/status.h"
-#include "base/hit/hit_counts.h"
+#include "base/hit/pool_counts.h"
 #include "base/loader/loader.h"
 #include "framework/mpool/hit_check.h"
 #include "framework/mpool/pin_table.h"
@@ -27,7 +27,7 @@ class Allocator;
 
 // The fields that a hit reads come first, in one cache line.
 struct alignas(64) pinrail_mpool {
-  pinrail::HitCounts hits;  // those that the API has answered
+  pinrail::PoolCounts counts;
   uintptr_t page_mask = 0;  // the registrar's granularity - 1
   // In a forked child, for a parent's pool: its original table and module. `ops` then does nothing.
   const pinrail_mpool_ops_t* former_ops = nullptr;

@@ -15,11 +15,7 @@ namespace pinrail::mpool {
 namespace {
 
 constexpr uint64_t kPage = 4096;
-static_assert(sizeof(pinrail_figures_t) <= kPage, "the counts of hits come after one page");
-// The fields of the statistics are in the order of the reasons.
-constexpr size_t kFirstMiss = offsetof(pinrail_mpool_stats_t, misses_cold);
-static_assert(offsetof(pinrail_mpool_stats_t, misses_not_kept) ==
-              kFirstMiss + PINRAIL_MISS_NOT_KEPT * sizeof(uint64_t));
+static_assert(sizeof(pinrail_figures_t) <= kPage, "the counts come after one page");
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 #ifdef F_SEAL_FUTURE_WRITE
 constexpr int kFutureWrite = F_SEAL_FUTURE_WRITE;
@@ -66,20 +62,19 @@ bool Recorder::map(uint64_t bytes) {
   return true;
 }
 
-Status Recorder::start(uint64_t events, HitCounts* hits) {
-  const uint64_t ring = ring_of(events), ring_offset = kPage + HitCounts::kBytes;
+Status Recorder::start(uint64_t events, PoolCounts* counts) {
+  const uint64_t ring = ring_of(events), ring_offset = kPage + PoolCounts::kBytes;
   if (!map(ring_offset + ring * sizeof(pinrail_figures_event_t))) return PINRAIL_ERR_OUT_OF_RESOURCE;
   char* const memory = reinterpret_cast<char*>(figures_);
   figures_->version = PINRAIL_FIGURES_VERSION;
   figures_->pid = static_cast<uint32_t>(getpid());
   figures_->size = bytes_;
-  figures_->hits_offset = kPage;
-  figures_->hits_count = HitCounts::kBytes / HitCounts::kStride;
-  figures_->hits_stride = HitCounts::kStride;
+  figures_->counts_offset = kPage;
+  figures_->counts_count = PoolCounts::kBytes / sizeof(PoolCounts::Line);
   figures_->ring_count = static_cast<uint32_t>(ring);
   figures_->ring_offset = static_cast<uint32_t>(ring_offset);
   ring_ = reinterpret_cast<pinrail_figures_event_t*>(memory + ring_offset);
-  hits->use(memory + kPage);
+  counts->use(memory + kPage);
   return success();
 }
 
@@ -93,9 +88,7 @@ void Recorder::show(const std::string& pool, const std::string& registrar, const
   __atomic_store_n(&figures_->magic, PINRAIL_FIGURES_MAGIC, __ATOMIC_RELEASE);  // readers look at it first
 }
 
-void Recorder::count_registered(uint64_t bytes, uint64_t ns) {
-  __atomic_fetch_add(&figures_->registered_bytes, bytes, __ATOMIC_RELAXED);
-  __atomic_fetch_add(&figures_->registered_count, 1, __ATOMIC_RELAXED);
+void Recorder::note_call(uint64_t ns) {
   uint64_t longest = __atomic_load_n(&figures_->longest_call_ns, __ATOMIC_RELAXED);
   while (ns > longest && !__atomic_compare_exchange_n(&figures_->longest_call_ns, &longest, ns, true, __ATOMIC_RELAXED,
                                                       __ATOMIC_RELAXED)) {
@@ -110,15 +103,6 @@ void Recorder::show_use(const pinrail_mpool_stats_t& stats) {
   put(&figures_->dead_count, stats.dead_count);
   // release: a reader that sees the new count sees the figures; pairs with the reader's acquire.
   __atomic_fetch_add(&figures_->looks, 1, __ATOMIC_RELEASE);
-}
-
-void Recorder::add_misses(pinrail_mpool_stats_t* totals) const {
-  auto* const fields = reinterpret_cast<uint64_t*>(reinterpret_cast<char*>(totals) + kFirstMiss);
-  for (size_t i = 0; i < PINRAIL_MISS_REASONS; ++i) {
-    const uint64_t count = __atomic_load_n(&figures_->misses[i], __ATOMIC_RELAXED);
-    fields[i] += count;
-    totals->misses += count;
-  }
 }
 
 bool Recorder::read(uint64_t number, pinrail_mpool_event_t* event_out) const {
@@ -150,10 +134,11 @@ uint64_t Recorder::oldest() const {
   return recorded > figures_->ring_count ? recorded - figures_->ring_count : 0;
 }
 
-// Counts and records a pool's events, without a lock and without allocating. Hook or API context.
+// Records a pool's events, without a lock and without allocating. Hook or API context.
 
 namespace {
 
+// relaxed: figures, each right by itself.
 void add_hook(uint64_t* figure, uint64_t amount) { __atomic_fetch_add(figure, amount, __ATOMIC_RELAXED); }
 uint64_t two_hook(uint32_t low, uint32_t high) { return low | uint64_t{high} << 32; }
 
@@ -167,23 +152,6 @@ uint64_t Recorder::now_ns_hook() {
   timespec now;
   if (clock_gettime(CLOCK_MONOTONIC_COARSE, &now) != 0) return 0;
   return static_cast<uint64_t>(now.tv_sec) * 1000000000 + static_cast<uint64_t>(now.tv_nsec);
-}
-
-// relaxed: figures, each right by itself.
-void Recorder::count_hook(const pinrail_mpool_event_t& event) {
-  switch (event.kind) {
-    case PINRAIL_EVENT_MISS: add_hook(&figures_->misses[event.reason & 15], 1); break;
-    case PINRAIL_EVENT_MEMORY:
-      add_hook(&figures_->memory_events, 1);
-      add_hook(&figures_->invalidations, event.count);
-      break;
-    case PINRAIL_EVENT_REFUSED: add_hook(&figures_->refusals, 1); break;
-    default:
-      add_hook(&figures_->released[event.reason & 3], 1);
-      add_hook(&figures_->registered_count, UINT64_MAX);
-      add_hook(&figures_->registered_bytes, 0 - event.length);
-      break;
-  }
 }
 
 // The place of the next event; NULL: another thread still writes there (recorder/J2).
@@ -207,22 +175,29 @@ pinrail_figures_event_t* Recorder::take_slot_hook(uint64_t* number_out) {
   }
 }
 
-void Recorder::record_hook(const pinrail_mpool_event_t& event) {
-  count_hook(event);
+void Recorder::record_hook(const pinrail_mpool_event_t& event, const char* cause) {
+  if (event.kind == PINRAIL_EVENT_MEMORY) {
+    add_hook(&figures_->memory_events, 1);
+    add_hook(&figures_->invalidations, event.count);
+  } else if (event.kind == PINRAIL_EVENT_REFUSED) {
+    add_hook(&figures_->refusals, 1);
+  }
   if (figures_->ring_count == 0) return;
   uint64_t number;
   pinrail_figures_event_t* const slot = take_slot_hook(&number);
   if (slot == nullptr) return;
   __atomic_store_n(&slot->state, kBusy, __ATOMIC_RELAXED);  // before the words, each of which is a release
-  uint64_t call;
-  std::memcpy(&call, event.call, sizeof(call));
+  char call[sizeof(uint64_t)] = {};
+  for (size_t i = 0; cause != nullptr && i + 1 < sizeof(call) && cause[i] != 0; ++i) call[i] = cause[i];
+  uint64_t call_word;
+  std::memcpy(&call_word, call, sizeof(call));
   const uint64_t words[kWords] = {now_ns_hook(),
                                   event.base,
                                   event.length,
                                   two_hook(event.kind, event.reason),
                                   two_hook(static_cast<uint32_t>(event.status), static_cast<uint32_t>(event.error)),
                                   event.count,
-                                  call};
+                                  call_word};
   for (size_t i = 0; i < kWords; ++i) __atomic_store_n(&words_of_hook(slot)[i], words[i], __ATOMIC_RELEASE);
   __atomic_store_n(&slot->state, number + 1, __ATOMIC_RELEASE);  // pairs with read() and with the next writer
 }

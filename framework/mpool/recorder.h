@@ -2,7 +2,7 @@
 // recorder.h - what one pool shows of itself: counters, and its last events in a ring (pinrail/figures.h).
 //
 // Owns     the memory that pinrail/figures.h describes: a sealed file in memory, or, where none can be had, memory of
-//          this process alone. Hits are counted in it, too, by HitCounts.
+//          this process alone. What calls count is in it, too, by PoolCounts.
 // Threads  all functions may run together; start() comes before all others.
 // Hook     record_hook(), recorded_hook(), now_ns_hook() and what they call.
 //
@@ -20,7 +20,7 @@
 #include <string>
 
 #include "base/core/status.h"
-#include "base/hit/hit_counts.h"
+#include "base/hit/pool_counts.h"
 #include "base/sync/own_file.h"
 
 namespace pinrail::mpool {
@@ -32,9 +32,9 @@ class Recorder {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  // events: how many are kept, rounded up to a power of two; 0: none. The pool's hits are counted here from now on.
-  // OUT_OF_RESOURCE: no memory.
-  Status start(uint64_t events, HitCounts* hits);
+  // events: how many are kept, rounded up to a power of two; 0: none. counts gets its memory. OUT_OF_RESOURCE: no
+  // memory.
+  Status start(uint64_t events, PoolCounts* counts);
   // The pool was made: other processes may look.
   void show(const std::string& pool, const std::string& registrar, const char* monitors,
             const pinrail_mpool_stats_t& limits);
@@ -42,15 +42,13 @@ class Recorder {
   bool has_events() const { return figures_ != nullptr && figures_->ring_count != 0; }
   // How many events were recorded.
   uint64_t recorded_hook() const { return __atomic_load_n(&figures_->events, __ATOMIC_ACQUIRE); }
-  // number, time_ns and size of the event need not be set.
-  void record_hook(const pinrail_mpool_event_t& event);
-  // The registrar has registered so many bytes, and its call took so long.
-  void count_registered(uint64_t bytes, uint64_t ns);
+  // number, time_ns and size of the event need not be set. cause: what call its memory went away by; NULL: none.
+  void record_hook(const pinrail_mpool_event_t& event, const char* cause);
+  // A call of the registrar took so long.
+  void note_call(uint64_t ns);
   // What only a walk over the registrations tells, for a process that has rung the bell.
   void show_use(const pinrail_mpool_stats_t& stats);
   const uint32_t* bell() const { return &figures_->bell; }
-  // Adds the misses by reason, and their sum.
-  void add_misses(pinrail_mpool_stats_t* totals) const;
   // False: there is no such event any more, or it is being written.
   bool read(uint64_t number, pinrail_mpool_event_t* event_out) const;
   // The number of the oldest one that is kept.
@@ -63,7 +61,6 @@ class Recorder {
   static constexpr uint64_t kBusy = UINT64_MAX;
 
   bool map(uint64_t bytes);
-  void count_hook(const pinrail_mpool_event_t& event);
   pinrail_figures_event_t* take_slot_hook(uint64_t* number_out);
 
   pinrail_figures_t* figures_ = nullptr;

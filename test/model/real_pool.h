@@ -107,6 +107,7 @@ pinrail_status_t subscribe(const pinrail_host_t*, uint32_t, void (*)(void*, uint
 }
 void unsubscribe(const pinrail_host_t*, void*) {}
 void count_nothing(pinrail_mpool_t*, const pinrail_thread_t*) {}
+void record_no_miss(pinrail_mpool_t*, const pinrail_thread_t*, const pinrail_mpool_event_t*) {}
 void record_nothing_hook(pinrail_mpool_t*, const pinrail_mpool_event_t*) {}
 int monitor_works(const pinrail_host_t*, const char**) { return 1; }
 int monitor_covers(const pinrail_host_t*, uintptr_t, size_t) { return 1; }
@@ -131,6 +132,7 @@ class RealPool {
     pools_.registrar_deregister = device_deregister;
     pools_.rcache_create = make_index;
     pools_.count_hit = count_nothing;
+    pools_.record_miss = record_no_miss;
     pools_.record_hook = record_nothing_hook;
     host_.registrations = &registrations_;
     host_.pools = &pools_;

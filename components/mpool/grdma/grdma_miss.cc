@@ -32,7 +32,7 @@ Status Pool::miss(pinrail_thread_t* thread, const Request& request, pinrail_regi
     }
   }
   withdraw(&miss);
-  end_miss(request, miss, status);
+  end_miss(thread, request, miss, status);
   return status;
 }
 
@@ -78,14 +78,14 @@ pinrail_miss_reason_t Pool::why_missed(pinrail_thread_t* thread, const Request& 
   return PINRAIL_MISS_RIGHTS;
 }
 
-void Pool::end_miss(const Request& request, const Miss& miss, const Status& status) {
+void Pool::end_miss(pinrail_thread_t* thread, const Request& request, const Miss& miss, const Status& status) {
   pinrail_mpool_event_t event{};
   event.kind = PINRAIL_EVENT_MISS;
   event.base = request.span.base;
   event.length = request.span.length();
   event.reason = miss.reason;
   event.status = status.code();
-  host_->pools->record_hook(config_.pool, &event);
+  host_->pools->record_miss(config_.pool, thread, &event);
 }
 
 // As find_or_announce().
@@ -155,7 +155,7 @@ Status Pool::register_own(pinrail_thread_t* thread, const Request& request, pinr
   miss.span = request.span;
   miss.rights = request.rights();
   const Status status = register_uncached(thread, request, &miss, reg_out);
-  end_miss(request, miss, status);
+  end_miss(thread, request, miss, status);
   return status;
 }
 

@@ -103,12 +103,18 @@ bool lies_within(uint64_t bytes, uint64_t offset, uint64_t count, uint64_t strid
 // figures/V1, of a copy that does not change any more.
 bool is_sound(const pinrail_figures_t& head, size_t bytes) {
   const bool is_ring = (head.ring_count & (head.ring_count - 1)) == 0;
-  return head.magic == PINRAIL_FIGURES_MAGIC && head.version == PINRAIL_FIGURES_VERSION && head.hits_stride >= 8 &&
-         is_ring && lies_within(bytes, head.hits_offset, head.hits_count, head.hits_stride) &&
+  return head.magic == PINRAIL_FIGURES_MAGIC && head.version == PINRAIL_FIGURES_VERSION && is_ring &&
+         lies_within(bytes, head.counts_offset, head.counts_count, sizeof(pinrail_figures_counts_t)) &&
          lies_within(bytes, head.ring_offset, head.ring_count, sizeof(pinrail_figures_event_t));
 }
 
 uint64_t load(const void* at) { return __atomic_load_n(static_cast<const uint64_t*>(at), __ATOMIC_ACQUIRE); }
+
+void add_counts(const char* at, uint32_t lines, pinrail_figures_counts_t* counts_inout) {
+  auto* const sums = reinterpret_cast<uint64_t*>(counts_inout);
+  constexpr size_t kWords = sizeof(*counts_inout) / sizeof(uint64_t);
+  for (size_t i = 0; i < lines * kWords; ++i) sums[i % kWords] += load(at + i * sizeof(uint64_t));
+}
 
 std::vector<CostlyRange> ranges_of(const pinrail_figures_t& head, const char* file) {
   std::map<uint64_t, CostlyRange> by_base;
@@ -142,13 +148,17 @@ bool read_pool(const Mapped& mapped, int pid, bool with_ranges, Pool* pool_out) 
   std::memcpy(&pool.figures, mapped.figures, sizeof(pool.figures));
   if (!is_sound(pool.figures, mapped.bytes)) return false;
   const char* const file = reinterpret_cast<const char*>(mapped.figures);
-  for (uint32_t i = 0; i < pool.figures.hits_count; ++i) {
-    pool.hits += load(file + pool.figures.hits_offset + size_t{i} * pool.figures.hits_stride);
-  }
+  add_counts(file + pool.figures.counts_offset, pool.figures.counts_count, &pool.counts);
   for (size_t i = 0; i < pool.reasons.size(); ++i) {
-    pool.reasons[i] = pool.figures.misses[i];
+    pool.reasons[i] = pool.counts.misses[i];
     pool.misses += pool.reasons[i];
   }
+  // A thread may have counted a release, and another one not yet its registration.
+  const auto difference = [](uint64_t made, uint64_t gone) { return made > gone ? made - gone : 0; };
+  uint64_t released = 0;
+  for (const uint64_t count : pool.counts.released) released += count;
+  pool.registered_count = difference(pool.counts.registered, released);
+  pool.registered_bytes = difference(pool.counts.registered_bytes, pool.counts.released_bytes);
   if (with_ranges) pool.ranges = ranges_of(pool.figures, file);
   pool.pid = pid;
   pool.file = mapped.inode;
@@ -196,8 +206,8 @@ void ring(std::vector<File>* files) {
 }  // namespace
 
 double Pool::hit_rate() const {
-  const uint64_t all = hits + misses;
-  return all == 0 ? 0 : 100.0 * static_cast<double>(hits) / static_cast<double>(all);
+  const uint64_t all = counts.hits + misses;
+  return all == 0 ? 0 : 100.0 * static_cast<double>(counts.hits) / static_cast<double>(all);
 }
 
 // A forked child has its parent's file open: each file counts once, for the process that it is of.
@@ -231,7 +241,7 @@ std::vector<Pool> read_pools(int pid, bool with_ranges) {
 
 uint64_t Pool::idle_bytes() const {
   const uint64_t others = figures.held_bytes + figures.dead_bytes;
-  return figures.registered_bytes > others ? figures.registered_bytes - others : 0;
+  return registered_bytes > others ? registered_bytes - others : 0;
 }
 
 Rates rates_of(const Pool& now, const std::vector<Pool>& before, double seconds) {
@@ -241,7 +251,7 @@ Rates rates_of(const Pool& now, const std::vector<Pool>& before, double seconds)
     const auto rate = [seconds](uint64_t to, uint64_t from) {
       return to > from ? static_cast<double>(to - from) / seconds : 0;
     };
-    rates.hits = rate(now.hits, old.hits);
+    rates.hits = rate(now.counts.hits, old.counts.hits);
     rates.misses = rate(now.misses, old.misses);
     rates.evictions = rate(now.evictions(), old.evictions());
     rates.events = rate(now.figures.memory_events, old.figures.memory_events);

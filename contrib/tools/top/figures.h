@@ -30,14 +30,15 @@ struct Pool {
   uint64_t file = 0;  // its inode: names the pool
   std::string command, name, registrar, monitors;
   pinrail_figures_t figures{};
-  uint64_t hits = 0, misses = 0;
+  pinrail_figures_counts_t counts{};  // of all its threads
+  uint64_t misses = 0, registered_count = 0, registered_bytes = 0;
   tools::Misses reasons{};
   std::vector<CostlyRange> ranges;  // the costliest first; only of what is opened
 
   double hit_rate() const;                               // percent; 0: there was no request
   bool knows_use() const { return figures.looks != 0; }  // of held_bytes and what follows it
   uint64_t idle_bytes() const;
-  uint64_t evictions() const { return figures.released[PINRAIL_REASON_EVICTED]; }
+  uint64_t evictions() const { return counts.released[PINRAIL_REASON_EVICTED]; }
 };
 
 // pid 0: all processes of this user. with_ranges: their costliest ranges, too.

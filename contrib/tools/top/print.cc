@@ -38,7 +38,7 @@ tools::Json json_of(const Pool& pool) {
                       {"pool", pool.name},
                       {"registrar", pool.registrar},
                       {"monitors", pool.monitors},
-                      {"hits", pool.hits},
+                      {"hits", pool.counts.hits},
                       {"misses", pool.misses},
                       {"hit_rate", pool.hit_rate()},
                       {"miss_reasons", tools::reasons_json(pool.reasons)}};
@@ -46,8 +46,8 @@ tools::Json json_of(const Pool& pool) {
   json["memory_events"] = figures.memory_events;
   json["invalidations"] = figures.invalidations;
   json["refusals"] = figures.refusals;
-  json["registered_bytes"] = figures.registered_bytes;
-  json["registered_count"] = figures.registered_count;
+  json["registered_bytes"] = pool.registered_bytes;
+  json["registered_count"] = pool.registered_count;
   if (pool.knows_use()) {
     json["held_bytes"] = figures.held_bytes;
     json["held_count"] = figures.held_count;
@@ -74,7 +74,7 @@ struct Metric {
 };
 constexpr Metric kMetrics[] = {
     {"pinrail_hits_total", "counter", "Requests that a cached registration answered.",
-     [](const Pool& pool) { return pool.hits; }},
+     [](const Pool& pool) { return pool.counts.hits; }},
     {"pinrail_evictions_total", "counter", "Registrations given back to make room.",
      [](const Pool& pool) { return pool.evictions(); }},
     {"pinrail_memory_events_total", "counter", "Memory events that ended registrations.",
@@ -84,7 +84,7 @@ constexpr Metric kMetrics[] = {
     {"pinrail_refusals_total", "counter", "Calls that the registrar refused.",
      [](const Pool& pool) { return uint64_t{pool.figures.refusals}; }},
     {"pinrail_registered_bytes", "gauge", "Bytes registered with the device.",
-     [](const Pool& pool) { return uint64_t{pool.figures.registered_bytes}; }},
+     [](const Pool& pool) { return uint64_t{pool.registered_bytes}; }},
     {"pinrail_held_bytes", "gauge", "Bytes that are referenced.",
      [](const Pool& pool) { return uint64_t{pool.figures.held_bytes}; }},
     {"pinrail_dead_bytes", "gauge", "Bytes whose memory went away, and that were not given back yet.",
@@ -118,7 +118,7 @@ std::string sum_line(const std::vector<Pool>& pools, const std::vector<Pool>& be
     const Rates rates = rates_of(pool, before, seconds);
     hits += rates.hits;
     misses += rates.misses;
-    bytes += pool.figures.registered_bytes;
+    bytes += pool.registered_bytes;
   }
   return tools::text("pinrail_top: %zu pools, %s hits/s, %s misses/s, %s registered", pools.size(),
                      scaled(hits, 1000).c_str(), scaled(misses, 1000).c_str(), bytes_text(bytes).c_str());
@@ -127,7 +127,7 @@ std::string sum_line(const std::vector<Pool>& pools, const std::vector<Pool>& be
 std::string use_line(const Pool& pool) {
   const pinrail_figures_t& figures = pool.figures;
   const auto in = [](uint64_t bytes, uint64_t count) { return bytes_text(bytes) + tools::text(" in %" PRIu64, count); };
-  std::string line = "registered " + in(figures.registered_bytes, figures.registered_count);
+  std::string line = "registered " + in(pool.registered_bytes, pool.registered_count);
   if (!pool.knows_use()) return line;
   return line + ": held " + in(figures.held_bytes, figures.held_count) + ", dead " +
          in(figures.dead_bytes, figures.dead_count) + ", idle " + bytes_text(pool.idle_bytes());
@@ -145,7 +145,7 @@ std::string pool_line(const Pool& pool, const Rates& rates) {
   const auto use = [&](uint64_t bytes) { return pool.knows_use() ? bytes_text(bytes) : "-"; };
   return tools::text(kColumns, std::to_string(pool.pid).c_str(), pool.command.c_str(), pool.name.c_str(),
                      number(pool.hit_rate()).c_str(), scaled(rates.hits, 1000).c_str(),
-                     scaled(rates.misses, 1000).c_str(), bytes_text(pool.figures.registered_bytes).c_str(),
+                     scaled(rates.misses, 1000).c_str(), bytes_text(pool.registered_bytes).c_str(),
                      use(pool.figures.held_bytes).c_str(), use(pool.idle_bytes()).c_str(),
                      use(pool.figures.dead_bytes).c_str(), scaled(rates.evictions, 1000).c_str(),
                      time_text(pool.figures.longest_call_ns).c_str(), tools::reasons_text(pool.reasons, 3).c_str());

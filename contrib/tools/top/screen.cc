@@ -46,7 +46,7 @@ class Screen {
     switch (order_) {
       case 'h': return -pool.hit_rate();
       case 'm': return rates_of(pool, before_, seconds_).misses;
-      case 'b': return static_cast<double>(pool.figures.registered_bytes);
+      case 'b': return static_cast<double>(pool.registered_bytes);
       case 'u': return static_cast<double>(pool.figures.held_bytes);
       case 'e': return rates_of(pool, before_, seconds_).evictions;
       case 'l': return static_cast<double>(pool.figures.longest_call_ns);
@@ -144,7 +144,7 @@ class Screen {
     put(++line, "registrar " + pool.registrar + ", monitors " + pool.monitors + ", size_limit " +
                     bytes_text(pool.figures.size_limit));
     put(++line, use_line(pool));
-    put(++line, std::to_string(pool.hits) + " hits, " + std::to_string(pool.misses) + " misses, " +
+    put(++line, std::to_string(pool.counts.hits) + " hits, " + std::to_string(pool.misses) + " misses, " +
                     std::to_string(pool.evictions()) + " evictions, " + std::to_string(pool.figures.memory_events) +
                     " memory events that ended " + std::to_string(pool.figures.invalidations) + " registrations, " +
                     std::to_string(pool.figures.refusals) + " refusals");

@@ -26,7 +26,7 @@ extern "C" {
 /** One number per framework. It is raised when a table changes so that an old binary would no longer work. */
 enum {
   PINRAIL_HOST_ABI = 2,
-  PINRAIL_MPOOL_ABI = 3,
+  PINRAIL_MPOOL_ABI = 4,
   PINRAIL_RCACHE_ABI = 6,
   PINRAIL_REGISTRAR_ABI = 2,
   PINRAIL_MONITOR_ABI = 2

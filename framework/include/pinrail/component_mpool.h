@@ -161,7 +161,7 @@ typedef struct pinrail_pool_services {
   /** Wakes the gc thread, if there is one. Hook context; makes a system call only if the thread sleeps, or must hurry. */
   void (*gc_wake_hook)(const pinrail_host_t *host, pinrail_gc_when_t when);
   /** Adds what the library has counted of the pool: its hits, whether the library answered them or count_hit() told of
-   *  them, and its misses by reason, which record_hook() told of. Any context. */
+   *  them, and its misses by reason, which record_miss() told of. Any context. */
   void (*add_counts)(const pinrail_mpool_t *pool, pinrail_mpool_stats_t *stats_inout);
   /**
    * Narrows [*low_inout, *high_inout), whole pages which contain the range, to those around the range that a
@@ -173,8 +173,10 @@ typedef struct pinrail_pool_services {
                            uintptr_t *high_inout);
   /** Counts a hit that the pool has answered. */
   void (*count_hit)(pinrail_mpool_t *pool, const pinrail_thread_t *thread);
-  /** Records an event of the pool, a MISS or MEMORY, for pinrail_mpool_events(). size, number, time_ns and call need not
-   *  be set. The library records itself what registrars refuse and what is given back to the device. Hook context. */
+  /** Counts a miss of the calling thread by its reason, and records it, for pinrail_mpool_events(). size, number, time_ns
+   *  and call of the event, a MISS, need not be set. */
+  void (*record_miss)(pinrail_mpool_t *pool, const pinrail_thread_t *thread, const pinrail_mpool_event_t *event);
+  /** The same for an event of the pool's memory, MEMORY, which has no thread. The library records itself what registrars refuse and what is given back to the device. Hook context. */
   void (*record_hook)(pinrail_mpool_t *pool, const pinrail_mpool_event_t *event);
 } pinrail_pool_services_t;
 

@@ -32,22 +32,18 @@ typedef struct pinrail_figures {
   char monitors[96];         /**< the monitors at work when the pool was made */
   uint64_t size_limit;       /**< UINT64_MAX: none */
   uint64_t count_limit;      /**< UINT64_MAX: none */
-  uint32_t hits_offset;      /**< hits are the sum of so many numbers of 64 bits, this many bytes apart */
-  uint32_t hits_count;       /**< see hits_offset */
-  uint32_t hits_stride;      /**< see hits_offset */
+  uint32_t counts_offset;    /**< pinrail_figures_counts_t; each of its numbers is the sum over all of them */
+  uint32_t counts_count;     /**< how many there are */
   uint32_t ring_count;       /**< events in the ring, a power of two; 0: none (mpool_base_events) */
   uint32_t ring_offset;      /**< the events, pinrail_figures_event_t */
+  uint32_t spare;            /**< 0 */
   uint32_t bell;             /**< 0. FUTEX_WAKE here (not FUTEX_PRIVATE_FLAG) asks for the numbers that begin with
                                   `looks`. The gc thread of the process then fills them in, if it runs, on Linux 5.16
                                   or later */
   uint64_t events;           /**< how many were recorded: event number N is at N % ring_count */
-  uint64_t misses[16];       /**< by pinrail_miss_reason_t */
   uint64_t refusals;         /**< register calls that the registrar refused */
   uint64_t memory_events;    /**< memory events that ended registrations */
   uint64_t invalidations;    /**< registrations that they ended */
-  uint64_t released[4];      /**< registrations given back to the device, by pinrail_reason_t */
-  uint64_t registered_bytes; /**< of this pool, at the device now */
-  uint64_t registered_count; /**< the same, counted */
   uint64_t longest_call_ns;  /**< the longest call of the registrar, to a few milliseconds */
   uint64_t looks;            /**< how often these were filled in; 0: never */
   uint64_t held_bytes;       /**< as in pinrail_mpool_stats_t, like all that follow */
@@ -55,6 +51,17 @@ typedef struct pinrail_figures {
   uint64_t dead_bytes;       /**< see there */
   uint64_t dead_count;       /**< see there */
 } pinrail_figures_t;
+
+/** Counts of one thread, or of all threads that have none of their own. */
+typedef struct pinrail_figures_counts {
+  uint64_t hits;             /**< requests that a registration answered */
+  uint64_t misses[16];       /**< by pinrail_miss_reason_t */
+  uint64_t registered;       /**< registrations that the device has made */
+  uint64_t registered_bytes; /**< their bytes */
+  uint64_t released[4];      /**< registrations given back to the device, by pinrail_reason_t */
+  uint64_t released_bytes;   /**< their bytes; what is registered now is the difference */
+  uint64_t spare[8];         /**< 0 */
+} pinrail_figures_counts_t;
 
 /** One event of the ring. It is complete if `state` is 1 + its number, before and after it was read. */
 typedef struct pinrail_figures_event {

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// pool_counts.h - what a pool counts in API context, in a line of each thread's own: no two threads write one word.
+//
+// Owns     nothing: the memory is the pool's recorder's (framework/mpool/recorder.h).
+// Threads  all functions at any time, after use(). API context.
+#ifndef PINRAIL_BASE_HIT_POOL_COUNTS_H
+#define PINRAIL_BASE_HIT_POOL_COUNTS_H
+
+#include <pinrail/figures.h>
+
+#include <cstddef>
+
+#include "base/core/compiler.h"
+#include "base/core/stat_counter.h"
+#include "base/registration/thread.h"
+
+namespace pinrail {
+
+class PoolCounts {
+ public:
+  using Line = pinrail_figures_counts_t;
+  // Threads with a lower index have a line of their own; the others share the last one.
+  static constexpr uint32_t kAlone = thread::kThreadsWithOwnCounters;
+  static constexpr size_t kBytes = (kAlone + 1) * sizeof(Line);
+
+  // Counts in this memory: kBytes that are 0.
+  void use(void* memory) { lines_ = static_cast<Line*>(memory); }
+
+  void add_hit(const pinrail_thread_t* thread) {
+    if (likely(thread->index < kAlone)) {
+      stat_counter::increment(&lines_[thread->index].hits);
+    } else {
+      share(&lines_[kAlone].hits, 1);
+    }
+  }
+  void add_miss(const pinrail_thread_t* thread, uint32_t reason) {
+    add(
+        thread, [reason](Line* line) { return &line->misses[reason % 16]; }, 1);
+  }
+  void add_registered(const pinrail_thread_t* thread, uint64_t bytes) {
+    add(
+        thread, [](Line* line) { return &line->registered; }, 1);
+    add(
+        thread, [](Line* line) { return &line->registered_bytes; }, bytes);
+  }
+  void add_released(const pinrail_thread_t* thread, uint32_t reason, uint64_t bytes) {
+    add(
+        thread, [reason](Line* line) { return &line->released[reason % 4]; }, 1);
+    add(
+        thread, [](Line* line) { return &line->released_bytes; }, bytes);
+  }
+
+  // Each number is right by itself.
+  Line sum() const {
+    Line all{};
+    auto* const words = reinterpret_cast<uint64_t*>(&all);
+    for (uint32_t i = 0; i <= kAlone; ++i) {
+      const auto* const line = reinterpret_cast<const uint64_t*>(&lines_[i]);
+      for (size_t word = 0; word < sizeof(Line) / sizeof(uint64_t); ++word) {
+        words[word] += __atomic_load_n(&line[word], __ATOMIC_RELAXED);
+      }
+    }
+    return all;
+  }
+
+ private:
+  static void share(uint64_t* count, uint64_t amount) { __atomic_fetch_add(count, amount, __ATOMIC_RELAXED); }
+  template <typename Of>
+  void add(const pinrail_thread_t* thread, Of&& count_of, uint64_t amount) {
+    if (likely(thread->index < kAlone)) {
+      stat_counter::add(count_of(&lines_[thread->index]), amount);
+    } else {
+      share(count_of(&lines_[kAlone]), amount);
+    }
+  }
+
+  Line* lines_ = nullptr;
+};
+
+}  // namespace pinrail
+
+#endif
