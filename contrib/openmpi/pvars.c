@@ -5,8 +5,9 @@
 
 // What there is now, rather than what has happened since the start.
 static bool is_level(const char* name) {
-  static const char* const levels[] = {"indexed",      "dead_bytes",       "registered_bytes",
-                                       "pinned_bytes", "registered_count", "peak_registered_bytes"};
+  static const char* const levels[] = {"indexed",          "held_bytes",   "held_count",
+                                       "dead_bytes",       "dead_count",   "registered_bytes",
+                                       "registered_count", "pinned_bytes", "peak_registered_bytes"};
   for (size_t i = 0; i < sizeof(levels) / sizeof(*levels); ++i) {
     if (strcmp(name, levels[i]) == 0) return true;
   }

@@ -7,7 +7,8 @@
 
 #include "contrib/openmpi/open_mpi.h"
 
-enum { kMaxStats = 32 };
+enum { kMaxStats = 64 };
+_Static_assert(sizeof(pinrail_mpool_stats_t) / sizeof(uint64_t) <= kMaxStats, "a place for each figure");
 
 bool read_stats(pinrail_mpool_t* pool, pinrail_mpool_stats_t* stats);
 uint64_t stat_value(const pinrail_mpool_stats_t* stats, const pinrail_stat_info_t* info);
