@@ -2,7 +2,8 @@
 # Pinrail as a component of Open MPI, in a folder of its own beside Pinrail's components.
 EXTRA_DIST += contrib/openmpi/README contrib/openmpi/run-tests contrib/openmpi/run-guest \
 	contrib/openmpi/run-applications contrib/openmpi/check-headers contrib/openmpi/get-headers contrib/openmpi/applications/lammps/in.melt \
-	contrib/openmpi/applications/mpi4py/program.py \
+	contrib/openmpi/applications/mpi4py/program.py contrib/openmpi/applications/mpi4py/amr.py \
+	contrib/openmpi/applications/mpi4py/tiles.py \
 	contrib/openmpi/lib/cases.sh contrib/openmpi/lib/jobs.sh contrib/openmpi/lib/whose.sh \
 	contrib/openmpi/lib/get-openib contrib/openmpi/lib/get-dso contrib/openmpi/lib/in-system contrib/openmpi/lib/guest-jobs \
 	contrib/openmpi/run-smcuda contrib/openmpi/lib/get-smcuda $(openmpi_gpu_sources) \
