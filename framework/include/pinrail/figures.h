@@ -23,33 +23,33 @@
 
 /** The beginning of the file. Offsets are from its beginning, in bytes. */
 typedef struct pinrail_figures {
-  uint64_t magic;            /**< PINRAIL_FIGURES_MAGIC, written last */
-  uint32_t version;          /**< PINRAIL_FIGURES_VERSION; another one has another layout */
-  uint32_t pid;              /**< of the process, as it sees itself */
-  uint64_t size;             /**< bytes of the file */
-  char pool[32];             /**< name of the mpool component */
-  char registrar[32];        /**< name of the registrar */
-  char monitors[96];         /**< the monitors at work when the pool was made */
-  uint64_t size_limit;       /**< UINT64_MAX: none */
-  uint64_t count_limit;      /**< UINT64_MAX: none */
-  uint32_t counts_offset;    /**< pinrail_figures_counts_t; each of its numbers is the sum over all of them */
-  uint32_t counts_count;     /**< how many there are */
-  uint32_t ring_count;       /**< events in the ring, a power of two; 0: none (mpool_base_events) */
-  uint32_t ring_offset;      /**< the events, pinrail_figures_event_t */
-  uint32_t spare;            /**< 0 */
-  uint32_t bell;             /**< 0. FUTEX_WAKE here (not FUTEX_PRIVATE_FLAG) asks for the numbers that begin with
+  uint64_t magic;           /**< PINRAIL_FIGURES_MAGIC, written last */
+  uint32_t version;         /**< PINRAIL_FIGURES_VERSION; another one has another layout */
+  uint32_t pid;             /**< of the process, as it sees itself */
+  uint64_t size;            /**< bytes of the file */
+  char pool[32];            /**< name of the mpool component */
+  char registrar[32];       /**< name of the registrar */
+  char monitors[96];        /**< the monitors at work when the pool was made */
+  uint64_t size_limit;      /**< UINT64_MAX: none */
+  uint64_t count_limit;     /**< UINT64_MAX: none */
+  uint32_t counts_offset;   /**< pinrail_figures_counts_t; each of its numbers is the sum over all of them */
+  uint32_t counts_count;    /**< how many there are */
+  uint32_t ring_count;      /**< events in the ring, a power of two; 0: none (mpool_base_events) */
+  uint32_t ring_offset;     /**< the events, pinrail_figures_event_t */
+  uint32_t spare;           /**< 0 */
+  uint32_t bell;            /**< 0. FUTEX_WAKE here (not FUTEX_PRIVATE_FLAG) asks for the numbers that begin with
                                   `looks`. The gc thread of the process then fills them in, if it runs, on Linux 5.16
                                   or later */
-  uint64_t events;           /**< how many were recorded: event number N is at N % ring_count */
-  uint64_t refusals;         /**< register calls that the registrar refused */
-  uint64_t memory_events;    /**< memory events that ended registrations */
-  uint64_t invalidations;    /**< registrations that they ended */
-  uint64_t longest_call_ns;  /**< the longest call of the registrar, to a few milliseconds */
-  uint64_t looks;            /**< how often these were filled in; 0: never */
-  uint64_t held_bytes;       /**< as in pinrail_mpool_stats_t, like all that follow */
-  uint64_t held_count;       /**< see there */
-  uint64_t dead_bytes;       /**< see there */
-  uint64_t dead_count;       /**< see there */
+  uint64_t events;          /**< how many were recorded: event number N is at N % ring_count */
+  uint64_t refusals;        /**< register calls that the registrar refused */
+  uint64_t memory_events;   /**< memory events that ended registrations */
+  uint64_t invalidations;   /**< registrations that they ended */
+  uint64_t longest_call_ns; /**< the longest call of the registrar, to a few milliseconds */
+  uint64_t looks;           /**< how often these were filled in; 0: never */
+  uint64_t held_bytes;      /**< as in pinrail_mpool_stats_t, like all that follow */
+  uint64_t held_count;      /**< see there */
+  uint64_t dead_bytes;      /**< see there */
+  uint64_t dead_count;      /**< see there */
 } pinrail_figures_t;
 
 /** Counts of one thread, or of all threads that have none of their own. */
