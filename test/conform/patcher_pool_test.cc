@@ -90,9 +90,12 @@ TEST(PatcherPool, memory_that_went_away_unseen_is_a_miss_when_it_comes_again) {
   munmap(at(base), 4 * kPage);
 }
 
-TEST(PatcherPool, the_library_comes_and_goes_many_times) {
+// The memory that the functions are tried with begins where the kernel has room. A page more is mapped each time, so
+// that it begins once at each page of a huge one.
+TEST(PatcherPool, the_library_comes_and_goes_many_times_wherever_its_trials_have_memory) {
   NEED_PATCHING();
-  for (int i = 0; i < 30; ++i) {
+  for (int i = 0; i < 520; ++i) {
+    map_pages(1);
     Library library(Settings{{"monitor", "patcher"}, {"monitor_patcher_check_interval", "1"}});
     ASSERT_EQ(library.status, PINRAIL_SUCCESS) << i;
     fake::FakeRegistrar fake;

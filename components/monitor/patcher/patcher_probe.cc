@@ -66,11 +66,14 @@ void probe_mmap(uintptr_t function, Scratch* scratch) {
                                                                  MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, kNoFile, 0);
 }
 
-// Unmaps the last page.
+// Unmaps the last page. Where huge pages may begin, more is reported than the scratch memory (rounded_up_by_hook()), so
+// the call begins a page later there.
 void probe_mremap(uintptr_t function, Scratch* scratch) {
-  const size_t before = scratch->length;
+  constexpr uintptr_t kSmallestHugePage = uintptr_t{64} << 10;
+  const uintptr_t first = scratch->base % kSmallestHugePage == 0 ? kPage : 0;
   scratch->length -= kPage;
-  callable<void*(void*, size_t, size_t, int, ...)>(function)(pointer(scratch->base), before, scratch->length, 0);
+  callable<void*(void*, size_t, size_t, int, ...)>(function)(
+      pointer(scratch->base + first), scratch->length + kPage - first, scratch->length - first, 0);
 }
 
 void probe_madvise(uintptr_t function, Scratch* scratch) {
