@@ -163,14 +163,14 @@ std::atomic<Area*> recording{nullptr};
 
 void append_hook(char op, const Record& what) {
   // acquire: the area is filled in; pairs with the release in start()
-  Area* const area = recording.load(std::memory_order_acquire);
-  if (area == nullptr) return;
-  const uint64_t index = area->reserved.fetch_add(1, std::memory_order_relaxed);
+  Area* const into = recording.load(std::memory_order_acquire);
+  if (into == nullptr) return;
+  const uint64_t index = into->reserved.fetch_add(1, std::memory_order_relaxed);
   if (index >= kMost) return;
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
-  Record& record = area->records[index];
-  record.ns = static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec) - area->start_ns;
+  Record& record = into->records[index];
+  record.ns = static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec) - into->start_ns;
   record.addr = what.addr;
   record.length = what.length;
   record.generation = what.generation;
