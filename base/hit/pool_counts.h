@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// pool_counts.h - what a pool counts in API context, in a line of each thread's own: no two threads write one word.
+// pool_counts.h - what a pool counts in API context. Each of the first 511 threads has a line of its own, which no
+// other thread writes; those that come after them share one.
 //
 // Owns     nothing: the memory is the pool's recorder's (framework/mpool/recorder.h).
 // Threads  all functions at any time, after use(). API context.
