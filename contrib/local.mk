@@ -92,22 +92,22 @@ contrib_tools_pinrail_top_LDADD = libpinrail.la $(NCURSES_LIBS)
 EXTRA_DIST += contrib/tools/.clang-tidy
 
 # Manual pages of section 3 and the site, from the public headers and the documents. test/pages_test.sh looks at them.
-site_sources = contrib/site/make-site contrib/site/filter contrib/site/make-man contrib/site/header.html \
-	contrib/site/footer.html contrib/site/site.css contrib/installed-text
+site_sources = contrib/workshop/site/make-site contrib/workshop/site/filter contrib/workshop/site/make-man \
+	contrib/workshop/site/header.html contrib/workshop/site/footer.html contrib/workshop/site/site.css contrib/workshop/installed-text
 EXTRA_DIST += $(site_sources)
 if PAGES
-all-local: contrib/site/made
-contrib/site/made: $(public_headers) $(doc_files) $(picture_files) $(site_sources) contrib/site/Doxyfile
-	$(AM_V_GEN)$(srcdir)/contrib/site/make-site '$(DOXYGEN)' '$(PYTHON3)' '$(srcdir)' '$(PACKAGE_VERSION)' && touch $@
-install-data-local: contrib/site/made
+all-local: contrib/workshop/site/made
+contrib/workshop/site/made: $(public_headers) $(doc_files) $(picture_files) $(site_sources) contrib/workshop/site/Doxyfile
+	$(AM_V_GEN)$(srcdir)/contrib/workshop/site/make-site '$(DOXYGEN)' '$(PYTHON3)' '$(srcdir)' '$(PACKAGE_VERSION)' && touch $@
+install-data-local: contrib/workshop/site/made
 	$(MKDIR_P) '$(DESTDIR)$(mandir)/man3' '$(DESTDIR)$(htmldir)/html'
-	$(INSTALL_DATA) contrib/site/man3/*.3 '$(DESTDIR)$(mandir)/man3'
-	$(INSTALL_DATA) contrib/site/html/* '$(DESTDIR)$(htmldir)/html'
+	$(INSTALL_DATA) contrib/workshop/site/man3/*.3 '$(DESTDIR)$(mandir)/man3'
+	$(INSTALL_DATA) contrib/workshop/site/html/* '$(DESTDIR)$(htmldir)/html'
 uninstall-local:
-	for page in contrib/site/man3/*.3; do rm -f '$(DESTDIR)$(mandir)/man3'/`basename $$page`; done
+	for page in contrib/workshop/site/man3/*.3; do rm -f '$(DESTDIR)$(mandir)/man3'/`basename $$page`; done
 	rm -rf '$(DESTDIR)$(htmldir)/html'
 clean-local:
-	rm -rf contrib/site/made contrib/site/warnings contrib/site/html contrib/site/xml contrib/site/man3
+	cd contrib/workshop/site && rm -rf made warnings html xml man3
 endif
 
 # The tutorial's program. It needs an RDMA device: contrib/run-tests runs it in the guest.
@@ -143,12 +143,14 @@ uninstall-hook:
 endif
 
 # From a fresh machine to a tested build.
-EXTRA_DIST += contrib/quickstart contrib/run-tests contrib/package contrib/package.d/try-packages contrib/spack/package.py \
-	contrib/packages contrib/setup.sh contrib/run-tests.d/build.sh \
-	contrib/run-tests.d/parts.sh contrib/run-tests.d/count.awk .ci/run \
-	contrib/rdma-vm contrib/rdma-vm.d/get-kernel contrib/rdma-vm.d/guest-command contrib/rdma-vm.d/guest-init \
-	contrib/rdma-vm.d/guest-session contrib/rdma-vm.d/messages.sh contrib/rdma-vm.d/debian.sh \
-	contrib/rdma-vm.d/from_source.sh \
-	contrib/on-arm64 contrib/on-arm64.d/guest contrib/on-arm64.d/guest-init contrib/on-musl \
-	contrib/on-system contrib/on-system.d/foreign.sh contrib/on-system.d/systems.sh contrib/on-system.d/roots.sh \
-	contrib/on-system.d/make-root contrib/on-system.d/in-root contrib/on-system.d/emulated
+EXTRA_DIST += contrib/README contrib/quickstart contrib/run-tests contrib/packages .ci/run contrib/spack/package.py \
+	contrib/workshop/setup.sh contrib/workshop/run-tests.d/build.sh contrib/workshop/run-tests.d/parts.sh \
+	contrib/workshop/run-tests.d/count.awk contrib/workshop/package contrib/workshop/package.d/try-packages \
+	contrib/workshop/rdma-vm contrib/workshop/rdma-vm.d/get-kernel contrib/workshop/rdma-vm.d/guest-command \
+	contrib/workshop/rdma-vm.d/guest-init contrib/workshop/rdma-vm.d/guest-session \
+	contrib/workshop/rdma-vm.d/messages.sh contrib/workshop/rdma-vm.d/debian.sh \
+	contrib/workshop/rdma-vm.d/from_source.sh contrib/workshop/on-arm64 contrib/workshop/on-arm64.d/guest \
+	contrib/workshop/on-arm64.d/guest-init contrib/workshop/on-musl contrib/workshop/on-system \
+	contrib/workshop/on-system.d/foreign.sh contrib/workshop/on-system.d/systems.sh \
+	contrib/workshop/on-system.d/roots.sh contrib/workshop/on-system.d/make-root \
+	contrib/workshop/on-system.d/in-root contrib/workshop/on-system.d/emulated

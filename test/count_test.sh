@@ -10,7 +10,7 @@ failures=0
 # expect WHAT STATUS: the log on standard input.
 expect() {
   cat >"$work/log"
-  awk -v name=t -v status="$2" -f "$srcdir/contrib/run-tests.d/count.awk" "$work/log" >"$work/got"
+  awk -v name=t -v status="$2" -f "$srcdir/contrib/workshop/run-tests.d/count.awk" "$work/log" >"$work/got"
   cmp -s "$work/wanted" "$work/got" && return
   echo "FAIL: $1"
   diff "$work/wanted" "$work/got" | sed 's/^/  | /'

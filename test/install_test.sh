@@ -58,7 +58,7 @@ done
 
 documents=${PINRAIL_EXAMPLESDIR%/examples}
 for file in "$srcdir"/README.md "$srcdir"/NEWS "$srcdir"/LICENSE "$srcdir"/framework/RULES "$srcdir"/contrib/doc/*.md; do
-  sh "$srcdir/contrib/installed-text" "$file" | cmp -s - "$documents/${file##*/}" || fail "$file is not installed"
+  sh "$srcdir/contrib/workshop/installed-text" "$file" | cmp -s - "$documents/${file##*/}" || fail "$file is not installed"
 done
 for file in "$srcdir"/contrib/doc/pictures/*.svg; do
   cmp -s "$file" "$documents/pictures/${file##*/}" || fail "${file##*/} is not installed"

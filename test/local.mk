@@ -224,7 +224,7 @@ test_fault_iouring_fault_LDFLAGS = $(AM_LDFLAGS) -Wl,--export-dynamic
 test_fault_iouring_fault_LDADD = $(registrar_conformance_libs)
 endif
 
-# Skipped where there is no RDMA device; contrib/rdma-vm runs it beside one.
+# Skipped where there is no RDMA device; contrib/workshop/rdma-vm runs it beside one.
 if HAVE_VERBS
 check_PROGRAMS += test/conform/verbs test/conform/verbs_absent
 TESTS += test/conform/verbs test/conform/verbs_absent
@@ -352,7 +352,7 @@ test_integrity_iouring_integrity_LDADD = libpinrail.la $(GTEST_LIBS)
 endif
 endif
 
-# Not a part of make check, for it needs an RDMA device: contrib/rdma-vm --memlock 16384 -- test/verbs/rdma_integrity
+# Not a part of make check, for it needs an RDMA device: contrib/workshop/rdma-vm --memlock 16384 -- test/verbs/rdma_integrity
 if HAVE_VERBS
 check_PROGRAMS += test/verbs/rdma_integrity
 rdma_device_sources = test/verbs/rdma_device.h test/verbs/rdma_device.cc
@@ -383,7 +383,7 @@ test_unit_tools_memory_events_test_SOURCES = test/unit/tools/memory_events_test.
 test_unit_tools_memory_events_test_LDADD = -lgtest_main $(GTEST_LIBS)
 endif
 
-# The oracle: contrib/oracle, test/oracle/README. The second program can leave out what monitors report.
+# The oracle: contrib/workshop/oracle, test/oracle/README. The second program can leave out what monitors report.
 oracle_sources = test/oracle/options.h test/oracle/options.cc test/oracle/choice.h \
 	test/oracle/choice.cc test/oracle/buffers.h test/oracle/buffers.cc test/oracle/judge.h test/oracle/judge.cc \
 	test/oracle/pools.h test/oracle/pools.cc test/oracle/worker.h test/oracle/worker.cc test/oracle/worker_alloc.cc test/oracle/worker_event.cc \
@@ -404,9 +404,10 @@ if HAVE_TOOLS
 oracle_test_log = test/oracle_test.sh.log test/oracle_unpatchable_test.sh.log
 $(oracle_test_log): test/oracle/oracle test/oracle/oracle_mutants
 endif
-EXTRA_DIST += test/oracle_test.sh test/oracle_unpatchable_test.sh test/oracle/unpatchable_libc test/oracle/README contrib/oracle
+EXTRA_DIST += test/oracle_test.sh test/oracle_unpatchable_test.sh test/oracle/unpatchable_libc test/oracle/README \
+	contrib/workshop/oracle
 oracle-mutants: all
-	$(srcdir)/contrib/oracle --build . --mutant all
+	$(srcdir)/contrib/workshop/oracle --build . --mutant all
 
 # The machine's shape.
 if HAVE_GTEST
@@ -465,7 +466,7 @@ test_conform_dso_unloaded_la_SOURCES = test/conform/dso/unloaded.c
 test_conform_dso_unloaded_la_LDFLAGS = -module -avoid-version -shared -rpath /nonexistent
 # A working set larger than the guest's memory, with a disk as swap, written and read by RDMA on demand and pinned.
 odp-soak: contrib/tools/pinrail_perf components/mpool_odp.la components/mpool_grdma.la components/registrar_verbs.la
-	$(top_srcdir)/contrib/rdma-vm --kernel odp --timeout 1200 --memory 768M --disk 4G --memlock 16384 -- \
+	$(top_srcdir)/contrib/workshop/rdma-vm --kernel odp --timeout 1200 --memory 768M --disk 4G --memlock 16384 -- \
 		sh -c 'mkswap $$RDMA_VM_DISK && swapon $$RDMA_VM_DISK && contrib/tools/pinrail_perf --scenario odp --size 1280M'
 race-soak: test/conform/patcher_race
 	PINRAIL_TEST_RACES=100000 $(builddir)/test/conform/patcher_race
@@ -587,7 +588,7 @@ phony_targets += model-soak
 model-soak: all test/model/references_model test/model/pool_model
 	sh $(srcdir)/test/model/explore_test.sh
 	PINRAIL_MODEL_ALL=1 CXX='$(CXX)' srcdir=$(srcdir) bash $(srcdir)/test/model/mutants_test.sh
-EXTRA_DIST += test/hook_wall/check test/reading/draw contrib/layers/draw contrib/layers/layers.svg
+EXTRA_DIST += test/hook_wall/check test/reading/draw contrib/workshop/layers/draw contrib/workshop/layers/layers.svg
 TESTS += test/layers_test.sh
 EXTRA_DIST += test/layers_test.sh
 EXTRA_DIST += test/model/README test/model/mutants test/model/mutants_test.sh test/model/explore_test.sh
@@ -673,7 +674,7 @@ test_integrity_iouring_flat_SOURCES = test/integrity/iouring_flat_test.cc test/s
 	test/support/skip_main.cc
 test_integrity_iouring_flat_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
 endif
-# Not a part of make check, for it needs an RDMA device: contrib/rdma-vm -- test/verbs/rdma_fork
+# Not a part of make check, for it needs an RDMA device: contrib/workshop/rdma-vm -- test/verbs/rdma_fork
 if HAVE_VERBS
 check_PROGRAMS += test/verbs/rdma_fork
 test_verbs_rdma_fork_SOURCES = test/integrity/iouring_fork_test.cc test/support/skip_main.cc

@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# on_system_roots_test.sh - contrib/on-system removes no root folder that a run uses.
+# on_system_roots_test.sh - contrib/workshop/on-system removes no root folder that a run uses.
 set -u
 srcdir=${srcdir:-$(dirname "$0")/..}
 command -v flock >/dev/null || { echo "SKIP: flock is not installed"; exit 77; }
-# shellcheck source=contrib/on-system.d/roots.sh
-. "$srcdir/contrib/on-system.d/roots.sh"
+# shellcheck source=contrib/workshop/on-system.d/roots.sh
+. "$srcdir/contrib/workshop/on-system.d/roots.sh"
 work=$(mktemp -d) || exit 99
 trap 'rm -rf "$work"' EXIT
 failures=0

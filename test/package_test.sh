@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # package_test.sh - debian/, contrib/spack, contrib/rpm and contrib/doc/installing.md agree with the sources: versions, public
-# functions, options of configure, commands; installed documents. Nothing is packaged; contrib/package does that.
+# functions, options of configure, commands; installed documents. Nothing is packaged; contrib/workshop/package does that.
 set -u
 srcdir=$(cd "${srcdir:-$(dirname "$0")/..}" && pwd) || exit 99
 work=$(mktemp -d) || exit 99
@@ -30,13 +30,13 @@ count=0
 for file in README.md NEWS framework/RULES contrib/doc/*.md contrib/openmpi/README contrib/libfabric/README contrib/pinrun/README; do
   file=$srcdir/${file#"$srcdir/"}
   for each in $file; do
-    sh "$srcdir/contrib/installed-text" "$each" >"$work/text" && [ -s "$work/text" ] || fail "installed-text fails for $each"
+    sh "$srcdir/contrib/workshop/installed-text" "$each" >"$work/text" && [ -s "$work/text" ] || fail "installed-text fails for $each"
     ! grep -nE '(^|[^/A-Za-z])contrib/' "$work/text" >"$work/paths" || fail "installed, $each names: $(head -n 2 "$work/paths")"
     count=$((count + 1))
   done
 done
 [ "$count" -ge 12 ] || fail "only $count documents were seen"
-! sh "$srcdir/contrib/installed-text" "$srcdir/README.md" | grep -q 'from the sources$' ||
+! sh "$srcdir/contrib/workshop/installed-text" "$srcdir/README.md" | grep -q 'from the sources$' ||
   fail "the installed README has sections about the sources"
 
 awk '/^internal/ { exit } /^PINRAIL_/ { version = $1 } /^  / { print $1 "@" version }' "$srcdir/framework/symbols" |
@@ -52,7 +52,7 @@ grep -q "^libpinrail.so.$number libpinrail$number " "$srcdir/debian/libpinrail1.
 # Options that configure does not know it ignores.
 if [ -x "$srcdir/configure" ]; then
   "$srcdir/configure" --help >"$work/help"
-  grep -hoE -- '--(with|without|enable|disable)-[a-z0-9-]+' "$srcdir/debian/rules" "$srcdir/contrib/package" |
+  grep -hoE -- '--(with|without|enable|disable)-[a-z0-9-]+' "$srcdir/debian/rules" "$srcdir/contrib/workshop/package" |
     sort -u >"$work/options"
   sed -n 's/.*with_or_without("\([a-z0-9]*\)".*/--with-\1/p; s/.*enable_or_disable("\([a-z0-9]*\)").*/--enable-\1/p' \
     "$srcdir/contrib/spack/package.py" >>"$work/options"
@@ -69,7 +69,7 @@ if command -v python3 >/dev/null; then
     fail "contrib/spack/package.py is no Python"
 fi
 
-# What the first page tells to type is also in the document that contrib/package --install-test runs.
+# What the first page tells to type is also in the document that contrib/workshop/package --install-test runs.
 grep -cE '^[$] ' "$srcdir/contrib/doc/installing.md" >"$work/count"
 [ "$(cat "$work/count")" -ge 12 ] || fail "contrib/doc/installing.md has only $(cat "$work/count") commands"
 sed -nE 's/^[$] (cc .*|PINRAIL_MCA_mca_base_component_path=.*)$/\1/p' "$srcdir/contrib/doc/start.md" >"$work/lines"

@@ -6,7 +6,7 @@
 # no pages are made here.
 set -u
 srcdir=$(cd "${srcdir:-$(dirname "$0")/..}" && pwd) || exit 99
-site=contrib/site
+site=contrib/workshop/site
 [ -e $site/made ] || { echo "SKIP: without Doxygen and Python 3, or with --disable-pages, no pages are made"; exit 77; }
 work=$(mktemp -d) || exit 99
 trap 'rm -rf "$work"' EXIT
@@ -73,7 +73,7 @@ END
 "$srcdir/contrib/doc/pictures/draw" --check || fail "a picture is not what contrib/doc/pictures/draw makes"
 
 # Whether the first check sees anything: a function and a field without a comment, and a @param of no such name.
-mkdir -p "$work/contrib/site"
+mkdir -p "$work/contrib/workshop/site"
 cat >"$work/wrong.h" <<'END'
 /* SPDX-License-Identifier: BSD-3-Clause
  * wrong.h - what must be warned of. */
@@ -90,7 +90,7 @@ sed -e "s|^INPUT  .*|INPUT = $work/wrong.h|" -e '/\\$/d' -e '/^  *\//d' $site/Do
 sed -n 's/^DOXYGEN = //p' Makefile >"$work/doxygen"
 (cd "$work" && "$(cat doxygen)" Doxyfile) >"$work/out" 2>&1
 for name in bare_field bare_function other; do
-  grep -q "$name" "$work/contrib/site/warnings" || fail "Doxygen does not warn of $name: $(cat "$work/out")"
+  grep -q "$name" "$work/contrib/workshop/site/warnings" || fail "Doxygen does not warn of $name: $(cat "$work/out")"
 done
 echo "$count pages, $failures failures"
 [ "$failures" -eq 0 ]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // registrar/verbs: the conformance suite, and what is its own. Real only where there is an RDMA device: soft-RoCE in
-// a guest (contrib/rdma-vm) is one.
+// a guest (contrib/workshop/rdma-vm) is one.
 #include <infiniband/verbs.h>
 
 #include <dlfcn.h>

@@ -109,7 +109,7 @@ in_guest() {
     names+=("$name")
     printf 'timeout 600 sh -c %q >"$RDMA_VM_OUT/%s.log" 2>&1; echo $? >"$RDMA_VM_OUT/%s.status"\n' "$command" "$name" "$name"
   done >"$session/tests"
-  (cd -- "$work/gcc" && "$top/contrib/rdma-vm" --timeout 1800 --out "$session" "$@" -- \
+  (cd -- "$work/gcc" && "$top/contrib/workshop/rdma-vm" --timeout 1800 --out "$session" "$@" -- \
     bash "$session/tests") >"$session/session" 2>&1 </dev/null || true
   for name in "${names[@]}"; do run_one guest "$name" came_back "$session" "$name"; done
 }
@@ -153,7 +153,7 @@ END
 start_preparing_guest() {
   [[ " ${chosen[*]} " == *" guest "* && $(uname -m) == x86_64 ]] || return 0
   mkdir -p -- "$work/guest"
-  "$top/contrib/rdma-vm" --prepare --timeout 900 >"$work/guest/prepare.log" 2>&1 </dev/null &
+  "$top/contrib/workshop/rdma-vm" --prepare --timeout 900 >"$work/guest/prepare.log" 2>&1 </dev/null &
   guest_preparation=$!
 }
 
@@ -255,10 +255,10 @@ part_system() {
     openmpi_cases system mpi5 1200 "$top/contrib/openmpi/run-tests" --short --build "$work/system"
 }
 
-# on_system SYSTEM: records its results, as run-tests there counted them, or contrib/on-musl or contrib/on-arm64.
+# on_system SYSTEM: records its results, as run-tests there counted them, or on-musl or on-arm64.
 on_system() {
   local log=$work/systems/$1.log status=0
-  local command=("$top/contrib/on-system" "$1" --timeout 3600 -- env "PINRAIL_TEST_LONG=${PINRAIL_TEST_LONG:-}")
+  local command=("$top/contrib/workshop/on-system" "$1" --timeout 3600 -- env "PINRAIL_TEST_LONG=${PINRAIL_TEST_LONG:-}")
   # Debian 13's headers of Open MPI lack some.
   local headers='export PINRAIL_CACHE_DIR=$PWD/build-test/cache; contrib/openmpi/get-headers >/dev/null 2>&1'
   local there="$headers;"'contrib/run-tests --no-install --part system; echo "== results"; cat build-test/results'
@@ -271,7 +271,7 @@ on_system() {
   "${command[@]}" sh -c "$there" >"$log" 2>&1 || status=$?
   sed -n '1,/^== results$/p' "$log" | grep '^ *[|>] ' || true
   if ! grep -q '^== results$' "$log"; then
-    broken systems "$log" "contrib/on-system $1 ended with status $status"
+    broken systems "$log" "contrib/workshop/on-system $1 ended with status $status"
     return
   fi
   sed '1,/^== results$/d' "$log" | sed "s|^\([a-z]*\) system|\1 systems/$1|" >>"$results"
@@ -280,7 +280,7 @@ on_system() {
 part_systems() {
   local system
   if ((EUID != 0)); then
-    echo "skipped systems/all: contrib/on-system has to be run by root" >>"$results"
+    echo "skipped systems/all: contrib/workshop/on-system has to be run by root" >>"$results"
     return
   fi
   if [[ -x $work/gcc/contrib/tools/pinrail_info ]]; then

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
 # shellcheck disable=SC2034 # its users read suite, extra_suite, extra and architecture
-# systems.sh - the systems of contrib/on-system, one per line: name, Debian suite, suite of extra packages, extra packages.
+# systems.sh - the systems of contrib/workshop/on-system, one per line: name, Debian suite, suite of extra packages, extra
+# packages.
 # Those of another architecture have it at the end of their names. Sourced by on-system and make-root.
 
 list_systems() {

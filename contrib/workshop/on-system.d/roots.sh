@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 # roots.sh - which root folders are in use. A run holds a shared lock on its root folder itself, until it ends; a root of
 # another version is removed under the exclusive lock, hence only if no run holds it. Sourced by on-system, make-root and
-# contrib/on-arm64.
+# contrib/workshop/on-arm64.
 
 # tree_of CACHE SYSTEM TOP full|plain - the folder of that system's copy of the sources TOP.
 tree_of() { echo "$1/$2/tree-$(printf '%s' "$3" | sha256sum | cut -c1-8)$([[ $4 == full ]] || echo -fresh)"; }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
-# messages.sh - messages of three lines on stderr, and the cache folder. Sourced by rdma-vm, get-kernel, contrib/on-system
-# and contrib/openmpi, each with its own name in speaker.
+# messages.sh - messages of three lines on stderr, and the cache folder. Sourced by rdma-vm, get-kernel, on-system and
+# contrib/openmpi, each with its own name in speaker.
 speaker=${speaker:-rdma-vm}
 # shellcheck disable=SC2034 # its users read it
 cache_root=${PINRAIL_CACHE_DIR:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/pinrail}

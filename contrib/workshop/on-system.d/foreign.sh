@@ -2,7 +2,7 @@
 # shellcheck shell=bash
 # shellcheck disable=SC2154 # top, build, target, cc, cxx, archiver, options, tests and runner are its users'
 # foreign.sh - builds Pinrail with another compiler and C library, with few third parties, and runs tests of it. Sourced
-# by contrib/on-arm64 and contrib/on-musl, which set:
+# by contrib/workshop/on-arm64 and contrib/workshop/on-musl, which set:
 #
 #   top build       the sources, and where to build
 #   cc cxx archiver the tools
@@ -98,7 +98,7 @@ compare_monitors() {
   local log=$build/monitors.log status=0 word=FAIL
   "$top/test/systems/compare" --system "$1" "${@:2}" contrib/tools/pinrail_info >"$log" 2>&1 </dev/null || status=$?
   case $status in 0) word=PASS ;; 77) word=SKIP ;; esac
-  awk -v name=monitors_as_recorded -v status="$word" -f "$top/contrib/run-tests.d/count.awk" "$log" >>"$build/results"
+  awk -v name=monitors_as_recorded -v status="$word" -f "$top/contrib/workshop/run-tests.d/count.awk" "$log" >>"$build/results"
   tail -n 3 "$log"
   ((status == 0 || status == 77))
 }
@@ -112,7 +112,7 @@ tell_results() {
     status=$(cat "$build/$test.foreign-status" 2>/dev/null || echo "none: it did not end")
     case $status in 0) word=PASS ;; 77) word=SKIP ;; *) word=FAIL && failed=1 ;; esac
     touch "$build/$test.foreign-log"
-    awk -v name="${test#test/}" -v status="$word" -f "$top/contrib/run-tests.d/count.awk" "$build/$test.foreign-log" \
+    awk -v name="${test#test/}" -v status="$word" -f "$top/contrib/workshop/run-tests.d/count.awk" "$build/$test.foreign-log" \
       >>"$build/results"
     echo "$test: exit status $status; $(grep -E '^\[  (PASSED|FAILED|SKIPPED) ' "$build/$test.foreign-log" | head -n 3 | tr '\n' ' ')"
   done

@@ -5,9 +5,9 @@
 # contrib/openmpi, contrib/libfabric and contrib/pinrun.
 
 from_source=$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")
-# shellcheck source=contrib/rdma-vm.d/messages.sh
+# shellcheck source=contrib/workshop/rdma-vm.d/messages.sh
 . "$from_source/messages.sh"
-# shellcheck source=contrib/rdma-vm.d/debian.sh
+# shellcheck source=contrib/workshop/rdma-vm.d/debian.sh
 . "$from_source/debian.sh"
 # shellcheck source=/dev/null
 suite=$(. /etc/os-release && echo "${VERSION_CODENAME:-stable}")
