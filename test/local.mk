@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 # For contrib/run-tests, which runs several tests at once. These measure, or wait for a time, and run alone.
-tests_alone = test/bench_test.sh test/conform/gc_thread test/conform/patcher_others
+tests_alone = test/bench_test.sh test/mpool/gc_thread test/monitor/patcher_others
 # These pin memory: they share what the system lets one user pin (RLIMIT_MEMLOCK), and run one after the other.
 tests_that_pin = test/interpose_test.sh test/oracle_test.sh test/oracle_unpatchable_test.sh test/tools_info_test.sh test/integrity/iouring_integrity \
-	test/integrity/iouring_fork test/integrity/iouring_flat test/stress/fork_allocator test/conform/iouring test/fault/iouring_fault test/conform/mlock test/conform/mrall \
+	test/integrity/iouring_fork test/integrity/iouring_flat test/stress/fork_allocator test/conform/iouring test/fault/iouring_fault test/conform/mlock test/mpool/mrall \
 	test/conform/verbs test/tools_perf_test.sh test/traces_test.sh test/readme_test.sh test/install_line_test.sh test/unit/tools/perf_test
 # These take longest, and start first.
 tests_first = test/model/explore_test.sh test/interpose_test.sh test/model/mutants_test.sh test/stress/fork_stress test/model/pool_model test/attack/attack \
@@ -12,9 +12,9 @@ tests_first = test/model/explore_test.sh test/interpose_test.sh test/model/mutan
 
 # make smoke: of each layer what ends soonest, about a minute together.
 smoke_tests = test/includes_test.sh test/headers_test.sh test/rules_test.sh test/hacking_test.sh test/layers_test.sh test/paths_test.sh \
-	test/unit/base/base_test test/unit/base/gate_test test/model/references_model test/unit/rcache/vma_test test/conform/grdma \
-	test/fault/grdma_fault test/unit/monitor/coverage_test test/unit/patch/patch_test test/conform/patcher test/conform/iouring \
-	test/conform/mlock test/unit/api/refusal_test test/unit/api/params_test test/conform/gpusm test/readme_test.sh
+	test/unit/base/base_test test/unit/base/gate_test test/model/references_model test/unit/rcache/vma_test test/mpool/grdma \
+	test/fault/grdma_fault test/unit/monitor/coverage_test test/unit/patch/patch_test test/monitor/patcher test/conform/iouring \
+	test/conform/mlock test/unit/api/refusal_test test/unit/api/params_test test/gpu/gpusm test/readme_test.sh
 
 # pinrail_perf: its parts, the program as users run it, and recorded traces.
 if HAVE_GTEST
@@ -63,9 +63,9 @@ EXTRA_DIST += test/support/tool_run.sh test/tools_perf_test.sh test/tools_advise
 # The index, the pool, and what goes wrong, many at once or on purpose.
 fake_registrar_sources = test/fake/fake_registrar.h test/fake/fake_registrar.cc
 if HAVE_GTEST
-check_PROGRAMS += test/unit/rcache/vma_test test/stress/vma_stress test/conform/grdma test/fault/grdma_fault \
+check_PROGRAMS += test/unit/rcache/vma_test test/stress/vma_stress test/mpool/grdma test/fault/grdma_fault \
 	test/stress/grdma_stress test/stress/references_stress
-TESTS += test/unit/rcache/vma_test test/stress/vma_stress test/conform/grdma test/fault/grdma_fault \
+TESTS += test/unit/rcache/vma_test test/stress/vma_stress test/mpool/grdma test/fault/grdma_fault \
 	test/stress/grdma_stress test/stress/references_stress
 vma_sources = components/rcache/vma/vma_index.cc \
 	components/rcache/vma/vma_tree.cc
@@ -82,41 +82,41 @@ test_stress_vma_stress_SOURCES = test/stress/vma_stress_test.cc $(vma_sources)
 test_stress_vma_stress_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_stress_references_stress_SOURCES = test/stress/references_stress_test.cc
 test_stress_references_stress_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/conform/alloc test/conform/record test/conform/hit_check
-TESTS += test/conform/alloc test/conform/record test/conform/hit_check
-test_conform_hit_check_SOURCES = test/conform/hit_check_test.cc test/support/library.h $(fake_registrar_sources)
-test_conform_hit_check_LDADD = test/libtest_support.la libpinrail.la -lgtest_main $(GTEST_LIBS)
-test_conform_record_SOURCES = test/conform/record_test.cc test/conform/record_life_test.cc test/support/library.h \
+check_PROGRAMS += test/mpool/alloc test/mpool/record test/mpool/hit_check
+TESTS += test/mpool/alloc test/mpool/record test/mpool/hit_check
+test_mpool_hit_check_SOURCES = test/mpool/hit_check_test.cc test/support/library.h $(fake_registrar_sources)
+test_mpool_hit_check_LDADD = test/libtest_support.la libpinrail.la -lgtest_main $(GTEST_LIBS)
+test_mpool_record_SOURCES = test/mpool/record_test.cc test/mpool/record_life_test.cc test/support/library.h \
 	test/support/tasks.h test/support/temp_folder.h \
 	$(fake_registrar_sources) $(replayed_memory_sources) contrib/tools/common/text.h contrib/tools/common/text.cc
-test_conform_record_LDADD = libpinrail.la $(LZMA_LIBS) -lgtest_main $(GTEST_LIBS)
-test_conform_alloc_SOURCES = test/conform/alloc_test.cc test/support/library.h $(fake_registrar_sources)
-test_conform_alloc_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/conform/odp
-TESTS += test/conform/odp
-test_conform_odp_SOURCES = test/conform/odp_test.cc test/conform/odp_pins_test.cc test/conform/odp_under_test.h \
+test_mpool_record_LDADD = libpinrail.la $(LZMA_LIBS) -lgtest_main $(GTEST_LIBS)
+test_mpool_alloc_SOURCES = test/mpool/alloc_test.cc test/support/library.h $(fake_registrar_sources)
+test_mpool_alloc_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
+check_PROGRAMS += test/mpool/odp
+TESTS += test/mpool/odp
+test_mpool_odp_SOURCES = test/mpool/odp_test.cc test/mpool/odp_pins_test.cc test/mpool/odp_under_test.h \
 	test/support/leaving_registrar.h test/support/library.h $(fake_registrar_sources)
-test_conform_odp_LDFLAGS = $(hook_wall_ldflags)
-test_conform_odp_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/conform/mrall
-TESTS += test/conform/mrall
-test_conform_mrall_SOURCES = test/conform/mrall_test.cc test/conform/mrall_process_test.cc test/conform/mrall_maker_test.cc \
-	test/conform/mrall_under_test.h components/mpool/mrall/mrall_maps.cc test/support/leaving_registrar.h \
+test_mpool_odp_LDFLAGS = $(hook_wall_ldflags)
+test_mpool_odp_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
+check_PROGRAMS += test/mpool/mrall
+TESTS += test/mpool/mrall
+test_mpool_mrall_SOURCES = test/mpool/mrall_test.cc test/mpool/mrall_process_test.cc test/mpool/mrall_maker_test.cc \
+	test/mpool/mrall_under_test.h components/mpool/mrall/mrall_maps.cc test/support/leaving_registrar.h \
 	test/support/library.h test/support/tasks.h test/support/mapping.h $(fake_registrar_sources)
-test_conform_mrall_LDFLAGS = $(hook_wall_ldflags)
-test_conform_mrall_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
+test_mpool_mrall_LDFLAGS = $(hook_wall_ldflags)
+test_mpool_mrall_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 
-check_PROGRAMS += test/conform/prepin
-TESTS += test/conform/prepin
-test_conform_prepin_SOURCES = test/conform/prepin_test.cc test/conform/prepin_start_test.cc \
-	test/conform/prepin_jobs_test.cc test/support/leaving_registrar.h \
-	test/conform/chunk_stream_test.cc test/conform/options_test.cc test/support/library.h $(fake_registrar_sources)
-test_conform_prepin_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
+check_PROGRAMS += test/mpool/prepin
+TESTS += test/mpool/prepin
+test_mpool_prepin_SOURCES = test/mpool/prepin_test.cc test/mpool/prepin_start_test.cc \
+	test/mpool/prepin_jobs_test.cc test/support/leaving_registrar.h \
+	test/mpool/chunk_stream_test.cc test/mpool/options_test.cc test/support/library.h $(fake_registrar_sources)
+test_mpool_prepin_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 
-check_PROGRAMS += test/conform/finalize
-TESTS += test/conform/finalize
-test_conform_finalize_SOURCES = test/conform/finalize_test.cc test/support/library.h $(fake_registrar_sources)
-test_conform_finalize_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
+check_PROGRAMS += test/mpool/finalize
+TESTS += test/mpool/finalize
+test_mpool_finalize_SOURCES = test/mpool/finalize_test.cc test/support/library.h $(fake_registrar_sources)
+test_mpool_finalize_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 
 check_PROGRAMS += test/stress/prepin_stress
 TESTS += test/stress/prepin_stress
@@ -140,14 +140,14 @@ test_adopt_rcache_grdma_SOURCES = test/adopt/rcache_grdma.c test/adopt/device.h
 test_adopt_rcache_grdma_LDADD = libpinrail.la
 test_adopt_ucs_rcache_SOURCES = test/adopt/ucs_rcache_test.cc test/adopt/ucs_rcache.cc test/adopt/ucs_rcache.h
 test_adopt_ucs_rcache_LDADD = libpinrail.la $(GTEST_LIBS)
-test_conform_grdma_SOURCES = test/conform/grdma_test.cc test/conform/grdma_recent_test.cc \
-	test/conform/grdma_reasons_test.cc test/conform/grdma_events_test.cc \
-	test/conform/grdma_settings_test.cc test/conform/grdma_session_test.cc \
-	test/conform/grdma_ft_test.cc test/conform/grdma_cache_test.cc test/conform/grdma_refusal_test.cc \
-	test/conform/grdma_extent_test.cc \
+test_mpool_grdma_SOURCES = test/mpool/grdma_test.cc test/mpool/grdma_recent_test.cc \
+	test/mpool/grdma_reasons_test.cc test/mpool/grdma_events_test.cc \
+	test/mpool/grdma_settings_test.cc test/mpool/grdma_session_test.cc \
+	test/mpool/grdma_ft_test.cc test/mpool/grdma_cache_test.cc test/mpool/grdma_refusal_test.cc \
+	test/mpool/grdma_extent_test.cc \
 	test/support/library.h test/support/lent_pool.h $(fake_registrar_sources) $(hook_wall_sources)
-test_conform_grdma_LDFLAGS = $(hook_wall_ldflags)
-test_conform_grdma_LDADD = test/libtest_support.la libpinrail.la -lgtest_main $(GTEST_LIBS)
+test_mpool_grdma_LDFLAGS = $(hook_wall_ldflags)
+test_mpool_grdma_LDADD = test/libtest_support.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 nth_allocation_sources = test/support/need_glibc.h test/support/nth_allocation.h test/support/nth_allocation.cc
 test_fault_grdma_fault_SOURCES = test/fault/grdma_fault_test.cc test/fault/prepin_fault_test.cc \
 	test/fault/alloc_fault_test.cc test/fault/mrall_fault_test.cc test/fault/odp_fault_test.cc $(nth_allocation_sources) \
@@ -434,59 +434,59 @@ check_LTLIBRARIES += test/unit/patch/victims.la
 test_unit_patch_victims_la_SOURCES = test/unit/patch/dso/victims.cc
 test_unit_patch_victims_la_CXXFLAGS = $(PINRAIL_WARNINGS) $(PINRAIL_OPTIMIZE) -std=c++17
 test_unit_patch_victims_la_LDFLAGS = -module -avoid-version -shared -rpath /nonexistent
-check_PROGRAMS += test/unit/patch/patch_test test/conform/patcher test/conform/patcher_others \
-	test/conform/patcher_pool test/stress/patcher_stress
-TESTS += test/unit/patch/patch_test test/conform/patcher test/conform/patcher_others test/conform/patcher_pool \
+check_PROGRAMS += test/unit/patch/patch_test test/monitor/patcher test/monitor/patcher_others \
+	test/monitor/patcher_pool test/stress/patcher_stress
+TESTS += test/unit/patch/patch_test test/monitor/patcher test/monitor/patcher_others test/monitor/patcher_pool \
 	test/stress/patcher_stress
-test_conform_patcher_pool_SOURCES = test/conform/patcher_pool_test.cc test/conform/foreign_patches.h test/support/tasks.h \
+test_monitor_patcher_pool_SOURCES = test/monitor/patcher_pool_test.cc test/monitor/foreign_patches.h test/support/tasks.h \
 	test/support/library.h \
 	test/support/skip_main.cc $(fake_registrar_sources) $(hook_wall_sources)
-test_conform_patcher_pool_LDFLAGS = $(hook_wall_ldflags)
-test_conform_patcher_pool_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
+test_monitor_patcher_pool_LDFLAGS = $(hook_wall_ldflags)
+test_monitor_patcher_pool_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
 check_PROGRAMS += test/fault/finalize_fault
 TESTS += test/fault/finalize_fault
-test_fault_finalize_fault_SOURCES = test/fault/finalize_fault_test.cc test/conform/mrall_under_test.h test/support/library.h \
+test_fault_finalize_fault_SOURCES = test/fault/finalize_fault_test.cc test/mpool/mrall_under_test.h test/support/library.h \
 	test/support/skip_main.cc $(nth_allocation_sources) $(fake_registrar_sources)
 test_fault_finalize_fault_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
 check_PROGRAMS += test/fault/patcher_fault
 TESTS += test/fault/patcher_fault
-test_fault_patcher_fault_SOURCES = test/fault/patcher_fault_test.cc test/conform/foreign_patches.h \
+test_fault_patcher_fault_SOURCES = test/fault/patcher_fault_test.cc test/monitor/foreign_patches.h \
 	test/support/library.h \
 	test/support/skip_main.cc $(nth_allocation_sources) $(fake_registrar_sources)
 test_fault_patcher_fault_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
-check_PROGRAMS += test/conform/patcher_race
-TESTS += test/conform/patcher_race
-test_conform_patcher_race_SOURCES = test/conform/patcher_race_test.cc test/support/library.h test/support/skip_main.cc \
+check_PROGRAMS += test/monitor/patcher_race
+TESTS += test/monitor/patcher_race
+test_monitor_patcher_race_SOURCES = test/monitor/patcher_race_test.cc test/support/library.h test/support/skip_main.cc \
 	$(fake_registrar_sources) $(hook_wall_sources)
-test_conform_patcher_race_LDFLAGS = $(hook_wall_ldflags)
-test_conform_patcher_race_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
-EXTRA_test_conform_patcher_race_DEPENDENCIES = test/conform/dso/unloaded.la
-check_LTLIBRARIES += test/conform/dso/unloaded.la
-test_conform_dso_unloaded_la_SOURCES = test/conform/dso/unloaded.c
-test_conform_dso_unloaded_la_LDFLAGS = -module -avoid-version -shared -rpath /nonexistent
+test_monitor_patcher_race_LDFLAGS = $(hook_wall_ldflags)
+test_monitor_patcher_race_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
+EXTRA_test_monitor_patcher_race_DEPENDENCIES = test/monitor/dso/unloaded.la
+check_LTLIBRARIES += test/monitor/dso/unloaded.la
+test_monitor_dso_unloaded_la_SOURCES = test/monitor/dso/unloaded.c
+test_monitor_dso_unloaded_la_LDFLAGS = -module -avoid-version -shared -rpath /nonexistent
 # A working set larger than the guest's memory, with a disk as swap, written and read by RDMA on demand and pinned.
 odp-soak: contrib/tools/pinrail_perf components/mpool_odp.la components/mpool_grdma.la components/registrar_verbs.la
 	$(top_srcdir)/contrib/workshop/rdma-vm --kernel odp --timeout 1200 --memory 768M --disk 4G --memlock 16384 -- \
 		sh -c 'mkswap $$RDMA_VM_DISK && swapon $$RDMA_VM_DISK && contrib/tools/pinrail_perf --scenario odp --size 1280M'
-race-soak: test/conform/patcher_race
-	PINRAIL_TEST_RACES=100000 $(builddir)/test/conform/patcher_race
+race-soak: test/monitor/patcher_race
+	PINRAIL_TEST_RACES=100000 $(builddir)/test/monitor/patcher_race
 test_unit_patch_patch_test_SOURCES = test/unit/patch/patch_test.cc test/unit/patch/copies_test.cc \
 	test/unit/patch/places_test.cc test/unit/patch/libc_functions.h test/support/skip_main.cc
 test_unit_patch_patch_test_LDFLAGS = -export-dynamic
 test_unit_patch_patch_test_LDADD = base/libpatch.la $(GTEST_LIBS)
-test_conform_patcher_SOURCES = test/conform/patcher_test.cc test/conform/patcher_life_test.cc test/conform/patcher_reports.h \
-	test/conform/patcher_host.h test/conform/foreign_patches.h test/support/tasks.h test/support/skip_main.cc \
+test_monitor_patcher_SOURCES = test/monitor/patcher_test.cc test/monitor/patcher_life_test.cc test/monitor/patcher_reports.h \
+	test/monitor/patcher_host.h test/monitor/foreign_patches.h test/support/tasks.h test/support/skip_main.cc \
 	$(hook_wall_sources)
-test_conform_patcher_LDFLAGS = $(hook_wall_ldflags)
-test_conform_patcher_LDADD = test/libtest_support.la libpinrail_internal.la $(GTEST_LIBS)
-EXTRA_test_conform_patcher_DEPENDENCIES = test/unit/patch/victims.la
-test_conform_patcher_others_SOURCES = test/conform/patcher_others_test.cc test/conform/patcher_torn_test.cc \
-	test/conform/patcher_reports.h test/conform/patcher_host.h \
-	test/conform/foreign_patches.h test/support/skip_main.cc $(hook_wall_sources)
-test_conform_patcher_others_LDFLAGS = $(hook_wall_ldflags)
-test_conform_patcher_others_LDADD = test/libtest_support.la libpinrail_internal.la $(GTEST_LIBS)
-test_stress_patcher_stress_SOURCES = test/stress/patcher_stress_test.cc test/conform/patcher_host.h \
-	test/conform/foreign_patches.h \
+test_monitor_patcher_LDFLAGS = $(hook_wall_ldflags)
+test_monitor_patcher_LDADD = test/libtest_support.la libpinrail_internal.la $(GTEST_LIBS)
+EXTRA_test_monitor_patcher_DEPENDENCIES = test/unit/patch/victims.la
+test_monitor_patcher_others_SOURCES = test/monitor/patcher_others_test.cc test/monitor/patcher_torn_test.cc \
+	test/monitor/patcher_reports.h test/monitor/patcher_host.h \
+	test/monitor/foreign_patches.h test/support/skip_main.cc $(hook_wall_sources)
+test_monitor_patcher_others_LDFLAGS = $(hook_wall_ldflags)
+test_monitor_patcher_others_LDADD = test/libtest_support.la libpinrail_internal.la $(GTEST_LIBS)
+test_stress_patcher_stress_SOURCES = test/stress/patcher_stress_test.cc test/monitor/patcher_host.h \
+	test/monitor/foreign_patches.h \
 	test/support/skip_main.cc $(hook_wall_sources)
 test_stress_patcher_stress_LDFLAGS = $(hook_wall_ldflags)
 test_stress_patcher_stress_LDADD = test/libtest_support.la libpinrail_internal.la $(GTEST_LIBS)
@@ -512,12 +512,12 @@ test_own_calls_raw_hidden_now_la_CFLAGS = $(test_own_calls_raw_malloc_la_CFLAGS)
 test_own_calls_raw_hidden_now_la_LDFLAGS = $(test_own_calls_raw_malloc_la_LDFLAGS)
 TESTS += test/own_calls_test.sh
 if HAVE_GTEST
-check_PROGRAMS += test/conform/own_calls
-TESTS += test/conform/own_calls
-test_conform_own_calls_SOURCES = test/conform/own_calls_test.cc test/conform/uffd_library.h test/support/skip_main.cc \
+check_PROGRAMS += test/monitor/own_calls
+TESTS += test/monitor/own_calls
+test_monitor_own_calls_SOURCES = test/monitor/own_calls_test.cc test/monitor/uffd_library.h test/support/skip_main.cc \
 	test/support/library.h $(fake_registrar_sources) $(nth_allocation_sources)
-test_conform_own_calls_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
-EXTRA_test_conform_own_calls_DEPENDENCIES = test/own_calls/raw_malloc.la test/own_calls/raw_hidden_now.la
+test_monitor_own_calls_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
+EXTRA_test_monitor_own_calls_DEPENDENCIES = test/own_calls/raw_malloc.la test/own_calls/raw_hidden_now.la
 endif
 EXTRA_DIST += test/own_calls_test.sh test/own_calls/rounds.go
 
@@ -539,21 +539,21 @@ EXTRA_DIST += test/interpose_test.sh test/interpose/run
 
 # What the kernel reports, and which mappings are covered.
 if HAVE_GTEST
-check_PROGRAMS += test/unit/monitor/coverage_test test/conform/uffd test/conform/uffd_reader test/stress/uffd_stress
-TESTS += test/unit/monitor/coverage_test test/conform/uffd test/conform/uffd_reader test/stress/uffd_stress
+check_PROGRAMS += test/unit/monitor/coverage_test test/monitor/uffd test/monitor/uffd_reader test/stress/uffd_stress
+TESTS += test/unit/monitor/coverage_test test/monitor/uffd test/monitor/uffd_reader test/stress/uffd_stress
 test_unit_monitor_coverage_test_SOURCES = test/unit/monitor/coverage_test.cc test/unit/monitor/kinds_test.cc \
 	test/unit/monitor/known_mappings_test.cc test/unit/monitor/monitor_test.cc \
 	test/unit/monitor/unsubscribe_test.cc test/unit/monitor/allocators_test.cc $(nth_allocation_sources)
 test_unit_monitor_coverage_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 EXTRA_test_unit_monitor_coverage_test_DEPENDENCIES = test/own_calls/raw_malloc.la
-test_stress_uffd_stress_SOURCES = test/stress/uffd_stress_test.cc test/conform/uffd_library.h \
+test_stress_uffd_stress_SOURCES = test/stress/uffd_stress_test.cc test/monitor/uffd_library.h \
 	test/support/skip_main.cc test/support/library.h $(fake_registrar_sources)
 test_stress_uffd_stress_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
-test_conform_uffd_SOURCES = test/conform/uffd_test.cc test/conform/uffd_life_test.cc test/conform/uffd_library.h \
+test_monitor_uffd_SOURCES = test/monitor/uffd_test.cc test/monitor/uffd_life_test.cc test/monitor/uffd_library.h \
 	test/support/skip_main.cc test/support/library.h $(fake_registrar_sources)
-test_conform_uffd_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
-test_conform_uffd_reader_SOURCES = test/conform/uffd_reader_test.cc test/support/tasks.h test/support/skip_main.cc
-test_conform_uffd_reader_LDADD = test/libtest_support.la libpinrail_internal.la $(GTEST_LIBS)
+test_monitor_uffd_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
+test_monitor_uffd_reader_SOURCES = test/monitor/uffd_reader_test.cc test/support/tasks.h test/support/skip_main.cc
+test_monitor_uffd_reader_LDADD = test/libtest_support.la libpinrail_internal.la $(GTEST_LIBS)
 endif
 
 # References under every interleaving: test/model/README. Built without sanitizers, for it takes the place of one.
@@ -648,18 +648,18 @@ EXTRA_DIST += test/README test/install_test.sh test/install_line_test.sh test/in
 
 # Forked children: F1. And memory that is deregistered although the program makes no more calls: E4.
 if HAVE_GTEST
-check_PROGRAMS += test/conform/fork test/stress/fork_stress test/stress/fork_allocator
-TESTS += test/conform/fork test/stress/fork_stress test/stress/fork_allocator
+check_PROGRAMS += test/mpool/fork test/stress/fork_stress test/stress/fork_allocator
+TESTS += test/mpool/fork test/stress/fork_stress test/stress/fork_allocator
 test_stress_fork_allocator_SOURCES = test/stress/fork_allocator_test.cc test/support/library.h test/support/lent_pool.h \
 	test/support/pinned_heap.h
 test_stress_fork_allocator_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
-test_conform_fork_SOURCES = test/conform/fork_test.cc test/conform/fork_threads_test.cc test/support/tasks.h test/support/library.h test/support/watched_registrar.h \
+test_mpool_fork_SOURCES = test/mpool/fork_test.cc test/mpool/fork_threads_test.cc test/support/tasks.h test/support/library.h test/support/watched_registrar.h \
 	test/support/lent_pool.h $(fake_registrar_sources)
-test_conform_fork_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/conform/fork_marks
-TESTS += test/conform/fork_marks
-test_conform_fork_marks_SOURCES = test/conform/fork_marks_test.cc test/support/library.h $(fake_registrar_sources)
-test_conform_fork_marks_LDADD = test/libtest_support.la libpinrail.la -lgtest_main $(GTEST_LIBS)
+test_mpool_fork_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
+check_PROGRAMS += test/mpool/fork_marks
+TESTS += test/mpool/fork_marks
+test_mpool_fork_marks_SOURCES = test/mpool/fork_marks_test.cc test/support/library.h $(fake_registrar_sources)
+test_mpool_fork_marks_LDADD = test/libtest_support.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_stress_fork_stress_SOURCES = test/stress/fork_stress_test.cc test/support/library.h \
 	test/support/watched_registrar.h test/support/lent_pool.h $(fake_registrar_sources)
 test_stress_fork_stress_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
@@ -681,11 +681,11 @@ test_verbs_rdma_fork_SOURCES = test/integrity/iouring_fork_test.cc test/support/
 test_verbs_rdma_fork_CPPFLAGS = $(AM_CPPFLAGS) -DPINRAIL_TEST_DEVICE='"verbs"' -DPINRAIL_TEST_REGISTRARS='"verbs"'
 test_verbs_rdma_fork_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
 endif
-check_PROGRAMS += test/conform/gc_thread test/stress/gc_thread_stress
-TESTS += test/conform/gc_thread test/stress/gc_thread_stress
-test_conform_gc_thread_SOURCES = test/conform/gc_thread_test.cc test/support/library.h test/support/tasks.h \
+check_PROGRAMS += test/mpool/gc_thread test/stress/gc_thread_stress
+TESTS += test/mpool/gc_thread test/stress/gc_thread_stress
+test_mpool_gc_thread_SOURCES = test/mpool/gc_thread_test.cc test/support/library.h test/support/tasks.h \
 	$(fake_registrar_sources)
-test_conform_gc_thread_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
+test_mpool_gc_thread_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_stress_gc_thread_stress_SOURCES = test/stress/gc_thread_stress_test.cc test/support/library.h \
 	test/support/tasks.h $(fake_registrar_sources)
 test_stress_gc_thread_stress_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
@@ -727,10 +727,10 @@ test_unit_openmpi_gpu_ticket_test_LDADD = -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/conform/cuda_ipc
 TESTS += test/conform/cuda_ipc
 test_conform_cuda_ipc_SOURCES = test/conform/cuda_ipc_test.cc test/conform/cuda_ipc_kinds_test.cc \
-	test/conform/gpu_slot.h test/conform/gpu_memory.h $(registrar_subject_sources) test/support/skip_main.cc
+	test/conform/gpu_slot.h test/support/gpu_memory.h $(registrar_subject_sources) test/support/skip_main.cc
 test_conform_cuda_ipc_LDADD = test/fake/libcuda.la base/libslots.la $(registrar_conformance_libs)
-check_PROGRAMS += test/unit/base/slots_test test/conform/rgpusm test/conform/gpusm
-TESTS += test/unit/base/slots_test test/conform/rgpusm test/conform/gpusm
+check_PROGRAMS += test/unit/base/slots_test test/gpu/rgpusm test/gpu/gpusm
+TESTS += test/unit/base/slots_test test/gpu/rgpusm test/gpu/gpusm
 test_unit_base_slots_test_SOURCES = test/unit/base/slots_test.cc
 test_unit_base_slots_test_LDADD = test/libtest_support.la base/libslots.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/unit/base/descriptors_test
@@ -738,51 +738,51 @@ TESTS += test/unit/base/descriptors_test
 test_unit_base_descriptors_test_SOURCES = test/unit/base/descriptors_test.cc
 test_unit_base_descriptors_test_LDADD = test/libtest_support.la base/libdescriptors.la base/libslots.la -lgtest_main \
 	$(GTEST_LIBS)
-check_PROGRAMS += test/conform/grdma_gpu
-TESTS += test/conform/grdma_gpu
-test_conform_grdma_gpu_SOURCES = $(fake_registrar_sources) test/conform/grdma_gpu_test.cc test/conform/gpu_memory.h
-test_conform_grdma_gpu_LDADD = test/fake/libcuda.la test/libtest_support.la libpinrail.la -lgtest_main $(GTEST_LIBS)
-test_conform_rgpusm_SOURCES = $(fake_registrar_sources) test/conform/rgpusm_test.cc test/conform/rgpusm_lack_test.cc \
-	test/conform/rgpusm_modes_test.cc test/conform/rgpusm_slots_test.cc test/conform/gpu_library.h
-test_conform_rgpusm_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/conform/gpu_locks
-TESTS += test/conform/gpu_locks
-test_conform_gpu_locks_SOURCES = $(fake_registrar_sources) test/conform/gpu_locks_test.cc test/conform/gpu_library.h \
-	test/conform/gpu_memory.h
-test_conform_gpu_locks_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/conform/gpu_postponed
-TESTS += test/conform/gpu_postponed
-test_conform_gpu_postponed_SOURCES = $(fake_registrar_sources) test/conform/gpu_postponed_test.cc \
-	test/conform/gpu_library.h test/conform/gpu_memory.h
-test_conform_gpu_postponed_LDADD = test/fake/libcuda.la base/libslots.la libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/conform/gpu_ft
-TESTS += test/conform/gpu_ft
-test_conform_gpu_ft_SOURCES = $(fake_registrar_sources) test/conform/gpu_ft_test.cc test/conform/gpu_library.h
-test_conform_gpu_ft_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/conform/gpu_events
-TESTS += test/conform/gpu_events
-test_conform_gpu_events_SOURCES = $(fake_registrar_sources) test/conform/gpu_events_test.cc test/conform/gpu_library.h \
-	test/conform/gpu_memory.h
-test_conform_gpu_events_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/conform/gpu_restart
-TESTS += test/conform/gpu_restart
-test_conform_gpu_restart_SOURCES = $(fake_registrar_sources) test/conform/gpu_restart_test.cc \
-	test/conform/gpu_library.h test/conform/gpu_memory.h
-test_conform_gpu_restart_LDADD = test/fake/libcuda.la test/libtest_support.la base/libslots.la libpinrail.la \
+check_PROGRAMS += test/gpu/grdma_gpu
+TESTS += test/gpu/grdma_gpu
+test_gpu_grdma_gpu_SOURCES = $(fake_registrar_sources) test/gpu/grdma_gpu_test.cc test/support/gpu_memory.h
+test_gpu_grdma_gpu_LDADD = test/fake/libcuda.la test/libtest_support.la libpinrail.la -lgtest_main $(GTEST_LIBS)
+test_gpu_rgpusm_SOURCES = $(fake_registrar_sources) test/gpu/rgpusm_test.cc test/gpu/rgpusm_lack_test.cc \
+	test/gpu/rgpusm_modes_test.cc test/gpu/rgpusm_slots_test.cc test/gpu/gpu_library.h
+test_gpu_rgpusm_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
+check_PROGRAMS += test/gpu/gpu_locks
+TESTS += test/gpu/gpu_locks
+test_gpu_gpu_locks_SOURCES = $(fake_registrar_sources) test/gpu/gpu_locks_test.cc test/gpu/gpu_library.h \
+	test/support/gpu_memory.h
+test_gpu_gpu_locks_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
+check_PROGRAMS += test/gpu/gpu_postponed
+TESTS += test/gpu/gpu_postponed
+test_gpu_gpu_postponed_SOURCES = $(fake_registrar_sources) test/gpu/gpu_postponed_test.cc \
+	test/gpu/gpu_library.h test/support/gpu_memory.h
+test_gpu_gpu_postponed_LDADD = test/fake/libcuda.la base/libslots.la libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
+check_PROGRAMS += test/gpu/gpu_ft
+TESTS += test/gpu/gpu_ft
+test_gpu_gpu_ft_SOURCES = $(fake_registrar_sources) test/gpu/gpu_ft_test.cc test/gpu/gpu_library.h
+test_gpu_gpu_ft_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
+check_PROGRAMS += test/gpu/gpu_events
+TESTS += test/gpu/gpu_events
+test_gpu_gpu_events_SOURCES = $(fake_registrar_sources) test/gpu/gpu_events_test.cc test/gpu/gpu_library.h \
+	test/support/gpu_memory.h
+test_gpu_gpu_events_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
+check_PROGRAMS += test/gpu/gpu_restart
+TESTS += test/gpu/gpu_restart
+test_gpu_gpu_restart_SOURCES = $(fake_registrar_sources) test/gpu/gpu_restart_test.cc \
+	test/gpu/gpu_library.h test/support/gpu_memory.h
+test_gpu_gpu_restart_LDADD = test/fake/libcuda.la test/libtest_support.la base/libslots.la libpinrail.la \
 	-lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/conform/gpu_reset
-TESTS += test/conform/gpu_reset
-test_conform_gpu_reset_SOURCES = $(fake_registrar_sources) test/conform/gpu_reset_test.cc test/conform/gpu_library.h
-test_conform_gpu_reset_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/conform/gpu_cancel
-TESTS += test/conform/gpu_cancel
-test_conform_gpu_cancel_SOURCES = $(fake_registrar_sources) test/conform/gpu_cancel_test.cc test/conform/gpu_library.h \
-	test/conform/gpu_memory.h
-test_conform_gpu_cancel_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
+check_PROGRAMS += test/gpu/gpu_reset
+TESTS += test/gpu/gpu_reset
+test_gpu_gpu_reset_SOURCES = $(fake_registrar_sources) test/gpu/gpu_reset_test.cc test/gpu/gpu_library.h
+test_gpu_gpu_reset_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
+check_PROGRAMS += test/gpu/gpu_cancel
+TESTS += test/gpu/gpu_cancel
+test_gpu_gpu_cancel_SOURCES = $(fake_registrar_sources) test/gpu/gpu_cancel_test.cc test/gpu/gpu_library.h \
+	test/support/gpu_memory.h
+test_gpu_gpu_cancel_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/fault/gpu_fault
 TESTS += test/fault/gpu_fault
 test_fault_gpu_fault_SOURCES = $(fake_registrar_sources) $(nth_allocation_sources) test/fault/gpu_fault_test.cc \
-	test/fault/gpu_unwind_fault_test.cc test/support/leaving_registrar.h test/conform/gpu_library.h
+	test/fault/gpu_unwind_fault_test.cc test/support/leaving_registrar.h test/gpu/gpu_library.h
 test_fault_gpu_fault_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/unit/base/hints_test
 TESTS += test/unit/base/hints_test
@@ -794,18 +794,18 @@ test_unit_mpool_default_limits_test_SOURCES = test/unit/mpool/default_limits_tes
 test_unit_mpool_default_limits_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 check_PROGRAMS += test/stress/gpu_stress
 TESTS += test/stress/gpu_stress
-test_stress_gpu_stress_SOURCES = $(fake_registrar_sources) test/stress/gpu_stress_test.cc test/conform/gpu_library.h
+test_stress_gpu_stress_SOURCES = $(fake_registrar_sources) test/stress/gpu_stress_test.cc test/gpu/gpu_library.h
 test_stress_gpu_stress_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
-test_conform_gpusm_SOURCES = $(fake_registrar_sources) test/conform/gpusm_test.cc test/conform/gpu_library.h
-test_conform_gpusm_LDADD = test/libtest_support.la test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
+test_gpu_gpusm_SOURCES = $(fake_registrar_sources) test/gpu/gpusm_test.cc test/gpu/gpu_library.h
+test_gpu_gpusm_LDADD = test/libtest_support.la test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 endif
 # Runs itself with more rights than its caller, statically linked with the library: such a program is given no path.
-check_PROGRAMS += test/conform/setuid
-TESTS += test/conform/setuid
-test_conform_setuid_SOURCES = test/conform/setuid.cc
-test_conform_setuid_LDFLAGS = $(AM_LDFLAGS) -export-dynamic
-test_conform_setuid_LDADD = libpinrail_internal.la
-EXTRA_test_conform_setuid_DEPENDENCIES = test/fake/libcuda.la
+check_PROGRAMS += test/unit/base/setuid
+TESTS += test/unit/base/setuid
+test_unit_base_setuid_SOURCES = test/unit/base/setuid.cc
+test_unit_base_setuid_LDFLAGS = $(AM_LDFLAGS) -export-dynamic
+test_unit_base_setuid_LDADD = libpinrail_internal.la
+EXTRA_test_unit_base_setuid_DEPENDENCIES = test/fake/libcuda.la
 # They need no GoogleTest: a machine with a GPU may lack it.
 check_PROGRAMS += test/gpu/soak test/gpu/story test/gpu/figures test/gpu/kinds test/gpu/hit_cost
 TESTS += test/gpu_soak_test.sh
@@ -844,7 +844,7 @@ test_stress_miss_cost_SOURCES = test/stress/miss_cost.cc test/support/table_libr
 test_stress_miss_cost_LDADD = libpinrail.la
 # What test/attack/README gives figures of, at full length: half an hour on a quiet machine of two processors.
 soak_programs = test/stress/exit_stress test/stress/hit_cost test/stress/hot_buffer_stress test/stress/miss_cost \
-	test/stress/signal_stress test/stress/scale test/conform/patcher_race
+	test/stress/signal_stress test/stress/scale test/monitor/patcher_race
 soak: all $(soak_programs)
 	test/stress/hot_buffer_stress 10000000 64
 	test/stress/exit_stress 2000
@@ -853,7 +853,7 @@ soak: all $(soak_programs)
 	$(srcdir)/test/stress/miss_cost.sh || test $$? -eq 77
 	ROUNDS=10000 srcdir=$(srcdir) bash $(srcdir)/test/own_calls_test.sh
 	test/stress/signal_stress 60 1000
-	PINRAIL_TEST_RACES=100000 test/conform/patcher_race
+	PINRAIL_TEST_RACES=100000 test/monitor/patcher_race
 EXTRA_DIST += test/stress/hit_cost.sh test/stress/miss_cost.sh
 
 # What the part systems of contrib/run-tests compares with.

@@ -61,7 +61,7 @@ test_pinrun_doors_LDADD = test/fake/verbs/libibverbs.la -lgtest_main $(GTEST_LIB
 EXTRA_test_pinrun_doors_DEPENDENCIES = test/pinrun/plugin.la test/pinrun/wrapper.la
 
 check_PROGRAMS += test/pinrun/calls
-test_pinrun_calls_SOURCES = test/pinrun/calls.cc test/conform/gpu_memory.h
+test_pinrun_calls_SOURCES = test/pinrun/calls.cc test/support/gpu_memory.h
 test_pinrun_calls_LDADD = test/fake/libcuda.la test/fake/verbs/libibverbs.la -lgtest_main $(GTEST_LIBS)
 endif
 endif

@@ -7,11 +7,11 @@
 
 #include <cstring>
 
-#include "test/conform/gpu_memory.h"
 #include "test/conform/gpu_slot.h"
 #include "test/conform/suite/registrar.h"
 #include "test/fake/cuda/cuda_context.h"
 #include "test/support/child.h"
+#include "test/support/gpu_memory.h"
 
 namespace pinrail::test {
 namespace {

@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "test/conform/mrall_under_test.h"
+#include "test/mpool/mrall_under_test.h"
 #include "test/support/child.h"
 #include "test/support/library.h"
 #include "test/support/need_glibc.h"

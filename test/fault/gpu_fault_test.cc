@@ -2,7 +2,7 @@
 // mpool/rgpusm without memory: whatever was not to be had, nothing of the request stays.
 #include <string>
 
-#include "test/conform/gpu_library.h"
+#include "test/gpu/gpu_library.h"
 #include "test/support/nth_allocation.h"
 
 namespace pinrail::test {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "framework/registrar/request.h"
-#include "test/conform/gpu_library.h"
+#include "test/gpu/gpu_library.h"
 #include "test/support/leaving_registrar.h"
 
 namespace pinrail::test {

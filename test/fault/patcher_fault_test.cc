@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/patch/system_call.h"
-#include "test/conform/foreign_patches.h"
+#include "test/monitor/foreign_patches.h"
 #include "test/support/child.h"
 #include "test/support/library.h"
 #include "test/support/need_glibc.h"

@@ -12,9 +12,9 @@
 #include <thread>
 #include <vector>
 
-#include "test/conform/gpu_memory.h"
 #include "test/fake/cuda/cuda_context.h"
 #include "test/fake/verbs/verbs_double.h"
+#include "test/support/gpu_memory.h"
 
 namespace pinrail::test {
 namespace {

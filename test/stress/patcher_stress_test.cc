@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "base/core/kernel.h"
-#include "test/conform/patcher_host.h"
+#include "test/monitor/patcher_host.h"
 #include "test/support/child.h"
 
 namespace pinrail::test {

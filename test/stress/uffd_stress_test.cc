@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "test/conform/uffd_library.h"
+#include "test/monitor/uffd_library.h"
 #include "test/support/child.h"
 #include "test/support/host_table.h"
 

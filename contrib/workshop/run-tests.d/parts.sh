@@ -20,25 +20,28 @@ part_gcc() {
   check gcc "${tests[@]}"
 }
 
+# What frameworks promise, and what pools, monitors and GPU memory do beyond that.
+promised=('test/conform/*' 'test/mpool/*' 'test/monitor/*' 'test/gpu/*')
+
 # Not optimised, as dist is not: the part gcc is.
 part_static() {
   build static --enable-werror PINRAIL_OPTIMIZE=-O0 --enable-static --enable-static-components "${without_peers[@]}" || return
-  mapfile -t tests < <(tests_of "$work/static" 'test/conform/grdma' 'test/tools_*' 'test/readme_test.sh')
+  mapfile -t tests < <(tests_of "$work/static" 'test/mpool/grdma' 'test/tools_*' 'test/readme_test.sh')
   check static "${tests[@]}"
 }
 
 part_tsan() {
   export TSAN_OPTIONS="halt_on_error=0 exitcode=66 second_deadlock_stack=1"
   build tsan --enable-werror --enable-sanitizer=thread --enable-debug --without-json "CFLAGS=-O1 -g" CXXFLAGS=-g1 PINRAIL_OPTIMIZE=-O1 || return
-  mapfile -t tests < <(tests_of "$work/tsan" 'test/stress/*' 'test/conform/grdma' 'test/conform/gpu_events' \
-    'test/conform/gpu_locks' 'test/conform/gpu_restart' 'test/conform/alloc' 'test/integrity/*')
+  mapfile -t tests < <(tests_of "$work/tsan" 'test/stress/*' 'test/mpool/grdma' 'test/gpu/gpu_events' \
+    'test/gpu/gpu_locks' 'test/gpu/gpu_restart' 'test/mpool/alloc' 'test/integrity/*')
   check tsan "${tests[@]}"
 }
 
 part_asan() {
   export ASAN_OPTIONS="detect_stack_use_after_return=1" UBSAN_OPTIONS="print_stacktrace=1"
   build asan --enable-sanitizer=address,undefined --enable-debug "CFLAGS=-O1 -g" CXXFLAGS=-g1 PINRAIL_OPTIMIZE=-O1 || return
-  mapfile -t tests < <(tests_of "$work/asan" 'test/unit/*' 'test/conform/*' 'test/fault/*')
+  mapfile -t tests < <(tests_of "$work/asan" 'test/unit/*' "${promised[@]}" 'test/fault/*')
   check asan "${tests[@]}"
 }
 
@@ -132,7 +135,7 @@ perf_within_a_limit PINRAIL_MCA_mpool_grdma_size_limit=8M contrib/tools/pinrail_
 oracle test/oracle/oracle --prepin --registrar verbs --largest 64 --size-limit 1024 --seconds $seconds
 oracle_can_fail test/oracle/oracle_mutants --registrar verbs --largest 64 --size-limit 1024 --seconds 60 --mutant munmap-reuse; [ \$? -eq 1 ]
 rdma_fork test/verbs/rdma_fork
-mrall test/conform/mrall --gtest_filter=*MrallDevice*
+mrall test/mpool/mrall --gtest_filter=*MrallDevice*
 mrall_everywhere contrib/tools/pinrail_perf --scenario mrall
 rdma_integrity_mrall test/verbs/rdma_integrity --mrall --regions 64 --seconds $seconds
 tutorial contrib/examples/cached_reg_mr | tee /dev/stderr | grep -q '^999 hits, 1 misses\$'
@@ -235,7 +238,7 @@ part_dist() {
 # What the part systems runs on each system after its build there, and on this one if there is a table for it.
 part_system() {
   build system --enable-werror --enable-debug || return
-  mapfile -t tests < <(tests_of "$work/system" 'test/conform/*' 'test/readme_test.sh' 'test/unit/base/hook_scope_test' \
+  mapfile -t tests < <(tests_of "$work/system" "${promised[@]}" 'test/readme_test.sh' 'test/unit/base/hook_scope_test' \
     'test/interpose_test.sh')
   # What this script runs; where it cannot be built, the script says so.
   make -C "$work/system" -j"$jobs" test/interpose/interpose test/interpose/free_madvises.la >>"$work/system/build.log" 2>&1 || true

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// gpu_library.h - an initialised library over the driver double, memory of peers that are made up, and peers that are
+// processes of their own.
+#ifndef PINRAIL_TEST_GPU_GPU_LIBRARY_H
+#define PINRAIL_TEST_GPU_GPU_LIBRARY_H
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <pinrail/pinrail.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <type_traits>
+
+#include "base/slots/segment.h"
+#include "base/slots/slots.h"
+#include "framework/mpool/gpu_block.h"
+#include "test/fake/cuda/cuda_double.h"
+#include "test/support/library.h"
+
+namespace pinrail::test {
+
+// Memory of a peer of that pid, and its block, as gpusm would make it, but without a validity slot.
+class PeerMemory {
+ public:
+  PeerMemory(uint32_t pid, uint64_t base, size_t bytes) : pid_(pid), base_(base) { allocate(bytes); }
+  ~PeerMemory() { free(); }
+  PeerMemory(const PeerMemory&) = delete;
+  PeerMemory& operator=(const PeerMemory&) = delete;
+
+  // The owner frees it, and has other memory there.
+  void replace(size_t bytes) {
+    free();
+    allocate(bytes);
+  }
+  void free() {
+    if (live_) {
+      EXPECT_EQ(cuda_double_foreign_free(pid_, base_), CUDA_SUCCESS);
+    }
+    live_ = false;
+  }
+
+  pinrail_gpu_block_t block{};
+
+ private:
+  void allocate(size_t bytes) {
+    slots::Process self;
+    EXPECT_TRUE(slots::this_process(&self).ok());
+    CUipcMemHandle handle;
+    block = {};
+    EXPECT_EQ(cuda_double_foreign_alloc(pid_, base_, bytes, &handle, &block.buffer_id), CUDA_SUCCESS);
+    block.kind = PINRAIL_GPU_IPC;
+    block.pid = pid_;
+    block.user = self.user;
+    block.start = self.start;
+    block.machine = self.machine;
+    block.base = base_;
+    block.length = bytes;
+    std::memcpy(block.driver, &handle, sizeof(handle));
+    seal_block(&block);
+    live_ = true;
+  }
+  const uint32_t pid_;
+  const uint64_t base_;
+  bool live_ = false;
+};
+
+// Whether a peer that has the block may use it.
+inline bool is_alive(const pinrail_gpu_block_t& block) {
+  slots::Importer importer;
+  return importer.open(block.user, block.pid, block.start, block.segment).ok() &&
+         slots::is_alive(importer.word(block.slot), block.slot_word);
+}
+// The memory's block with a slot of that process's exporter.
+inline pinrail_gpu_block_t with_slot(const PeerMemory& memory, const slots::Process& of, slots::Exporter* exporter) {
+  pinrail_gpu_block_t block = memory.block;
+  block.start = of.start;
+  block.segment = exporter->segment();
+  EXPECT_TRUE(exporter->take(&block.slot, &block.slot_word).ok());
+  seal_block(&block);
+  return block;
+}
+// How often this process, whose exporter made the block's slots, has them mapped.
+inline size_t times_mapped(const pinrail_gpu_block_t& block) {
+  struct stat about {};
+  EXPECT_EQ(fstat(slots::file_of(block.segment), &about), 0);
+  std::ifstream maps("/proc/self/maps");
+  size_t count = 0;
+  for (std::string line; std::getline(maps, line);) {
+    unsigned long inode = 0;
+    const bool is_read = std::sscanf(line.c_str(), "%*s %*s %*s %*s %lu", &inode) == 1;  // NOLINT(cert-err34-c)
+    if (is_read && inode == about.st_ino && line.find("memfd:pinrail-gpu") != std::string::npos) ++count;
+  }
+  return count;
+}
+
+// A process that lives and does nothing, so that blocks can be of it. Exporters that this process makes in its name are
+// its own to others: it has their files under the same numbers.
+class Bystander {
+ public:
+  Bystander() {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return;
+    child_ = fork();
+    if (child_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that crashes leaves no process behind
+      live(fcntl(ends[1], F_DUPFD_CLOEXEC, 1000));
+      _exit(1);
+    }
+    ::close(ends[1]);
+    socket_ = ends[0];
+    char told[sizeof(process)];
+    EXPECT_EQ(recv(socket_, told, sizeof(told), 0), ssize_t{sizeof(told)});
+    std::memcpy(&process, told, sizeof(told));
+  }
+  ~Bystander() {
+    end();
+    ::close(socket_);
+  }
+  Bystander(const Bystander&) = delete;
+  Bystander& operator=(const Bystander&) = delete;
+
+  // An exporter in its name.
+  bool make(slots::Exporter* exporter, uint32_t count) const {
+    return exporter->create(process, count).ok() && adopt(exporter->segment());
+  }
+  bool adopt(uint64_t segment) const {
+    const int file = slots::file_of(segment);
+    char control[CMSG_SPACE(sizeof(file))] = {};
+    iovec bytes{const_cast<int*>(&file), sizeof(file)};
+    msghdr message{};
+    message.msg_iov = &bytes;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(file));
+    std::memcpy(CMSG_DATA(header), &file, sizeof(file));
+    return sendmsg(socket_, &message, MSG_NOSIGNAL) == ssize_t{sizeof(file)} && answered();
+  }
+  // It becomes another program. Returns when it has.
+  bool exec() const {
+    constexpr int kExec = -1;
+    if (send(socket_, &kExec, sizeof(kExec), MSG_NOSIGNAL) != ssize_t{sizeof(kExec)}) return false;
+    char nothing = 0;
+    return recv(socket_, &nothing, 1, 0) == 0;  // its socket is closed by that
+  }
+  void end() {
+    if (child_ <= 0) return;
+    ::kill(child_, SIGKILL);
+    waitpid(child_, nullptr, 0);
+    child_ = -1;
+  }
+  slots::Process process;
+
+ private:
+  bool answered() const {
+    char answer = 0;
+    return recv(socket_, &answer, 1, 0) == 1;
+  }
+  // The child: its name, and then its orders.
+  static void live(int socket) {
+    slots::Process own;
+    if (!slots::this_process(&own).ok() || send(socket, &own, sizeof(own), 0) != ssize_t{sizeof(own)}) return;
+    for (;;) {
+      int number = 0, file = -1;
+      char control[CMSG_SPACE(sizeof(file))] = {};
+      iovec bytes{&number, sizeof(number)};
+      msghdr message{};
+      message.msg_iov = &bytes;
+      message.msg_iovlen = 1;
+      message.msg_control = control;
+      message.msg_controllen = sizeof(control);
+      if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != ssize_t{sizeof(number)}) return;
+      if (number < 0) execl("/bin/sleep", "sleep", "600", nullptr);
+      std::memcpy(&file, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(file));
+      if (file != number) {
+        if (dup3(file, number, O_CLOEXEC) != number) return;
+        ::close(file);
+      }
+      if (send(socket, "", 1, 0) != 1) return;
+    }
+  }
+  pid_t child_ = -1;
+  int socket_ = -1;
+};
+
+// A process that executes orders, one after the other, and answers each. It is forked before anything else
+// is done, for the driver does not survive a fork; one for all tests of the program. An answer that did not come has
+// the status ERROR.
+template <typename Order, typename Answer>
+class Peer : public ::testing::Environment {
+ public:
+  // live(socket) is its life; what that returns is its exit status, which shall be 0.
+  static const Peer& for_all_tests(int (*live)(int socket)) {
+    auto* const peer = new Peer(live);
+    ::testing::AddGlobalTestEnvironment(peer);
+    return *peer;
+  }
+  // The peer's part: obey(order) is its answer. False if the order is unknown.
+  template <typename Obey>
+  static bool serve(int socket, Obey&& obey) {
+    Order order;
+    while (recv(socket, &order, sizeof(order), MSG_WAITALL) == ssize_t{sizeof(order)}) {
+      const Answer answer = obey(order);
+      if (send(socket, &answer, sizeof(answer), MSG_NOSIGNAL) != ssize_t{sizeof(answer)}) return false;
+    }
+    return true;
+  }
+
+  void begin(const Order& order) const {
+    EXPECT_EQ(send(socket_, &order, sizeof(order), MSG_NOSIGNAL), ssize_t{sizeof(order)});
+  }
+  Answer end() const {
+    Answer answer{};
+    answer.status = PINRAIL_ERR_ERROR;
+    EXPECT_EQ(recv(socket_, &answer, sizeof(answer), MSG_WAITALL), ssize_t{sizeof(answer)});
+    return answer;
+  }
+  Answer done(const Order& order) const {
+    begin(order);
+    return end();
+  }
+  // Looks for a while. That it has not is true however long one looks.
+  bool has_answered() const {
+    pollfd ready{socket_, POLLIN, 0};
+    return poll(&ready, 1, 30) != 0;
+  }
+
+  void SetUp() override {
+    int ends[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    child_ = fork();
+    ASSERT_GE(child_, 0);
+    if (child_ == 0) {
+      ::close(ends[0]);
+      prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that crashes leaves no process behind
+      _exit(live_(ends[1]));
+    }
+    ::close(ends[1]);
+    socket_ = ends[0];
+  }
+  void TearDown() override {
+    ::close(socket_);
+    int how = -1;
+    EXPECT_EQ(waitpid(child_, &how, 0), child_);
+    EXPECT_EQ(how, 0) << "of the peer";
+  }
+
+ private:
+  static_assert(std::is_trivially_copyable_v<Order> && std::is_trivially_copyable_v<Answer>, "they go as bytes");
+  explicit Peer(int (*live)(int socket)) : live_(live) {}
+
+  int (*const live_)(int socket);
+  pid_t child_ = -1;
+  int socket_ = -1;
+};
+
+// Of GPU memory. Nothing may be referenced at the end.
+class GpuPool : public AnyPool {
+ public:
+  explicit GpuPool(const char* mpool, const PoolOptions& wanted = {}) {
+    pinrail_registrar_choice_t registrar{};
+    registrar.name = "cuda_ipc";
+    make(mpool, registrar, wanted);
+  }
+  ~GpuPool() { EXPECT_EQ(close(), PINRAIL_SUCCESS); }
+
+  pinrail_status_t open(const pinrail_gpu_block_t& block, pinrail_handle_t* handle_out, uint32_t flags = 0) const {
+    return pinrail_mpool_register_remote(pool_, &block, 0, block.length, 0, flags, handle_out);
+  }
+  pinrail_handle_t must(const pinrail_gpu_block_t& block) const {
+    pinrail_handle_t handle{};
+    EXPECT_EQ(open(block, &handle), PINRAIL_SUCCESS);
+    return handle;
+  }
+  void use(const pinrail_gpu_block_t& block) const {
+    EXPECT_EQ(pinrail_mpool_deregister(must(block)), PINRAIL_SUCCESS);
+  }
+  // The block of local memory.
+  pinrail_gpu_block_t block_of(void* at, size_t length) const {
+    pinrail_gpu_block_t block{};
+    size_t offset = 0;
+    EXPECT_EQ(pinrail_mpool_export(pool_, at, length, &block, &offset), PINRAIL_SUCCESS);
+    return block;
+  }
+  // How many registrations are.
+  size_t referenced() const { return pool_->ops->referenced(pool_->module); }
+};
+
+// What it writes to stderr.
+template <typename Body>
+std::string said_by(Body&& body) {
+  testing::internal::CaptureStderr();
+  body();
+  return testing::internal::GetCapturedStderr();
+}
+
+// A library whose pools have no thread that looks around, so that calls of the driver can be counted.
+inline Settings without_threads() { return {{"mpool_gpusm_gc_interval", "0"}, {"mpool_rgpusm_gc_interval", "0"}}; }
+
+}  // namespace pinrail::test
+
+#endif

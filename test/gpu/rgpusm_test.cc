@@ -1,0 +1,606 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// mpool/rgpusm over the driver double: whose memory, which order, and what a block may not say. The four modes are in
+// rgpusm_modes_test.cc.
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "test/gpu/gpu_library.h"
+
+namespace pinrail::test {
+namespace {
+
+constexpr uint32_t kA = 1000001, kB = 1000002;  // pids that no process has
+constexpr uint64_t kBase = 0x10000;
+constexpr size_t kSmall = 32 << 10;
+
+class Rgpusm : public ::testing::Test {
+ protected:
+  void SetUp() override { cuda_double_forget(); }
+  void TearDown() override {
+    EXPECT_EQ(cuda_double_open_handles(), 0u);
+    cuda_double_forget();
+  }
+  Library library_{without_threads()};
+};
+
+TEST_F(Rgpusm, two_exporters_with_equal_addresses_never_mix) {
+  GpuPool pool("rgpusm");
+  const PeerMemory a(kA, kBase, kSmall), b(kB, kBase, kSmall);
+  pinrail_gpu_block_t equal = b.block;  // but for the pid: drivers count buffer ids in each process from the beginning
+  equal.buffer_id = a.block.buffer_id;
+  seal_block(&equal);
+  const pinrail_handle_t of_a = pool.must(a.block), of_b = pool.must(equal);
+  EXPECT_NE(of_a.reg, of_b.reg);
+  EXPECT_NE(of_a.reg->base, of_b.reg->base);
+  const uint32_t sent = 0x1234;
+  uint32_t seen = 1;
+  EXPECT_EQ(pinrail_mpool_device_write(of_a, 0, &sent, sizeof(sent)), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_device_read(of_b, 0, &seen, sizeof(seen)), PINRAIL_SUCCESS);
+  EXPECT_EQ(seen, 0u);
+  pinrail_mpool_deregister(of_a);
+  pinrail_mpool_deregister(of_b);
+}
+
+// The kernel gives a pid again, and drivers count buffer ids in each process from the beginning.
+TEST_F(Rgpusm, an_exporter_that_began_later_with_the_pid_of_another_is_another) {
+  GpuPool pool("rgpusm");
+  const PeerMemory memory(kA, kBase, kSmall);
+  pinrail_gpu_block_t later = memory.block;
+  ++later.start;
+  seal_block(&later);
+  for (int use = 0; use < 2; ++use) {
+    for (const pinrail_gpu_block_t& block : {memory.block, later}) pool.use(block);
+  }
+  EXPECT_EQ(pool.stats().misses, 2u) << "one of each";
+}
+
+TEST_F(Rgpusm, eviction_passes_by_once_what_is_large_and_was_used_since_it_last_passed) {
+  PoolOptions options;
+  options.count_limit = 3;
+  GpuPool pool("rgpusm", options);
+  constexpr uint64_t kFar = 0x100000;
+  constexpr size_t kLarge = 262144;
+  const PeerMemory a(kA, kFar, kLarge), b(kA, 2 * kFar, kLarge), c(kA, 3 * kFar, kLarge), d(kA, 4 * kFar, kLarge),
+      e(kA, 5 * kFar, kLarge);
+  const auto is_open = [](int i) { return cuda_double_is_open(kA, static_cast<uintptr_t>(i) * kFar) != 0; };
+  for (const auto& block : {a.block, b.block, c.block, a.block, c.block}) pool.use(block);
+  pool.use(d.block);
+  EXPECT_TRUE(is_open(1) && is_open(3) && is_open(4)) << "used since";
+  EXPECT_FALSE(is_open(2));
+  pool.use(e.block);
+  EXPECT_TRUE(is_open(3) && is_open(4) && is_open(5));
+  EXPECT_FALSE(is_open(1)) << "passed by once, and not used since";
+  EXPECT_EQ(pool.stats().registered_count, 3u);
+}
+
+TEST(RgpusmSettings, with_empty_cache_all_that_is_idle_makes_room_for_one) {
+  Settings settings = without_threads();
+  settings.emplace_back("mpool_rgpusm_empty_cache", "yes");
+  const Library library(settings);
+  PoolOptions options;
+  options.count_limit = 4;
+  const GpuPool pool("rgpusm", options);
+  const PeerMemory a(kA, kBase, 4096), b(kA, 2 * kBase, 4096), c(kA, 3 * kBase, 4096), d(kA, 4 * kBase, 4096),
+      e(kA, 5 * kBase, 4096);
+  const pinrail_handle_t held = pool.must(a.block);
+  for (const PeerMemory* each : {&b, &c, &d}) pool.use(each->block);
+  EXPECT_EQ(pool.stats().registered_count, 4u);
+  pool.use(e.block);
+  EXPECT_EQ(pool.stats().registered_count, 2u) << "what is held, and the new one";
+  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+}
+
+// Without slots only the next block tells that memory was freed, and a driver may open it beside the old mapping. As
+// long as that is open, it keeps the freed memory.
+TEST_F(Rgpusm, without_slots_what_the_next_block_overlaps_is_closed) {
+  GpuPool pool("rgpusm");
+  PeerMemory idle(kA, kBase, kSmall), used(kA, 2 * kBase, kSmall);
+  const PeerMemory same_place_of_another(kB, kBase, kSmall), beside(kA, 3 * kBase, kSmall);
+  for (const auto& block : {idle.block, same_place_of_another.block, beside.block}) pool.use(block);
+  const pinrail_handle_t held = pool.must(used.block);
+  idle.free();
+  used.free();
+  const PeerMemory in_idle(kA, kBase + 4096, 4096), in_used(kA, 2 * kBase + 4096, 4096);
+  pool.use(in_idle.block);
+  pool.use(in_used.block);
+  EXPECT_EQ(cuda_double_is_open(kA, kBase), 0);
+  EXPECT_EQ(cuda_double_is_open(kA, 2 * kBase), 1);
+  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  EXPECT_EQ(cuda_double_is_open(kA, 2 * kBase), 0);
+  EXPECT_EQ(pool.stats().indexed, 4u) << "the two new ones, and the others";
+  EXPECT_TRUE(pool.invariants_hold());
+}
+
+// One hand goes round what is idle, whosever it is; Open MPI's rgpusm takes the one that was released last.
+TEST_F(Rgpusm, the_order_of_eviction_is_one_across_exporters) {
+  constexpr size_t kMany = 6;
+  PoolOptions options;
+  options.size_limit = kMany * 4096;
+  GpuPool pool("rgpusm", options);
+  std::vector<std::unique_ptr<PeerMemory>> all, more;
+  for (uint32_t i = 0; i < kMany; ++i) {
+    all.push_back(std::make_unique<PeerMemory>(kA + i % 3, kBase * (1 + i / 3), 4096));
+    more.push_back(std::make_unique<PeerMemory>(kA + 10 + i % 2, kBase * (1 + i / 2), 4096));
+    pool.use(all[i]->block);
+  }
+  const size_t order[kMany] = {0, 2, 5, 1, 3, 4};  // the second half is hit, and passed by once
+  for (size_t at = kMany / 2; at < kMany; ++at) pool.use(all[order[at]]->block);
+  const auto is_in = [&](size_t i) {
+    return cuda_double_is_open(kA + static_cast<uint32_t>(i % 3), kBase * (1 + i / 3)) != 0;
+  };
+  for (size_t gone = 0; gone < kMany; ++gone) {
+    pool.use(more[gone]->block);
+    pool.use(more[gone]->block);  // a hit: it stays when the hand comes again
+    for (size_t at = 0; at < kMany; ++at) EXPECT_EQ(is_in(order[at]), at > gone) << gone << " are gone, " << at;
+    EXPECT_EQ(pool.stats().registered_bytes, kMany * 4096) << "the limit, at every step";
+    EXPECT_EQ(pool.stats().evictions, gone + 1);
+  }
+  EXPECT_EQ(pool.stats().peak_registered_bytes, kMany * 4096);
+}
+
+// The table that hits read grows meanwhile, and its entries move.
+TEST_F(Rgpusm, many_stay_found_although_others_are_evicted) {
+  constexpr size_t kMany = 300;
+  GpuPool pool("rgpusm");
+  std::vector<std::unique_ptr<PeerMemory>> all;
+  std::vector<pinrail_handle_t> held;
+  for (size_t i = 0; i < kMany; ++i) {
+    all.push_back(std::make_unique<PeerMemory>(kA + static_cast<uint32_t>(i % 10), kBase * (1 + i / 10), 4096));
+    pool.use(all[i]->block);
+    held.push_back(pool.must(all[i]->block));  // a hit, and held while others come
+  }
+  const uint64_t opened = cuda_double_calls("cuIpcOpenMemHandle");
+  EXPECT_EQ(opened, kMany);
+  for (const pinrail_handle_t each : held) EXPECT_EQ(pinrail_mpool_deregister(each), PINRAIL_SUCCESS);
+  for (size_t i = 0; i < kMany / 2; ++i) EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
+  for (size_t i = kMany / 2; i < kMany; ++i) pool.use(all[i]->block);
+  EXPECT_EQ(cuda_double_calls("cuIpcOpenMemHandle"), opened) << "the second half is in";
+  for (size_t i = 0; i < kMany / 2; ++i) pool.use(all[i]->block);
+  EXPECT_EQ(cuda_double_calls("cuIpcOpenMemHandle"), opened + kMany / 2) << "the first half is out";
+  EXPECT_TRUE(pool.invariants_hold());
+}
+
+TEST_F(Rgpusm, what_is_held_while_others_are_evicted_is_found_again) {
+  GpuPool pool("rgpusm");
+  const PeerMemory a(kA, kBase, 4096), b(kA, 2 * kBase, 4096);
+  pool.use(a.block);
+  pool.use(b.block);
+  const pinrail_handle_t held = pool.must(a.block);
+  EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_ERR_NOT_FOUND) << "it is held";
+  const pinrail_handle_t again = pool.must(a.block);
+  EXPECT_EQ(again.reg, held.reg);
+  EXPECT_EQ(pinrail_mpool_deregister(again), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
+  pool.use(a.block);
+  EXPECT_EQ(cuda_double_calls("cuIpcOpenMemHandle"), 3u);
+}
+
+TEST_F(Rgpusm, what_dies_while_hits_hold_it_is_closed_by_the_last_release) {
+  GpuPool pool("rgpusm");
+  const PeerMemory memory(kA, kBase, 4096);
+  pool.use(memory.block);
+  const pinrail_handle_t first = pool.must(memory.block), second = pool.must(memory.block);
+  EXPECT_EQ(pinrail_mpool_invalidate_range(pool.get(), first.reg->base, 1), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_deregister(first), PINRAIL_SUCCESS);
+  EXPECT_EQ(cuda_double_open_handles(), 1u);
+  EXPECT_EQ(pinrail_mpool_deregister(second), PINRAIL_SUCCESS);
+  EXPECT_EQ(cuda_double_open_handles(), 0u);
+  EXPECT_EQ(pinrail_mpool_deregister(second), PINRAIL_ERR_BAD_PARAM);
+}
+
+TEST_F(Rgpusm, pools_of_one_cache_share_its_limit_and_its_order_of_eviction) {
+  PoolOptions options;
+  options.count_limit = 2;
+  GpuPool first("rgpusm", options), second("rgpusm", options);
+  const PeerMemory a(kA, kBase, 4096), b(kA, 2 * kBase, 4096), c(kA, 3 * kBase, 4096);
+  first.use(a.block);
+  second.use(b.block);
+  second.use(c.block);  // the oldest one is the other pool's
+  EXPECT_EQ(first.stats().indexed, 0u);
+  EXPECT_EQ(first.stats().evictions, 1u);
+  EXPECT_EQ(second.stats().indexed, 2u);
+  EXPECT_EQ(cuda_double_open_handles(), 2u);
+  EXPECT_TRUE(first.invariants_hold());
+}
+
+TEST_F(Rgpusm, what_is_released_by_a_thread_that_did_not_take_it_is_idle) {
+  GpuPool pool("rgpusm");
+  const PeerMemory memory(kA, kBase, 4096);
+  pinrail_handle_t handle = pool.must(memory.block);
+  std::thread([&] {
+    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_ERR_BAD_PARAM) << "it is spent";
+  }).join();
+  EXPECT_EQ(pool.referenced(), 0u);
+  EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
+  std::thread([&] { handle = pool.must(memory.block); }).join();
+  EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_ERR_NOT_FOUND) << "held, although its thread has ended";
+  EXPECT_EQ(pinrail_mpool_invalidate_range(pool.get(), handle.reg->base, 1), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+  pool.use(memory.block);  // notices the event: what is held died, and stays open
+  EXPECT_EQ(cuda_double_open_handles(), 2u);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  EXPECT_EQ(cuda_double_open_handles(), 1u) << "the last drop of what died closes it";
+}
+
+TEST_F(Rgpusm, the_driver_out_of_memory_costs_the_oldest_ones_until_it_agrees) {
+  GpuPool pool("rgpusm");
+  const PeerMemory a(kA, kBase, 4096), b(kA, 2 * kBase, 4096), c(kA, 3 * kBase, 4096);
+  pool.use(a.block);
+  pool.use(b.block);
+  cuda_double_fail("cuIpcOpenMemHandle", 1, CUDA_ERROR_OUT_OF_MEMORY, 0);
+  pool.use(c.block);
+  EXPECT_EQ(pool.stats().evictions, 1u);
+  cuda_double_fail("cuIpcOpenMemHandle", 1, CUDA_ERROR_OUT_OF_MEMORY, 1);
+  pinrail_handle_t handle{};
+  EXPECT_EQ(pool.open(a.block, &handle), PINRAIL_ERR_OUT_OF_RESOURCE);
+  EXPECT_EQ(pool.stats().registered_count, 0u);
+}
+
+// Another thread closed what was in the way between the driver's answer and the look for something to close.
+TEST_F(Rgpusm, what_was_closed_meanwhile_is_not_in_the_way) {
+  const GpuPool pool("rgpusm");
+  const PeerMemory a(kA, kBase, 4096);
+  cuda_double_fail("cuIpcOpenMemHandle", 1, CUDA_ERROR_ALREADY_MAPPED, 0);
+  const pinrail_handle_t held = pool.must(a.block);
+  cuda_double_fail("cuIpcOpenMemHandle", 1, CUDA_ERROR_OUT_OF_MEMORY, 0);
+  const PeerMemory b(kA, 2 * kBase, 4096);
+  pool.use(b.block);
+  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+}
+
+TEST_F(Rgpusm, ways_of_idle_ones_of_that_exporter_are_tried_only_while_it_would_block) {
+  GpuPool pool("rgpusm");
+  const PeerMemory a(kA, kBase, 4096), b(kA, 2 * kBase, 4096), c(kA, 3 * kBase, 4096), other(kB, kBase, 4096);
+  pool.use(a.block);
+  pool.use(b.block);
+  pool.use(other.block);
+  cuda_double_fail("cuIpcOpenMemHandle", 1, CUDA_ERROR_ALREADY_MAPPED, 0);
+  pool.use(c.block);
+  EXPECT_EQ(pool.stats().evictions, 1u) << "one, and the driver agreed";
+  cuda_double_fail("cuIpcOpenMemHandle", 1, CUDA_ERROR_ALREADY_MAPPED, 1);
+  pinrail_handle_t handle{};
+  EXPECT_EQ(pool.open(a.block, &handle), PINRAIL_ERR_WOULD_BLOCK);
+  EXPECT_EQ(pool.stats().registered_count, 1u) << "the other exporter's";
+}
+
+TEST_F(Rgpusm, one_that_is_idle_is_found_beside_one_that_is_held) {
+  for (const bool first_is_held : {true, false}) {
+    GpuPool pool("rgpusm");
+    const PeerMemory a(kA, kBase, 4096), b(kA, 2 * kBase, 4096), c(kA, 3 * kBase, 4096);
+    pool.use(a.block);
+    pool.use(b.block);
+    std::thread([&] { pool.use(b.block); }).join();
+    std::thread([&] { pool.use(a.block); }).join();
+    const pinrail_handle_t held = pool.must(first_is_held ? a.block : b.block);
+    cuda_double_fail("cuIpcOpenMemHandle", 1, CUDA_ERROR_ALREADY_MAPPED, 0);
+    pool.use(c.block);
+    EXPECT_EQ(pool.stats().evictions, 1u);
+    EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  }
+}
+
+// What is not in the cache is refused, whichever byte it is. What is may be answered all the same, by what the block
+// says it is of: a hit does not look at the rest.
+TEST_F(Rgpusm, a_block_of_which_any_byte_was_changed_gives_no_other_memory) {
+  GpuPool pool("rgpusm");
+  const PeerMemory memory(kA, kBase, 4096);
+  const auto open_changed = [&](size_t byte, unsigned char change, pinrail_handle_t* handle) {
+    pinrail_gpu_block_t block = memory.block;
+    reinterpret_cast<unsigned char*>(&block)[byte] ^= change;
+    *handle = {};
+    return pinrail_mpool_register_remote(pool.get(), &block, 0, 1, 0, 0, handle);
+  };
+  pinrail_handle_t handle{};
+  for (const unsigned char change : {0x01, 0x80, 0xff}) {
+    for (size_t byte = 0; byte < sizeof(memory.block); ++byte) {
+      const pinrail_status_t status = open_changed(byte, change, &handle);
+      EXPECT_TRUE(status == PINRAIL_ERR_BAD_PARAM || status == PINRAIL_ERR_VERSION) << byte << ": " << status;
+      EXPECT_EQ(handle.reg, nullptr) << byte;
+    }
+  }
+  EXPECT_EQ(pool.stats().registered_count, 0u);
+  EXPECT_EQ(cuda_double_calls("cuIpcOpenMemHandle"), 0u);
+  const pinrail_handle_t right = pool.must(memory.block);
+  for (size_t byte = 0; byte < sizeof(memory.block); ++byte) {
+    if (open_changed(byte, 0x01, &handle) != PINRAIL_SUCCESS) continue;
+    EXPECT_EQ(handle.reg, right.reg) << byte;
+    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  }
+  EXPECT_EQ(pool.stats().registered_count, 1u);
+  EXPECT_EQ(pinrail_mpool_deregister(right), PINRAIL_SUCCESS);
+}
+
+TEST_F(Rgpusm, a_block_that_is_damaged_or_anothers_changes_nothing) {
+  GpuPool pool("rgpusm");
+  const PeerMemory memory(kA, kBase, 4096);
+  const auto answer_to = [&](auto&& change, bool seal) {
+    pinrail_gpu_block_t block = memory.block;
+    change(&block);
+    if (seal) block.checksum = checksum_of(block);
+    pinrail_handle_t handle{};
+    return pool.open(block, &handle);
+  };
+  using Block = pinrail_gpu_block_t*;
+  pinrail_gpu_block_t later = memory.block;
+  later.version = 2;
+  later.length = 1;
+  pinrail_handle_t none{};
+  EXPECT_EQ(pinrail_mpool_register_remote(pool.get(), &later, 0, 4096, 1, 0, &none), PINRAIL_ERR_VERSION)
+      << "what stands where in a later version is not known";
+  EXPECT_EQ(answer_to([](Block b) { b->magic ^= 1; }, true), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(answer_to([](Block b) { b->version = 2; }, true), PINRAIL_ERR_VERSION);
+  EXPECT_EQ(answer_to([](Block b) { b->size = 255; }, true), PINRAIL_ERR_VERSION);
+  EXPECT_EQ(answer_to([](Block b) { b->event[63] = 1; }, false), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(answer_to([](Block b) { b->driver[20] ^= 1; }, false), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(answer_to([](Block b) { b->user += 1; }, true), PINRAIL_ERR_PERM);
+  EXPECT_EQ(answer_to([](Block b) { b->machine += 1; }, true), PINRAIL_ERR_NOT_SUPPORTED);
+  EXPECT_EQ(answer_to([](Block b) { b->pid = static_cast<uint32_t>(getpid()); }, true), PINRAIL_ERR_NOT_SUPPORTED);
+  EXPECT_EQ(answer_to([](Block b) { b->segment = 5; }, true), PINRAIL_ERR_NOT_FOUND);
+  EXPECT_EQ(answer_to([](Block b) { b->pid = 0; }, true), PINRAIL_ERR_BAD_PARAM) << "it would never be forgotten";
+  EXPECT_EQ(answer_to([](Block b) { b->base = 0; }, true), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(answer_to([](Block b) { b->length = 0; }, true), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(answer_to([](Block b) { b->length = UINT64_MAX; }, true), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pool.stats().registered_count, 0u);
+  EXPECT_EQ(cuda_double_calls("cuIpcOpenMemHandle"), 0u);
+}
+
+TEST_F(Rgpusm, a_sender_of_blocks_that_cannot_be_opened_is_told_why_once) {
+  GpuPool pool("rgpusm");
+  const PeerMemory memory(kA, kBase, 4096);
+  const auto told_of = [&](auto&& change) {
+    pinrail_gpu_block_t block = memory.block;
+    change(&block);
+    block.checksum = checksum_of(block);
+    pinrail_handle_t handle{};
+    const std::string said = said_by([&] { EXPECT_NE(pool.open(block, &handle), PINRAIL_SUCCESS); });
+    EXPECT_EQ(said_by([&] { EXPECT_NE(pool.open(block, &handle), PINRAIL_SUCCESS); }), "");
+    return said;
+  };
+  const auto expect_told = [](const std::string& said, const char* what) {
+    EXPECT_NE(said.find(what), std::string::npos) << said;
+    EXPECT_NE(said.find("What to do"), std::string::npos) << said;
+    EXPECT_EQ(said.find('{'), std::string::npos) << said;
+  };
+  using Block = pinrail_gpu_block_t*;
+  expect_told(told_of([](Block b) { b->version = 2; }), "of version 2 with 256 bytes");
+  expect_told(told_of([](Block b) { b->user += 1; }), ("of user " + std::to_string(geteuid() + 1)).c_str());
+  expect_told(told_of([](Block b) { b->machine += 1; }), "another machine");
+  expect_told(told_of([](Block b) { b->pid = static_cast<uint32_t>(getpid()); }), "own GPU memory");
+}
+
+TEST_F(Rgpusm, a_range_that_is_not_within_the_allocation_is_refused) {
+  GpuPool pool("rgpusm");
+  const PeerMemory memory(kA, kBase, 4096);
+  pinrail_handle_t handle{};
+  const auto answer = [&](size_t offset, size_t length, uint32_t access = 0) {
+    return pinrail_mpool_register_remote(pool.get(), &memory.block, offset, length, access, 0, &handle);
+  };
+  EXPECT_EQ(answer(1, 4096), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(answer(4097, 1), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(answer(SIZE_MAX, 2), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(answer(0, 0), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(answer(0, 4096, 0x80000000u), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(answer(0, 4096, PINRAIL_TRAIT_ON_DEMAND), PINRAIL_ERR_NOT_SUPPORTED);
+  EXPECT_EQ(pinrail_mpool_register_remote(pool.get(), nullptr, 0, 1, 0, 0, &handle), PINRAIL_ERR_BAD_PARAM);
+  ASSERT_EQ(answer(4095, 1), PINRAIL_SUCCESS);
+  EXPECT_EQ(handle.reg->length, 4096u);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+}
+
+// A process that writes one block after the other to where the block of a request lies.
+class ChangingBlock {
+ public:
+  ChangingBlock(const pinrail_gpu_block_t& one, const pinrail_gpu_block_t& other) {
+    void* const shared = mmap(nullptr, sizeof(*block), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    EXPECT_NE(shared, MAP_FAILED);
+    block = static_cast<pinrail_gpu_block_t*>(shared);
+    *block = one;
+    child_ = fork();
+    if (child_ != 0) return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that crashes leaves no process behind
+    for (;;) {
+      for (const pinrail_gpu_block_t* each : {&other, &one}) {
+        std::memcpy(block, each, sizeof(*block));
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+      }
+    }
+  }
+  ~ChangingBlock() {
+    ::kill(child_, SIGKILL);
+    waitpid(child_, nullptr, 0);
+    munmap(block, sizeof(*block));
+  }
+  ChangingBlock(const ChangingBlock&) = delete;
+  ChangingBlock& operator=(const ChangingBlock&) = delete;
+
+  pinrail_gpu_block_t* block = nullptr;
+
+ private:
+  pid_t child_ = -1;
+};
+
+// R2: what is checked is what is compared, although a peer changes the block meanwhile.
+TEST_F(Rgpusm, a_block_that_changes_during_the_call_brings_no_smaller_allocation) {
+  GpuPool pool("rgpusm");
+  const PeerMemory large(kA, kBase, 8 * 4096), small(kA, 20 * kBase, 4096);
+  pool.use(large.block);
+  pool.use(small.block);
+  const ChangingBlock changing(large.block, small.block);
+  size_t taken = 0, too_small = 0;
+  for (int i = 0; i < 5000000; ++i) {
+    pinrail_handle_t handle{};
+    if (pinrail_mpool_register_remote(pool.get(), changing.block, 0, 8 * 4096, 0, 0, &handle) != PINRAIL_SUCCESS) {
+      continue;
+    }
+    ++taken;
+    if (handle.reg->length < 8 * 4096) ++too_small;
+    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  }
+  EXPECT_NE(taken, 0u);
+  EXPECT_EQ(too_small, 0u);
+}
+
+// The memory of a registration that has ended serves the next one, to which the hint of the first then leads.
+TEST_F(Rgpusm, a_hint_to_memory_that_serves_another_allocation_answers_nothing) {
+  GpuPool pool("rgpusm");
+  const PeerMemory first(kA, kBase, 4096), second(kB, 2 * kBase, 4096);
+  const pinrail_handle_t old = pool.must(first.block);
+  EXPECT_EQ(pinrail_mpool_deregister(old), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
+  const pinrail_handle_t held = pool.must(second.block);
+  EXPECT_EQ(held.reg, old.reg);
+  const pinrail_handle_t again = pool.must(first.block);
+  EXPECT_NE(again.reg, held.reg);
+  EXPECT_EQ(pinrail_mpool_deregister(again), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool.referenced(), 0u);
+}
+
+TEST_F(Rgpusm, bypass_opens_for_itself_and_persistent_ones_are_not_evicted) {
+  GpuPool pool("rgpusm");
+  const PeerMemory memory(kA, kBase, 4096), other(kA, 2 * kBase, 4096);
+  pinrail_handle_t bypass{}, persistent{};
+  ASSERT_EQ(pool.open(memory.block, &bypass, PINRAIL_FLAG_CACHE_BYPASS), PINRAIL_SUCCESS);
+  ASSERT_EQ(pool.open(other.block, &persistent, PINRAIL_FLAG_PERSISTENT), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool.stats().indexed, 1u);
+  EXPECT_EQ(pool.stats().pinned_bytes, 2u * 4096u);
+  EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_ERR_NOT_FOUND);
+  EXPECT_EQ(pinrail_mpool_deregister(bypass), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_deregister(persistent), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool.stats().registered_count, 0u);
+}
+
+// R7: what is idle in all pools of the cache decides.
+TEST_F(Rgpusm, a_request_for_which_no_eviction_would_make_room_evicts_nothing) {
+  PoolOptions options;
+  options.size_limit = 8 * 4096;
+  options.cache_name = "shared";
+  GpuPool pool("rgpusm", options), other("rgpusm", options);
+  const PeerMemory held(kA, kBase, 4 * 4096), idle(kA, 2 * kBase, 4096), of_other(kA, 3 * kBase, 2 * 4096);
+  const PeerMemory too_large(kA, 4 * kBase, 5 * 4096), large(kA, 5 * kBase, 4 * 4096);
+  const pinrail_handle_t handle = pool.must(held.block);
+  pool.use(idle.block);
+  other.use(of_other.block);
+  pinrail_handle_t none{};
+  EXPECT_EQ(pool.open(too_large.block, &none), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  EXPECT_EQ(pool.stats().evictions + other.stats().evictions, 0u);
+  EXPECT_EQ(pool.stats().registered_count, 3u);
+  pool.use(large.block);
+  EXPECT_EQ(pool.stats().evictions + other.stats().evictions, 2u);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+}
+
+TEST_F(Rgpusm, destroying_is_busy_while_something_is_held_and_force_closes_it) {
+  GpuPool pool("rgpusm");
+  const PeerMemory memory(kA, kBase, 4096);
+  const pinrail_handle_t handle = pool.must(memory.block);
+  const std::string said = said_by([&] { EXPECT_EQ(pool.close(), PINRAIL_ERR_BUSY); });
+  EXPECT_NE(said.find("1 reference"), std::string::npos) << said;
+  EXPECT_EQ(cuda_double_open_handles(), 1u);
+  EXPECT_EQ(pool.close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
+  EXPECT_EQ(cuda_double_open_handles(), 0u);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_ERR_BAD_PARAM);
+}
+
+TEST_F(Rgpusm, an_invalidated_mapping_is_not_given_out_again) {
+  GpuPool pool("rgpusm");
+  const PeerMemory memory(kA, kBase, 4096);
+  const pinrail_handle_t handle = pool.must(memory.block);
+  void* const at = handle.reg->base;
+  pinrail_handle_t found{};
+  ASSERT_EQ(pinrail_mpool_find(pool.get(), at, 10, 0, &found), PINRAIL_SUCCESS);
+  EXPECT_EQ(found.reg, handle.reg);
+  pinrail_mpool_deregister(found);
+  pinrail_mpool_deregister(handle);
+  EXPECT_EQ(pinrail_mpool_invalidate_range(pool.get(), at, 1), PINRAIL_SUCCESS);
+  pool.use(memory.block);
+  EXPECT_EQ(cuda_double_calls("cuIpcOpenMemHandle"), 2u);
+}
+
+TEST_F(Rgpusm, host_memory_is_none_of_its_business_and_other_pools_know_no_blocks) {
+  GpuPool pool("rgpusm");
+  pinrail_handle_t handle{};
+  pinrail_gpu_block_t block{};
+  size_t offset = 0;
+  int here = 0;
+  EXPECT_EQ(pinrail_mpool_register(pool.get(), &here, sizeof(here), 0, 0, &handle), PINRAIL_ERR_NOT_SUPPORTED);
+  EXPECT_EQ(pinrail_mpool_export(pool.get(), &here, sizeof(here), &block, &offset), PINRAIL_ERR_NOT_SUPPORTED);
+  fake::FakeRegistrar registrar;
+  const Pool host_pool(registrar);
+  EXPECT_EQ(pinrail_mpool_register_remote(host_pool.get(), &block, 0, 1, 0, 0, &handle), PINRAIL_ERR_NOT_SUPPORTED);
+}
+
+TEST(RgpusmParameters, old_names_are_understood) {
+  for (const char* name : {"mpool_rgpusm_rcache_size_limit", "rcache_rgpusm_size_limit"}) {
+    Settings settings = without_threads();
+    settings.emplace_back(name, "5000");
+    Library library(settings);
+    ASSERT_EQ(library.status, PINRAIL_SUCCESS) << name;
+    pinrail_mpool_t* pool = nullptr;
+    ASSERT_EQ(pinrail_mpool_create("rgpusm", nullptr, nullptr, nullptr, &pool), PINRAIL_SUCCESS);
+    pinrail_mpool_stats_t stats{};
+    stats.size = sizeof(stats);
+    EXPECT_EQ(pinrail_mpool_read_stats(pool, &stats), PINRAIL_SUCCESS);
+    EXPECT_EQ(stats.size_limit, 5000u) << name;
+    EXPECT_EQ(stats.leave_pinned, 1u);
+    EXPECT_STREQ(pinrail_mpool_registrar_name(pool), "cuda_ipc") << "found by itself";
+    EXPECT_EQ(pinrail_mpool_destroy(pool, 0), PINRAIL_SUCCESS);
+  }
+}
+
+// A pool of that mpool on cuda_ipc: what making it comes to.
+pinrail_status_t make_gpu_pool(const char* mpool) {
+  pinrail_registrar_choice_t registrar{};
+  registrar.name = "cuda_ipc";
+  pinrail_mpool_t* pool = nullptr;
+  const pinrail_status_t status = pinrail_mpool_create(mpool, &registrar, nullptr, nullptr, &pool);
+  EXPECT_EQ(pool != nullptr, status == PINRAIL_SUCCESS);
+  if (pool != nullptr) {
+    EXPECT_EQ(pinrail_mpool_destroy(pool, 0), PINRAIL_SUCCESS);
+  }
+  return status;
+}
+
+// No driver; and a library that is there and has none of the driver's functions.
+TEST(GpuPoolsAbsent, without_a_driver_they_are_not_available_and_nothing_else_changes) {
+  for (const char* file : {"libcuda.of.nowhere", "libm.so.6"}) {
+    Settings settings = without_threads();
+    settings.emplace_back("registrar_cuda_ipc_library", file);
+    said_by([&] {
+      Library library(settings);
+      ASSERT_EQ(library.status, PINRAIL_SUCCESS) << file;
+      EXPECT_EQ(make_gpu_pool("gpusm"), PINRAIL_ERR_NOT_AVAILABLE) << file;
+      EXPECT_EQ(make_gpu_pool("rgpusm"), PINRAIL_ERR_NOT_AVAILABLE) << file;
+      fake::FakeRegistrar registrar;
+      const Pool host_pool(registrar);
+      ASSERT_EQ(host_pool.status, PINRAIL_SUCCESS) << "pools of host memory go on";
+      host_pool.use(0x10000000, kPage);
+    });
+  }
+}
+
+TEST(GpuPoolsAbsent, a_driver_without_ipc_refuses_each_block_and_holds_nothing) {
+  Library library(without_threads());
+  GpuPool pool("rgpusm");
+  const PeerMemory memory(kA, kBase, 4096);
+  cuda_double_forget();
+  cuda_double_fail("cuIpcOpenMemHandle", 1, CUDA_ERROR_NOT_SUPPORTED, 1);
+  pinrail_handle_t handle{};
+  EXPECT_EQ(pool.open(memory.block, &handle), PINRAIL_ERR_NOT_SUPPORTED);
+  EXPECT_EQ(pool.stats().registered_count, 0u);
+  EXPECT_EQ(pool.referenced(), 0u);
+  cuda_double_forget();
+}
+
+}  // namespace
+}  // namespace pinrail::test

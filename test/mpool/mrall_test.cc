@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// mpool/mrall: everything that is mapped and can be registered is, and follows the mappings.
+#include <atomic>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <thread>
+
+#include "test/mpool/mrall_under_test.h"
+#include "test/support/few_descriptors.h"
+#include "test/support/mapping.h"
+
+namespace pinrail::test {
+namespace {
+
+int global_in_data = 1;
+const int global_in_text = 1;
+
+TEST_F(Mrall, a_new_pool_has_everything_registered_that_the_mappings_permit) {
+  start();
+  Oracle oracle;
+  EXPECT_TRUE(oracle.agrees(*pool_)) << oracle.why;
+  int local = 0;
+  const auto heap = std::make_unique<int>(0);
+  for (const int* at : std::vector<const int*>{&local, &global_in_data, heap.get()}) {
+    EXPECT_EQ(pool_->pinned(at, sizeof(*at), kWrite), PINRAIL_PINNED_WHOLLY);
+  }
+  EXPECT_EQ(pool_->pinned(&global_in_text, sizeof(int), kRead), PINRAIL_PINNED_WHOLLY);
+  EXPECT_EQ(pool_->use(&global_in_text, sizeof(int), kWrite), PINRAIL_ERR_PERM) << "read-only: remote read only";
+}
+
+TEST_F(Mrall, what_is_mapped_is_registered_without_a_call_and_hidden_when_it_goes) {
+  start();
+  for (int i = 0; i < 20; ++i) {
+    void* const at = map(16 * kPage);
+    EXPECT_TRUE(becomes_registered(at, 16 * kPage, kWrite));
+    EXPECT_EQ(munmap(at, 16 * kPage), 0);
+    EXPECT_EQ(pool_->pinned(at, 16 * kPage), PINRAIL_PINNED_NONE) << "at once";
+    EXPECT_EQ(pool_->find(at, kPage), PINRAIL_ERR_NOT_FOUND);
+    EXPECT_EQ(pool_->use(at, kPage), PINRAIL_ERR_NOT_FOUND);
+  }
+}
+
+TEST_F(Mrall, a_process_that_has_no_descriptor_left_may_ask_again) {
+  start();
+  void* at = nullptr;
+  {
+    const FewDescriptors none;
+    at = map(16 * kPage);
+    EXPECT_EQ(pool_->use(at, kPage), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  }
+  EXPECT_EQ(pool_->use(at, kPage), PINRAIL_SUCCESS);
+  munmap(at, 16 * kPage);
+}
+
+TEST_F(Mrall, a_hole_leaves_both_sides_registered) {
+  start();
+  auto* const at = static_cast<char*>(map(16 * kPage));
+  EXPECT_TRUE(becomes_registered(at, 16 * kPage));
+  EXPECT_EQ(munmap(at + 4 * kPage, kPage), 0);
+  EXPECT_EQ(pool_->find(at + 4 * kPage, kPage), PINRAIL_ERR_NOT_FOUND);
+  EXPECT_EQ(pool_->find(at, 16 * kPage), PINRAIL_ERR_NOT_FOUND);
+  EXPECT_TRUE(becomes_registered(at, 4 * kPage));
+  EXPECT_TRUE(becomes_registered(at + 5 * kPage, 11 * kPage));
+  munmap(at, 16 * kPage);
+}
+
+TEST_F(Mrall, mapping_over_and_moving_and_resizing_are_followed) {
+  start();
+  auto* const at = static_cast<char*>(map(8 * kPage));
+  pinrail_handle_t before;
+  ASSERT_EQ(pool_->reg(at, 8 * kPage, kWrite, &before), PINRAIL_SUCCESS);
+  ASSERT_EQ(mmap(at, 8 * kPage, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), at);
+  pinrail_handle_t after;
+  ASSERT_EQ(pool_->reg(at, 8 * kPage, kRead, &after), PINRAIL_SUCCESS);
+  EXPECT_NE(after.reg, before.reg) << "the old pages' registration is no answer";
+  EXPECT_TRUE(device_->is_live(before.reg)) << "held";
+  EXPECT_EQ(pinrail_mpool_deregister(before), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_deregister(after), PINRAIL_SUCCESS);
+  auto* const larger = static_cast<char*>(mremap(at, 8 * kPage, 64 * kPage, MREMAP_MAYMOVE));
+  EXPECT_EQ(pool_->find(larger, 64 * kPage), PINRAIL_SUCCESS);
+  auto* const room = static_cast<char*>(map(64 * kPage));
+  ASSERT_EQ(mremap(larger, 64 * kPage, 64 * kPage, MREMAP_MAYMOVE | MREMAP_FIXED, room), room);
+  EXPECT_EQ(pool_->find(larger, kPage), PINRAIL_ERR_NOT_FOUND);
+  EXPECT_EQ(pool_->find(room, 64 * kPage), PINRAIL_SUCCESS);
+  ASSERT_EQ(mremap(room, 64 * kPage, 4 * kPage, 0), room);
+  EXPECT_EQ(pool_->find(room + 4 * kPage, kPage), PINRAIL_ERR_NOT_FOUND);
+  EXPECT_EQ(pool_->find(room, 4 * kPage), PINRAIL_SUCCESS);
+  munmap(room, 4 * kPage);
+}
+
+TEST_F(Mrall, the_break_is_followed_up_and_down) {
+  start();
+  auto* const old_break = static_cast<char*>(sbrk(0));
+  ASSERT_NE(sbrk(64 * kPage), reinterpret_cast<void*>(-1));
+  auto* const first = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(old_break) + kPage - 1) & ~(kPage - 1));
+  EXPECT_EQ(pool_->find(first, 60 * kPage, kWrite), PINRAIL_SUCCESS);
+  ASSERT_EQ(brk(old_break), 0);
+  EXPECT_EQ(pool_->find(first + 8 * kPage, kPage), PINRAIL_ERR_NOT_FOUND);
+}
+
+TEST_F(Mrall, protection_is_followed_by_requests) {
+  start();
+  auto* const at = static_cast<char*>(map(8 * kPage, PROT_NONE));
+  EXPECT_EQ(pool_->use(at, kPage), PINRAIL_ERR_PERM);
+  pool_->catch_up();
+  EXPECT_TRUE(pool_->leaves_out(at, PINRAIL_LEFT_OUT_PROTECTED));
+  mprotect(at, 8 * kPage, PROT_READ);
+  EXPECT_EQ(pool_->find(at, 8 * kPage, kRead), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool_->use(at, 8 * kPage, kWrite), PINRAIL_ERR_PERM);
+  mprotect(at + kPage, 7 * kPage, PROT_READ | PROT_WRITE);
+  EXPECT_EQ(pool_->use(at + kPage, 7 * kPage, kWrite), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool_->use(at, 8 * kPage, kRead), PINRAIL_SUCCESS) << "across both";
+  mprotect(at, 8 * kPage, PROT_NONE);
+  pool_->catch_up();
+  EXPECT_EQ(pool_->pinned(at, 8 * kPage), PINRAIL_PINNED_NONE);
+  EXPECT_TRUE(pool_->leaves_out(at + 4 * kPage, PINRAIL_LEFT_OUT_PROTECTED));
+  munmap(at, 8 * kPage);
+}
+
+TEST_F(Mrall, a_rescan_finds_what_no_monitor_reports) {
+  start({{"mpool_mrall_rescan", "20"}});
+  auto* const at = static_cast<char*>(map(8 * kPage, PROT_NONE));
+  pool_->catch_up();
+  mprotect(at, 8 * kPage, PROT_READ | PROT_WRITE);
+  EXPECT_TRUE(becomes_registered(at, 8 * kPage, kWrite));
+  mprotect(at, 8 * kPage, PROT_READ);
+  EXPECT_TRUE(comes_true([&] { return pool_->pinned(at, kPage, kWrite) == PINRAIL_PINNED_NONE; }));
+  EXPECT_TRUE(becomes_registered(at, 8 * kPage, kRead));
+  munmap(at, 8 * kPage);
+}
+
+TEST_F(Mrall, a_report_of_a_part_of_a_page_is_one_of_the_page) {
+  start();
+  auto* const at = static_cast<char*>(map(2 * kPage, PROT_NONE));
+  pool_->catch_up();
+  mprotect(at, 2 * kPage, PROT_READ | PROT_WRITE);
+  pinrail_monitor_report(at + 100, 50);
+  EXPECT_TRUE(becomes_registered(at, kPage, kWrite));
+  for (const fake::FakeRecord& record : device_->live()) EXPECT_EQ((record.base | record.length) % kPage, 0u);
+  munmap(at, 2 * kPage);
+}
+
+TEST_F(Mrall, stacks_of_threads_are_registered) {
+  start();
+  std::thread([&] {
+    int local = 0;
+    EXPECT_EQ(pool_->find(&local, sizeof(local), kWrite), PINRAIL_SUCCESS);
+  }).join();
+}
+
+TEST_F(Mrall, no_caller_calls_the_registrar) {
+  start();
+  const auto own = std::this_thread::get_id();
+  std::atomic<int> mine{0}, others{0};
+  device_->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
+    ++(std::this_thread::get_id() == own ? mine : others);
+  });
+  for (int i = 0; i < 100; ++i) {
+    void* const at = map(kPage);
+    EXPECT_EQ(pool_->use(at, kPage, kWrite), PINRAIL_SUCCESS);
+    munmap(at, kPage);
+  }
+  device_->on_register(nullptr);
+  EXPECT_EQ(mine.load(), 0);
+  EXPECT_GT(others.load(), 0);
+}
+
+TEST_F(Mrall, a_request_waits_for_a_slow_registrar_and_a_hit_does_not) {
+  start();
+  auto* const ready = static_cast<char*>(map(4 * kPage));
+  ASSERT_EQ(pool_->find(ready, kPage), PINRAIL_SUCCESS);
+  std::atomic<bool> may_go{false}, is_in{false};
+  std::atomic<void*> slow{nullptr};
+  device_->on_register([&](const pinrail_register_request_t& request, pinrail_registration_t*) {
+    if (!Span::of(request.addr, request.length).contains(Span::of(slow.load(), 1))) return;
+    is_in = true;
+    while (!may_go) std::this_thread::yield();
+  });
+  slow = map(512 * kPage, PROT_NONE);
+  mprotect(slow, 512 * kPage, PROT_READ | PROT_WRITE);
+  std::thread waiter([&] { EXPECT_EQ(pool_->find(slow, kPage), PINRAIL_SUCCESS); });
+  EXPECT_TRUE(comes_true([&] { return is_in.load(); }));
+  EXPECT_EQ(pool_->find(ready, kPage), PINRAIL_SUCCESS);
+  may_go = true;
+  waiter.join();
+  device_->on_register(nullptr);
+  munmap(slow, 512 * kPage);
+  munmap(ready, 4 * kPage);
+}
+
+TEST_F(Mrall, what_is_unmapped_while_the_registrar_runs_is_not_kept) {
+  start();
+  std::atomic<void*> victim{nullptr};
+  device_->on_register([&](const pinrail_register_request_t& request, pinrail_registration_t*) {
+    void* const at = victim.load();
+    if (at == nullptr || !Span::of(request.addr, request.length).contains(Span::of(at, 1))) return;
+    victim = nullptr;
+    munmap(at, 4 * kPage);
+  });
+  const uint64_t races = pool_->stats().races;
+  void* const at = map(4 * kPage, PROT_NONE);
+  victim = at;
+  mprotect(at, 4 * kPage, PROT_READ | PROT_WRITE);
+  EXPECT_EQ(pool_->find(at, kPage), PINRAIL_ERR_NOT_FOUND);
+  device_->on_register(nullptr);
+  EXPECT_GT(pool_->stats().races, races);
+  EXPECT_EQ(pool_->pinned(at, kPage), PINRAIL_PINNED_NONE);
+}
+
+TEST_F(Mrall, what_is_left_out_is_listed_with_the_reason) {
+  fake::FakeOptions fake;
+  fake.refused_rights = PINRAIL_ACCESS_LOCAL_WRITE;
+  start({}, fake);
+  void* const none = map(kPage, PROT_NONE);
+  pool_->catch_up();
+  int local = 0;
+  EXPECT_TRUE(pool_->leaves_out(none, PINRAIL_LEFT_OUT_PROTECTED));
+  EXPECT_TRUE(pool_->leaves_out(&local, PINRAIL_LEFT_OUT_REFUSED));
+  EXPECT_EQ(pool_->use(&local, sizeof(local)), PINRAIL_ERR_NOT_SUPPORTED) << "the registrar's answer";
+  size_t devices = 0;
+  for (const pinrail_left_out_t& entry : pool_->left_out()) devices += entry.reason == PINRAIL_LEFT_OUT_DEVICE ? 1 : 0;
+  EXPECT_GE(devices, 1u) << "the vdso";
+  Oracle oracle;
+  EXPECT_TRUE(oracle.agrees(*pool_)) << oracle.why;
+  munmap(none, kPage);
+}
+
+TEST_F(Mrall, a_device_without_atomics_gets_everything_else) {
+  fake::FakeOptions fake;
+  fake.refused_rights = PINRAIL_ACCESS_REMOTE_ATOMIC;
+  start({}, fake);
+  void* const at = map(kPage);
+  EXPECT_EQ(pool_->use(at, kPage, kWrite), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool_->use(at, kPage, PINRAIL_ACCESS_REMOTE_ATOMIC), PINRAIL_ERR_PERM);
+  Oracle oracle;
+  EXPECT_TRUE(oracle.agrees(*pool_)) << oracle.why;
+  munmap(at, kPage);
+}
+
+TEST_F(Mrall, a_failure_of_another_kind_costs_no_atomics) {
+  start();
+  void* const at = map(kPage, PROT_NONE);
+  device_->fail_register(1, PINRAIL_ERR_BAD_PARAM);
+  mprotect(at, kPage, PROT_READ | PROT_WRITE);
+  pool_->catch_up();
+  EXPECT_EQ(pool_->use(at, kPage, PINRAIL_RIGHTS_MASK), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool_->use(&global_in_data, sizeof(int), PINRAIL_RIGHTS_MASK), PINRAIL_SUCCESS);
+  munmap(at, kPage);
+}
+
+// The question whether the device has atomics may itself lack resources.
+TEST_F(Mrall, a_lack_of_resources_costs_no_atomics) {
+  start();
+  void* const at = map(kPage, PROT_NONE);
+  device_->fail_register(1, PINRAIL_ERR_BAD_PARAM);        // the memory itself
+  device_->fail_register(3, PINRAIL_ERR_OUT_OF_RESOURCE);  // a page of the pool's own, with atomics
+  mprotect(at, kPage, PROT_READ | PROT_WRITE);
+  pool_->catch_up();
+  EXPECT_EQ(pool_->use(at, kPage, PINRAIL_RIGHTS_MASK), PINRAIL_SUCCESS);
+  munmap(at, kPage);
+}
+
+// A process may have as many mappings as vm.max_map_count says, which is 65,530.
+TEST(MrallMaps, are_read_in_a_time_that_grows_with_their_number) {
+  std::string text;
+  for (uint64_t i = 1; i <= 65530; ++i) {
+    char line[128];
+    std::snprintf(line, sizeof(line), "%lx-%lx rw-p 00000000 00:00 0                   /some/path/%lu\n", i * 0x2000,
+                  i * 0x2000 + 0x1000, i);
+    text += line;
+  }
+  mrall::Maps maps;
+  const clock_t before = clock();
+  maps.parse(text.c_str());
+  const double seconds = static_cast<double>(clock() - before) / CLOCKS_PER_SEC;
+  ASSERT_EQ(maps.lines().size(), 65530u);
+  EXPECT_EQ(maps.lines().back().span.end, uintptr_t{65530} * 0x2000 + 0x1000);
+  EXPECT_EQ(maps.lines().back().rights, uint32_t{PINRAIL_RIGHTS_MASK});
+  EXPECT_LT(seconds, 0.7) << "sscanf() took 1.7 s, because it measures the rest of the text";
+}
+
+TEST_F(Mrall, requests_across_pieces_get_one_registration) {
+  start({{"mpool_mrall_largest_piece", "64K"}, {"mpool_mrall_max_reg_size", "64K"}});
+  auto* const at = static_cast<char*>(map(1024 * kPage));
+  EXPECT_TRUE(becomes_registered(at, 1024 * kPage));
+  pinrail_handle_t handle;
+  ASSERT_EQ(pool_->reg(at + 100, 1000 * kPage, kWrite, &handle), PINRAIL_SUCCESS);
+  EXPECT_TRUE(span_of(handle.reg).contains(Span::of(at + 100, 1000 * kPage)));
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  munmap(at, 1024 * kPage);
+}
+
+TEST_F(Mrall, limits_hold_and_what_does_not_fit_is_left_out) {
+  PoolOptions options;
+  options.size_limit = 1 << 20;
+  start({}, {}, options);
+  const pinrail_mpool_stats_t stats = pool_->stats();
+  EXPECT_LE(stats.registered_bytes, 1u << 20);
+  EXPECT_LE(device_->peak_live_bytes(), 1u << 20);
+  void* const at = map(2 << 20);
+  pinrail_handle_t handle;
+  EXPECT_EQ(pool_->reg(at, 2 << 20, kRead, &handle), PINRAIL_ERR_OUT_OF_RESOURCE);
+  pool_->catch_up();
+  EXPECT_TRUE(pool_->leaves_out(at, PINRAIL_LEFT_OUT_LIMIT));
+  Oracle oracle;
+  EXPECT_TRUE(oracle.agrees(*pool_)) << oracle.why;
+  munmap(at, 2 << 20);
+}
+
+TEST_F(Mrall, a_mapping_that_is_longer_than_the_memory_is_registered_where_it_is_asked_for) {
+  start({{"mpool_mrall_rescan", "50"}});
+  const size_t memory = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * kPage;
+  constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  void* const at = mmap(nullptr, 2 * memory, PROT_READ | PROT_WRITE, kFlags, -1, 0);
+  if (at == MAP_FAILED) GTEST_SKIP() << "this system does not map more than it has";
+  pool_->catch_up();
+  auto* const middle = static_cast<char*>(at) + memory;
+  EXPECT_TRUE(pool_->leaves_out(middle, PINRAIL_LEFT_OUT_LIMIT));
+  EXPECT_LT(pool_->stats().registered_bytes, memory);
+  EXPECT_EQ(pool_->use(middle, 3 * kPage, kWrite), PINRAIL_SUCCESS);
+  EXPECT_LT(pool_->stats().registered_bytes, memory);
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // some rescans
+  EXPECT_EQ(pool_->pinned(middle, kPage), PINRAIL_PINNED_WHOLLY);
+  EXPECT_FALSE(pool_->leaves_out(middle, PINRAIL_LEFT_OUT_LIMIT)) << "it is registered";
+  munmap(at, 2 * memory);
+}
+
+TEST_F(Mrall, what_it_cannot_do_is_refused) {
+  start();
+  void* const at = map(kPage);
+  pinrail_handle_t handle;
+  EXPECT_EQ(pinrail_mpool_register(pool_->get(), at, kPage, kRead, PINRAIL_FLAG_CACHE_BYPASS, &handle),
+            PINRAIL_ERR_NOT_SUPPORTED);
+  EXPECT_EQ(pool_->use(at, kPage, kRead | PINRAIL_TRAIT_RELAXED_ORDERING), PINRAIL_ERR_NOT_SUPPORTED);
+  EXPECT_EQ(pinrail_mpool_evict(pool_->get()), PINRAIL_ERR_NOT_FOUND);
+  EXPECT_EQ(pinrail_mpool_ft_event(pool_->get(), PINRAIL_FT_CHECKPOINT), PINRAIL_ERR_NOT_SUPPORTED);
+  fake::FakeOptions caller_only;
+  caller_only.thread_mode = PINRAIL_THREAD_CALLER;
+  const fake::FakeRegistrar device(caller_only);
+  EXPECT_EQ(MrallPool(lend(device)).status, PINRAIL_ERR_NOT_SUPPORTED);
+  PoolOptions exact;
+  exact.flags = PINRAIL_POOL_EXACT;
+  EXPECT_EQ(MrallPool(lend(*device_), exact).status, PINRAIL_ERR_NOT_SUPPORTED);
+  munmap(at, kPage);
+}
+
+TEST_F(Mrall, destroy_is_busy_while_something_is_held) {
+  start();
+  void* const at = map(kPage);
+  pinrail_handle_t handle;
+  ASSERT_EQ(pool_->reg(at, kPage, kRead, &handle), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool_->close(), PINRAIL_ERR_BUSY);
+  EXPECT_EQ(pool_->find(at, kPage), PINRAIL_SUCCESS) << "nothing has changed";
+  munmap(at, kPage);
+  EXPECT_EQ(pool_->close(), PINRAIL_ERR_BUSY) << "dead and held";
+  EXPECT_EQ(pool_->close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(device_->live_count(), 0u);
+  pool_.reset();
+}
+
+}  // namespace
+}  // namespace pinrail::test

@@ -1,0 +1,487 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// mpool/odp: registrations on demand, in tiles or of all memory. They pin nothing and outlive memory events.
+#include <pinrail/pin.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "base/registration/registration.h"
+#include "test/mpool/odp_under_test.h"
+#include "test/support/leaving_registrar.h"
+
+namespace pinrail::test {
+namespace {
+
+TEST_F(Odp, one_tile_serves_all_requests_within_it_without_a_monitor) {
+  start();
+  EXPECT_EQ(pinrail_monitor_works(), 0);
+  const pinrail_handle_t handle = pool_->must(kBase + 5 * kPage + 100, 200);
+  EXPECT_EQ(handle.reg->base, reinterpret_cast<void*>(kBase));
+  EXPECT_EQ(handle.reg->length, kTile);
+  EXPECT_EQ(handle.reg->traits, uint32_t{PINRAIL_TRAIT_ON_DEMAND});
+  pool_->use(kBase, kTile);
+  pool_->use(kBase + kTile - 1, 1);
+  EXPECT_EQ(device_->register_calls(), 1u);
+  pool_->use(kBase + kTile, 1);
+  EXPECT_EQ(device_->register_calls(), 2u);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  const pinrail_mpool_stats_t stats = pool_->stats();
+  EXPECT_EQ(stats.hits, 2u);
+  EXPECT_EQ(stats.misses, 2u);
+  EXPECT_EQ(stats.registered_bytes, 2 * kTile);
+  EXPECT_EQ(stats.pinned_bytes, 0u);
+  EXPECT_EQ(stats.leave_pinned, 1) << "what is idle stays, whatever the settings";
+}
+
+TEST_F(Odp, events_end_no_registration) {
+  start();
+  pool_->use(kBase, kPage);
+  pinrail_monitor_report(reinterpret_cast<void*>(kBase), kTile);
+  pinrail_monitor_report(nullptr, SIZE_MAX);
+  EXPECT_EQ(pinrail_mpool_invalidate_range(pool_->get(), reinterpret_cast<void*>(kBase), kTile), PINRAIL_SUCCESS);
+  EXPECT_TRUE(pool_->has(kBase, kPage));
+  EXPECT_EQ(device_->register_calls(), 1u);
+}
+
+TEST_F(Odp, a_request_across_tiles_gets_them_all_and_displaces_what_it_contains) {
+  start();
+  const pinrail_handle_t first = pool_->must(kBase, kPage);
+  const pinrail_handle_t both = pool_->must(kBase + kTile - 10, 20);
+  EXPECT_EQ(both.reg->length, 2 * kTile);
+  EXPECT_EQ(device_->live_count(), 2u) << "the first one is still referenced";
+  EXPECT_EQ(pinrail_mpool_deregister(first), PINRAIL_SUCCESS);
+  EXPECT_EQ(device_->live_count(), 1u);
+  EXPECT_EQ(pinrail_mpool_deregister(both), PINRAIL_SUCCESS);
+  pool_->use(kBase, kPage);
+  EXPECT_EQ(device_->register_calls(), 2u);
+}
+
+TEST_F(Odp, a_tile_has_the_rights_of_the_request_and_other_rights_are_registered_beside) {
+  start();
+  for (int i = 0; i < 2; ++i) {
+    pool_->use(kBase, kPage, kRead);
+    const pinrail_handle_t handle = pool_->must(kBase, kPage, kWrite);
+    EXPECT_EQ(handle.reg->rights, kWrite);
+    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  }
+  EXPECT_EQ(device_->register_calls(), 2u);
+  EXPECT_EQ(device_->live_count(), 2u);
+}
+
+TEST_F(Odp, what_the_device_refuses_as_a_tile_is_registered_alone) {
+  start();
+  device_->fail_register(1, PINRAIL_ERR_BAD_PARAM);
+  const pinrail_handle_t handle = pool_->must(kBase + kPage, 2 * kPage);
+  EXPECT_EQ(handle.reg->length, 2 * kPage);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  EXPECT_EQ(device_->live_count(), 0u) << "it is not kept";
+}
+
+TEST_F(Odp, ranges_longer_than_the_device_takes_are_refused_and_tiles_never_exceed_it) {
+  fake::FakeOptions fake = paging();
+  fake.on_demand_max_length = 3 * kPage;
+  fake.max_length = kPage;
+  start(fake);
+  pinrail_handle_t handle;
+  EXPECT_EQ(pool_->reg(kBase, 4 * kPage, &handle), PINRAIL_ERR_NOT_SUPPORTED);
+  handle = pool_->must(kBase + kPage, 3 * kPage);
+  EXPECT_EQ(handle.reg->length, 3 * kPage) << "tiles of two pages, of which it would need two";
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+}
+
+TEST_F(Odp, the_ends_of_the_address_space_have_tiles_too) {
+  start();
+  pool_->use(kPage, kPage);
+  pool_->use(UINTPTR_MAX - 3 * kPage, kPage);
+  pinrail_handle_t handle;
+  EXPECT_EQ(pool_->reg(1, 10, &handle), PINRAIL_ERR_BAD_PARAM) << "page 0";
+}
+
+TEST_F(Odp, implicit_is_one_registration_of_all_memory_and_takes_nothing_of_the_limits) {
+  PoolOptions options;
+  options.size_limit = kPage;
+  start(paging(PINRAIL_ON_DEMAND_IMPLICIT), options);
+  pool_->use(kBase, kTile);
+  pool_->use(kPage, kPage);
+  pool_->use(uintptr_t{1} << 46, size_t{1} << 45);
+  EXPECT_EQ(device_->register_calls(), 1u);
+  EXPECT_EQ(pool_->stats().registered_bytes, 0u);
+  EXPECT_EQ(pool_->stats().registered_count, 1u);
+}
+
+TEST_F(Odp, limits_evict_what_was_used_least_recently) {
+  PoolOptions options;
+  options.size_limit = 2 * kTile;
+  start(paging(), options);
+  const pinrail_handle_t held = pool_->must(kBase, kPage);
+  pool_->use(kBase + kTile, kPage);
+  pool_->use(kBase + 2 * kTile, kPage);
+  EXPECT_TRUE(pool_->has(kBase, kPage)) << "it is referenced";
+  EXPECT_FALSE(pool_->has(kBase + kTile, kPage));
+  EXPECT_EQ(pool_->stats().evictions, 1u);
+  const pinrail_handle_t other = pool_->must(kBase + 3 * kTile, kPage);
+  pinrail_handle_t refused;
+  EXPECT_EQ(pool_->reg(kBase + 4 * kTile, kPage, &refused), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  EXPECT_EQ(pool_->reg(kBase + 4 * kTile, 3 * kTile, &refused), PINRAIL_ERR_OUT_OF_RESOURCE);
+  EXPECT_LE(device_->peak_live_bytes(), 2 * kTile);
+  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_deregister(other), PINRAIL_SUCCESS);
+}
+
+// No other pool of the process moves the clock of uses.
+TEST_F(Odp, a_hit_is_a_use_and_a_registration_that_is_found_held_counts_as_used) {
+  PoolOptions options;
+  options.count_limit = 3;
+  start(paging(), options);
+  const auto use = [&](uintptr_t number) { pool_->use(kBase + number * kTile, kPage); };
+  const auto tiles = [&] {
+    std::vector<uintptr_t> numbers;
+    for (const auto& each : device_->live()) numbers.push_back((each.base - kBase) / kTile);
+    return numbers;
+  };
+  for (const uintptr_t number : {0, 1, 2, 0, 3}) use(number);
+  EXPECT_EQ(tiles(), (std::vector<uintptr_t>{0, 2, 3})) << "0 was used after 1";
+  const pinrail_handle_t held = pool_->must(kBase + 2 * kTile, kPage);
+  use(4);
+  EXPECT_EQ(tiles(), (std::vector<uintptr_t>{2, 3, 4}));
+  use(5);
+  EXPECT_EQ(tiles(), (std::vector<uintptr_t>{2, 4, 5})) << "2 is held";
+  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool_->stats().evictions, 3u);
+}
+
+// A miss that evicts looks at few registrations, however many there are.
+TEST_F(Odp, a_miss_beside_a_hundred_thousand_tiles_costs_about_what_it_costs_beside_ten) {
+  const auto processor_time = [] {
+    timespec now{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
+  };
+  for (const size_t tiles : {size_t{10}, size_t{100000}}) {
+    constexpr size_t kMisses = 1000;
+    PoolOptions options;
+    options.count_limit = static_cast<int64_t>(tiles);
+    fake::FakeOptions fake = paging();
+    fake.zero_cost = true;
+    start(fake, options, {{"mpool_odp_tile_size", "4K"}});
+    uintptr_t next = kBase;
+    for (size_t i = 0; i < tiles; ++i, next += 2 * kPage) pool_->use(next, kPage);
+    const auto before = processor_time();
+    for (size_t i = 0; i < kMisses; ++i, next += 2 * kPage) pool_->use(next, kPage);
+    const auto each = (processor_time() - before) / kMisses;
+    std::printf("%zu tiles: %.1f us a miss\n", tiles, static_cast<double>(each.count()) / 1000);
+    EXPECT_LT(each, std::chrono::microseconds(200)) << tiles << " tiles";
+    EXPECT_EQ(pool_->stats().evictions, kMisses);
+    TearDown();
+    pool_.reset();
+    device_.reset();
+    library_.reset();
+  }
+}
+
+// Which status the caller gets depends on what was registered during the last try.
+TEST_F(Odp, a_lack_is_for_now_also_where_the_last_other_registration_ends_during_the_last_try) {
+  start();
+  for (const bool is_other_held : {false, true}) {
+    const pinrail_handle_t other =
+        is_other_held ? pool_->must(kBase, kPage, kRead, PINRAIL_FLAG_PERSISTENT) : pinrail_handle_t{};
+    uint64_t tries = 0;
+    device_->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
+      if (++tries != 2 || !is_other_held) return;
+      std::thread([&] { EXPECT_EQ(pinrail_mpool_deregister(other), PINRAIL_SUCCESS); }).join();
+      EXPECT_EQ(device_->live_count(), 0u);
+    });
+    device_->fail_every_register(PINRAIL_ERR_OUT_OF_RESOURCE);
+    pinrail_handle_t none{};
+    EXPECT_EQ(pool_->reg(kBase + kTile, kTile, &none),
+              is_other_held ? PINRAIL_ERR_TEMP_OUT_OF_RESOURCE : PINRAIL_ERR_OUT_OF_RESOURCE);
+    EXPECT_EQ(tries, 2u);
+    device_->on_register(nullptr);
+    device_->clear_script();
+  }
+}
+
+TEST_F(Odp, pools_of_one_cache_share_the_limit_and_evict_from_each_other) {
+  PoolOptions options;
+  options.count_limit = 2;
+  start(paging(), options);
+  OdpPool other(*device_, options);
+  pool_->use(kBase, kPage);
+  pool_->use(kBase + kTile, kPage);
+  other.use(kBase, kPage);
+  EXPECT_EQ(device_->live_count(), 2u);
+  EXPECT_EQ(pool_->stats().evictions, 1u);
+  EXPECT_EQ(other.close(), PINRAIL_SUCCESS);
+}
+
+TEST_F(Odp, a_pool_may_end_while_its_neighbour_evicts_from_it) {
+  PoolOptions options;
+  options.count_limit = 4;
+  start(paging(), options);
+  std::atomic<bool> is_over{false};
+  std::atomic<int> wrong{0};
+  std::thread neighbour([&] {
+    for (unsigned i = 0; !is_over; ++i) {
+      const pinrail_handle_t held = pool_->must(kBase + i % 16 * kTile, kPage);
+      if (!device_->is_live(held.reg)) ++wrong;
+      std::this_thread::yield();
+      if (!device_->is_live(held.reg)) ++wrong;
+      if (pinrail_mpool_deregister(held) != PINRAIL_SUCCESS) ++wrong;
+    }
+  });
+  for (int i = 0; i < 3000 && wrong == 0; ++i) {
+    OdpPool ending(*device_, options);
+    for (unsigned tile = 0; tile < 3; ++tile) ending.use(kBase + tile * kTile, kPage);
+    if (ending.close() != PINRAIL_SUCCESS) ++wrong;
+  }
+  is_over = true;
+  neighbour.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST_F(Odp, tiles_longer_than_the_limit_are_not_tried) {
+  PoolOptions options;
+  options.size_limit = kTile / 4;
+  start(paging(), options);
+  testing::internal::CaptureStderr();
+  const pinrail_handle_t handle = pool_->must(kBase + 3 * kPage, 2 * kPage);
+  EXPECT_EQ(handle.reg->length, 2 * kPage);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  pool_->use(kBase + 3 * kPage, kPage);
+  EXPECT_EQ(device_->register_calls(), 1u) << "it was kept";
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "") << "the request fits the limit";
+}
+
+TEST_F(Odp, a_device_without_room_gets_idle_ones_back) {
+  start();
+  pool_->use(kBase, kPage);
+  pool_->use(kBase + kTile, kPage);
+  device_->set_capacity(SIZE_MAX, 2);
+  pool_->use(kBase + 2 * kTile, kPage);
+  EXPECT_EQ(device_->live_count(), 2u);
+  EXPECT_EQ(pool_->stats().retries, 1u);
+  EXPECT_EQ(device_->deregistered(PINRAIL_REASON_EVICTED), 1u);
+}
+
+TEST_F(Odp, its_limits_count_nothing_of_other_pools) {
+  PoolOptions options;
+  options.size_limit = kTile;
+  start(paging(), options);
+  options.leave_pinned = 0;
+  const Pool grdma(*device_, options);
+  const pinrail_handle_t pinned = grdma.must(kBase, kTile);
+  const pinrail_handle_t paged = pool_->must(kBase, kTile);
+  EXPECT_EQ(grdma.stats().registered_bytes, kTile);
+  EXPECT_EQ(pool_->stats().registered_bytes, kTile);
+  EXPECT_EQ(pinrail_mpool_deregister(pinned), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_deregister(paged), PINRAIL_SUCCESS);
+}
+
+TEST_F(Odp, advice_reaches_the_device_with_the_range) {
+  start();
+  ASSERT_EQ(pinrail_mpool_advise(pool_->get(), reinterpret_cast<void*>(kBase + 100), 5000, kRead,
+                                 PINRAIL_ADVICE_PREFETCH_WRITE),
+            PINRAIL_SUCCESS);
+  const auto advices = device_->advices();
+  ASSERT_EQ(advices.size(), 1u);
+  EXPECT_EQ(advices[0].base, kBase + 100);
+  EXPECT_EQ(advices[0].length, 5000u);
+  EXPECT_EQ(advices[0].advice, PINRAIL_ADVICE_PREFETCH_WRITE);
+  EXPECT_EQ(pinrail_mpool_advise(pool_->get(), nullptr, 1, kRead, PINRAIL_ADVICE_PREFETCH), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(
+      pinrail_mpool_advise(pool_->get(), reinterpret_cast<void*>(kBase), 1, kRead, static_cast<pinrail_advice_t>(3)),
+      PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pool_->stats().registered_count, 1u) << "it is cached, and not referenced";
+}
+
+TEST_F(Odp, advice_needs_a_device_that_pages) {
+  start();
+  const fake::FakeRegistrar pins;
+  PoolOptions options;
+  options.leave_pinned = 0;
+  const Pool grdma(pins, options);
+  EXPECT_EQ(pinrail_mpool_advise(grdma.get(), reinterpret_cast<void*>(kBase), kPage, kRead, PINRAIL_ADVICE_PREFETCH),
+            PINRAIL_ERR_NOT_SUPPORTED);
+}
+
+// How many of the functions below run at a time, at most.
+std::atomic<int> inside{0}, most_inside{0};
+pinrail_status_t stay_a_moment() {
+  const int now = ++inside;
+  if (now > most_inside) most_inside = now;
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  --inside;
+  return PINRAIL_SUCCESS;
+}
+
+TEST_F(Odp, a_serialized_registrar_has_one_call_at_a_time_advice_and_transfers_included) {
+  start();
+  pinrail_registrar_t table = *device_->table();
+  table.thread_mode = PINRAIL_THREAD_SERIALIZED;
+  table.advise = [](void*, const pinrail_registration_t*, size_t, size_t, pinrail_advice_t) { return stay_a_moment(); };
+  table.device_read = [](void*, const pinrail_registration_t*, size_t, void*, size_t) { return stay_a_moment(); };
+  table.device_write = [](void*, const pinrail_registration_t*, size_t, const void*, size_t) {
+    return stay_a_moment();
+  };
+  OdpPool pool(table);
+  const pinrail_handle_t handle = pool.must(kBase, kPage);
+  char byte = 0;
+  const std::vector<std::function<pinrail_status_t()>> calls = {
+      [&] {
+        return pinrail_mpool_advise(pool.get(), reinterpret_cast<void*>(kBase), kPage, kRead, PINRAIL_ADVICE_PREFETCH);
+      },
+      [&] { return pinrail_mpool_device_read(handle, 0, &byte, 1); },
+      [&] { return pinrail_mpool_device_write(handle, 0, &byte, 1); }};
+  for (const auto& call : calls) {
+    most_inside = 0;
+    std::thread other([&] { EXPECT_EQ(call(), PINRAIL_SUCCESS); });
+    EXPECT_EQ(call(), PINRAIL_SUCCESS);
+    other.join();
+    EXPECT_EQ(most_inside, 1);
+  }
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
+}
+
+TEST_F(Odp, bypass_and_calls_inside_the_registrar_get_one_of_their_own) {
+  start();
+  const pinrail_handle_t own = pool_->must(kBase, kPage, kRead, PINRAIL_FLAG_CACHE_BYPASS);
+  EXPECT_EQ(own.reg->length, kPage);
+  EXPECT_FALSE(pool_->has(kBase, kPage));
+  EXPECT_EQ(pinrail_mpool_deregister(own), PINRAIL_SUCCESS);
+  EXPECT_EQ(device_->live_count(), 0u);
+  std::atomic<int> depth{0};
+  device_->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
+    if (depth.fetch_add(1) == 0) pool_->use(kBase, kPage);
+  });
+  pool_->use(kBase, kPage);
+  device_->on_register(nullptr);
+  EXPECT_EQ(device_->register_calls(), 3u);
+  EXPECT_EQ(device_->live_count(), 1u);
+}
+
+TEST_F(Odp, equal_requests_wait_for_one_registration) {
+  start();
+  std::atomic<bool> is_inside{false}, may_end{false};
+  device_->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
+    is_inside = true;
+    while (!may_end) std::this_thread::yield();
+  });
+  std::thread first([&] { pool_->use(kBase, kPage); });
+  while (!is_inside) std::this_thread::yield();
+  std::thread second([&] { pool_->use(kBase + 7 * kPage, kPage); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // so that it has asked; if not, it hits later
+  may_end = true;
+  first.join();
+  second.join();
+  device_->on_register(nullptr);
+  EXPECT_EQ(device_->register_calls(), 1u);
+}
+
+TEST_F(Odp, query_lists_the_tiles) {
+  start();
+  pool_->use(kBase, kPage);
+  pinrail_pinned_t how;
+  pinrail_range_t parts[4];
+  size_t count = 0;
+  ASSERT_EQ(pinrail_mpool_query(pool_->get(), reinterpret_cast<void*>(kBase + kTile / 2), kTile, kRead, &how, parts, 4,
+                                &count),
+            PINRAIL_SUCCESS);
+  EXPECT_EQ(how, PINRAIL_PINNED_PARTLY);
+  ASSERT_EQ(count, 1u);
+  EXPECT_EQ(parts[0].length, kTile / 2);
+}
+
+TEST_F(Odp, the_nth_failure_of_the_device_leaves_nothing_behind) {
+  for (uint64_t nth = 1; nth <= 6; ++nth) {
+    start();
+    device_->fail_register(nth, PINRAIL_ERR_ERROR);
+    int failures = 0;
+    for (int i = 0; i < 6; ++i) {
+      pinrail_handle_t handle;
+      const pinrail_status_t status = pool_->reg(kBase + i * kTile, kTile, &handle);
+      if (status == PINRAIL_SUCCESS) {
+        EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+      } else {
+        EXPECT_EQ(status, PINRAIL_ERR_ERROR);
+        ++failures;
+      }
+    }
+    EXPECT_EQ(failures, 1);
+    EXPECT_EQ(pool_->stats().registered_count, 5u);
+    EXPECT_EQ(device_->live_count(), 5u);
+    TearDown();
+    pool_.reset();
+    library_.reset();
+  }
+}
+
+TEST_F(Odp, a_pool_with_references_is_busy_and_can_be_destroyed_by_force) {
+  start();
+  const pinrail_handle_t handle = pool_->must(kBase, kPage);
+  EXPECT_EQ(pool_->close(), PINRAIL_ERR_BUSY);
+  EXPECT_EQ(device_->live_count(), 1u);
+  EXPECT_EQ(pool_->close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
+  EXPECT_EQ(device_->live_count(), 0u);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  pool_.reset();
+}
+
+TEST_F(Odp, a_checkpoint_leaves_nothing_idle_at_the_device) {
+  start();
+  pool_->use(kBase, kPage);
+  pool_->use(kBase + kTile, kPage);
+  EXPECT_EQ(pinrail_mpool_ft_event(pool_->get(), PINRAIL_FT_CHECKPOINT), PINRAIL_SUCCESS);
+  EXPECT_EQ(device_->live_count(), 0u);
+  EXPECT_EQ(pinrail_mpool_ft_event(pool_->get(), PINRAIL_FT_RESTART), PINRAIL_ERR_NOT_SUPPORTED);
+}
+
+TEST_F(Odp, what_it_cannot_do_is_refused) {
+  start();
+  const fake::FakeRegistrar pins;
+  EXPECT_EQ(OdpPool(pins).status, PINRAIL_ERR_NOT_SUPPORTED);
+  fake::FakeOptions caller = paging();
+  caller.thread_mode = PINRAIL_THREAD_CALLER;
+  const fake::FakeRegistrar callers(caller);
+  EXPECT_EQ(OdpPool(callers).status, PINRAIL_ERR_NOT_SUPPORTED);
+  PoolOptions exact;
+  exact.flags = PINRAIL_POOL_EXACT;
+  EXPECT_EQ(OdpPool(*device_, exact).status, PINRAIL_ERR_NOT_SUPPORTED);
+}
+
+TEST_F(Odp, threads_use_and_evict_tiles_at_random) {
+  PoolOptions options;
+  options.count_limit = 5;
+  start(paging(), options);
+  std::vector<std::thread> team;
+  std::atomic<int> wrong{0};
+  for (unsigned thread = 0; thread < 4; ++thread) {
+    team.emplace_back([&, thread] {
+      unsigned random = thread + 1;
+      for (int i = 0; i < 3000; ++i) {
+        random = random * 1103515245U + 12345U;
+        const uintptr_t at = kBase + (random >> 16) % 8 * kTile + kPage;
+        const size_t length = (random >> 8) % 3 == 0 ? kTile : kPage;
+        pinrail_handle_t handle;
+        const uint32_t flags = (random >> 12) % 4 == 0 ? uint32_t{PINRAIL_FLAG_PERSISTENT} : 0;
+        const pinrail_status_t status = pool_->reg(at, length, &handle, (random & 1) != 0 ? kRead : kWrite, flags);
+        if (status == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE) continue;
+        if (status != PINRAIL_SUCCESS || !device_->is_live(handle.reg)) ++wrong;
+        if (status == PINRAIL_SUCCESS && pinrail_mpool_deregister(handle) != PINRAIL_SUCCESS) ++wrong;
+      }
+    });
+  }
+  for (std::thread& thread : team) thread.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_LE(pool_->stats().registered_count, 5u);
+  EXPECT_GT(pool_->stats().evictions, 0u);
+}
+
+}  // namespace
+}  // namespace pinrail::test

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// gpu_memory.h - local GPU memory of each kind, over the driver double. A context is current.
+#ifndef PINRAIL_TEST_SUPPORT_GPU_MEMORY_H
+#define PINRAIL_TEST_SUPPORT_GPU_MEMORY_H
+
+#include <gtest/gtest.h>
+#include <pinrail/gpu.h>
+
+#include "test/fake/cuda/cuda_double.h"
+
+namespace pinrail::test {
+
+// Without `shareable` it has no handle that could travel.
+class GpuMemory {
+ public:
+  static constexpr size_t kBytes = size_t{2} << 20;  // of physical memory: the driver's granularity
+
+  explicit GpuMemory(pinrail_gpu_kind_t kind, bool shareable = true) : kind_(kind), shareable_(shareable) { make(); }
+  ~GpuMemory() { free(); }
+  GpuMemory(const GpuMemory&) = delete;
+  GpuMemory& operator=(const GpuMemory&) = delete;
+
+  CUdeviceptr at() const { return at_; }
+  CUmemoryPool pool() const { return pool_; }  // it is from; NULL: from none
+  void* pointer() const { return reinterpret_cast<void*>(at_); }
+  void put(uint32_t word) const { EXPECT_EQ(cuMemcpyHtoD(at_, &word, sizeof(word)), CUDA_SUCCESS); }
+  // Other memory at the same address.
+  void replace() {
+    const CUdeviceptr before = at_;
+    if (kind_ == PINRAIL_GPU_IPC || kind_ == PINRAIL_GPU_POOL) {
+      free();
+      make();
+    } else {
+      EXPECT_EQ(cuMemUnmap(at_, kBytes), CUDA_SUCCESS);
+      map();
+    }
+    EXPECT_EQ(at_, before);
+  }
+  // After free(): other memory, at the same address if nothing else took it.
+  void make() {
+    if (kind_ == PINRAIL_GPU_IPC) {
+      EXPECT_EQ(cuMemAlloc(&at_, kBytes), CUDA_SUCCESS);
+    } else if (kind_ == PINRAIL_GPU_POOL) {
+      make_pooled();
+    } else {
+      EXPECT_EQ(cuMemAddressReserve(&at_, kBytes, 0, 0, 0), CUDA_SUCCESS);
+      map();
+    }
+  }
+  void free() {
+    if (at_ == 0) return;
+    if (kind_ == PINRAIL_GPU_IPC) {
+      EXPECT_EQ(cuMemFree(at_), CUDA_SUCCESS);
+    } else if (kind_ == PINRAIL_GPU_POOL) {
+      EXPECT_EQ(cuMemFreeAsync(at_, nullptr), CUDA_SUCCESS);
+      if (pool_ != nullptr) {
+        EXPECT_EQ(cuMemPoolDestroy(pool_), CUDA_SUCCESS);
+      }
+      pool_ = nullptr;
+    } else {
+      EXPECT_EQ(cuMemUnmap(at_, kBytes), CUDA_SUCCESS);
+      EXPECT_EQ(cuMemAddressFree(at_, kBytes), CUDA_SUCCESS);
+    }
+    at_ = 0;
+  }
+
+ private:
+  void make_pooled() {
+    CUmemPoolProps wanted{};
+    wanted.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    wanted.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    wanted.location = cuda_double_on(0);
+    if (!shareable_) {
+      EXPECT_EQ(cuMemAllocAsync(&at_, kBytes, nullptr), CUDA_SUCCESS);
+      return;
+    }
+    EXPECT_EQ(cuMemPoolCreate(&pool_, &wanted), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemAllocFromPoolAsync(&at_, kBytes, pool_, nullptr), CUDA_SUCCESS);
+  }
+  // The handle is released at once: the mapping keeps the memory.
+  void map() {
+    CUmemAllocationProp wanted{};
+    wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    wanted.location = cuda_double_on(0);
+    if (shareable_) {
+      wanted.requestedHandleTypes =
+          kind_ == PINRAIL_GPU_FABRIC ? CU_MEM_HANDLE_TYPE_FABRIC : CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    }
+    CUmemGenericAllocationHandle handle = 0;
+    const CUmemAccessDesc access = {cuda_double_on(0), CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    EXPECT_EQ(cuMemCreate(&handle, kBytes, &wanted, 0), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemMap(at_, kBytes, 0, handle, 0), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemSetAccess(at_, kBytes, &access, 1), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemRelease(handle), CUDA_SUCCESS);
+  }
+
+  const pinrail_gpu_kind_t kind_;
+  const bool shareable_;
+  CUdeviceptr at_ = 0;
+  CUmemoryPool pool_ = nullptr;
+};
+
+}  // namespace pinrail::test
+
+#endif
