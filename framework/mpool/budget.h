@@ -9,7 +9,6 @@
 #ifndef PINRAIL_FRAMEWORK_MPOOL_BUDGET_H
 #define PINRAIL_FRAMEWORK_MPOOL_BUDGET_H
 
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
 
@@ -66,8 +65,6 @@ class Budget {
     return bytes_ > most ? bytes_ - most : 0;
   }
   uint64_t missing_count() const { return count_ < limits_.count ? 0 : count_ - limits_.count + 1; }
-  // Whether any one registration is enough to make room: none that was ever added is shorter than what is missing.
-  bool any_one_suffices(uint64_t bytes) const { return missing_bytes(bytes) <= shortest_ && missing_count() <= 1; }
 
   void add(uint64_t bytes) {
     count_ += 1;
@@ -78,7 +75,6 @@ class Budget {
     bytes_ += bytes - leaving_bytes;
     added_ += 1;
     if (bytes_ > peak_bytes()) peak_bytes_.store(bytes_, std::memory_order_relaxed);
-    shortest_ = std::min(shortest_, bytes);
   }
   void remove(uint64_t bytes) {
     bytes_ -= bytes;
@@ -99,7 +95,6 @@ class Budget {
   uint64_t count_ = 0;
   uint64_t added_ = 0;
   std::atomic<uint64_t> peak_bytes_{0};
-  uint64_t shortest_ = UINT64_MAX;  // length of what was ever added
   const Limits limits_;
 };
 

@@ -118,10 +118,8 @@ class Cache {
     }
     const bool is_release_near = releasing_.load(std::memory_order_relaxed) != 0 || is_any_dead_locked(asker);
     if (is_release_near && !tries->ignores_releases) return Admission::release_near;
-    // A call that has begun to evict goes on, although other calls may take the room that it makes. The sum of what is
-    // idle is not computed where one eviction makes enough room.
-    tries->is_possible = tries->is_possible || budget_.may_exceed() || budget_.any_one_suffices(charge) ||
-                         could_fit_locked(asker, charge);
+    // A call that has begun to evict goes on, although other calls may take the room that it makes.
+    tries->is_possible = tries->is_possible || budget_.may_exceed() || could_fit_locked(asker, charge);
     if (!tries->is_possible) return without_victim_locked(reg);
     const Victim victim = retire_next_locked(asker, kAny);
     if (victim.reg == nullptr) {
