@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a hit costs beside many threads, in instructions. So many threads use the pool and stay; the last of them hits
-// 10,000 times, spread over so many regions, in a function that callgrind counts by itself ("make soak").
+// 10,000 times, spread over so many regions, in a function that callgrind counts by itself ("make soak"). Before, a
+// pool that checks its hits has come and gone.
 //   hit_cost [THREADS [REGIONS [inner]]]    inner: the regions are parts of one registration
 #include <pinrail/pinrail.h>
 
@@ -53,6 +54,10 @@ int main(int argc, char** argv) {
   const size_t threads = argc > 1 ? std::strtoul(argv[1], nullptr, 10) : 1024;
   if (argc > 2) regions = std::strtoul(argv[2], nullptr, 10);
   is_inner = argc > 3;
+  pinrail_mpool_t* const checked = pinrail::test::open_library_with_table(
+      {{"monitor", "external"}, {"mpool_grdma_check", "sample"}}, register_nothing);
+  if (checked == nullptr || pinrail_mpool_destroy(checked, 0) != PINRAIL_SUCCESS) return 1;
+  if (pinrail_finalize() != PINRAIL_SUCCESS) return 1;
   pinrail_mpool_t* const pool = pinrail::test::open_library_with_table({{"monitor", "external"}}, register_nothing);
   if (pool == nullptr) return 1;
   if (is_inner && !use(pool, 0, (regions + 1) * kLength)) return 1;
