@@ -63,14 +63,17 @@ TEST_F(Reasons, rights_are_a_reason_whether_there_are_fewer_or_others) {
   EXPECT_EQ(of(pool.stats()), "cold 2, rights 2");
 }
 
+// However long it was: 2^49 bytes are more than the blocks of the last class.
 TEST_F(Reasons, what_was_unmapped_has_an_event_as_reason) {
-  const Pool pool(fake_);
-  for (int i = 0; i < 3; ++i) {
-    pool.use(kBase, kLong);
-    report(kBase + 5 * kPage, kPage);
+  for (const size_t length : {kLong, size_t{1} << 49}) {
+    const Pool pool(fake_);
+    for (int i = 0; i < 3; ++i) {
+      pool.use(kBase, length);
+      report(kBase + 5 * kPage, kPage);
+    }
+    pool.use(kBase + 5 * kPage, kPage);  // inside of what went away
+    EXPECT_EQ(of(pool.stats()), "cold 1, event 3") << length;
   }
-  pool.use(kBase + 5 * kPage, kPage);  // inside of what went away
-  EXPECT_EQ(of(pool.stats()), "cold 1, event 3");
 }
 
 TEST_F(Reasons, what_was_held_when_it_was_unmapped_has_an_event_as_reason) {

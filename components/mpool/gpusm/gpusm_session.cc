@@ -17,12 +17,11 @@ Status Session::create(const pinrail_host_t* host, std::unique_ptr<Session>* ses
   Status status = host->param(host, "max_exports", &most);
   if (status.ok()) status = host->param(host, "free", &free_way);
   if (status.ok()) status = host->param(host, "free_timeout", &timeout);
-  if (!status.ok()) return status;
   const auto slots = static_cast<uint32_t>(most.u);
   std::unique_ptr<Session> session(new Session(host));
   session->free_ = free_way.i == 1 ? Free::defer : Free::notify;
   session->free_timeout_ms_ = timeout.u;
-  status = slots::this_process(&session->self_);
+  if (status.ok()) status = slots::this_process(&session->self_);
   if (status.ok()) status = session->exports_.create(slots);
   if (status.ok() && session->free_ == Free::defer) status = session->exports_.create_kept(slots);
   if (!status.ok()) return status;
