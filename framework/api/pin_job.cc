@@ -192,11 +192,7 @@ bool PinJob::start_helpers(unsigned count) {
   helpers_.swap(helpers);
   bool is_any = false;
   for (OwnThread& helper_thread : helpers_) {
-    ++helpers_at_work_;
-    if (!helper_thread.start("pinrail-pin", helper, this)) {
-      --helpers_at_work_;
-      break;
-    }
+    if (!helper_thread.start("pinrail-pin", helper, this)) break;
     is_any = true;
   }
   return is_any;
@@ -209,9 +205,6 @@ void PinJob::helper(void* job) {
   (void)bind_near(self->wanted_.numa_node);
   const deferred::Call call;
   self->work();
-  Guard guard(self->mutex_);
-  --self->helpers_at_work_;
-  self->changed_.notify_all();
 }
 
 void PinJob::work() {

@@ -112,7 +112,6 @@ class PinJob : public mpool::PoolWork {
   void take_pin_back(size_t range);
   static void drop_all(mpool::PinTable::Handles* handles);
   Status first_error_locked() const REQUIRES(mutex_);
-  bool has_work_locked() const REQUIRES(mutex_) { return queued_ != 0 && !stopping_; }
   void name_limit(size_t bytes);
   bool reports_limit(const pinrail_mpool_stats_t& limits, uint64_t bytes, uint64_t count) const;
   bool is_registered(const Span& span) const;
@@ -129,7 +128,6 @@ class PinJob : public mpool::PoolWork {
   size_t running_ GUARDED_BY(mutex_) = 0;
   size_t pinned_ GUARDED_BY(mutex_) = 0;
   uint64_t pinned_bytes_ GUARDED_BY(mutex_) = 0, huge_bytes_ GUARDED_BY(mutex_) = 0;
-  unsigned helpers_at_work_ GUARDED_BY(mutex_) = 0;
   bool failed_ GUARDED_BY(mutex_) = false;
   bool stopping_ GUARDED_BY(mutex_) = false;  // no further chunk is begun
   bool cancelled_ GUARDED_BY(mutex_) = false;

@@ -121,21 +121,13 @@ Status PinJob::first_error_locked() const {
   return status;
 }
 
-// If no helper thread is left, the caller works.
 Status PinJob::wait(pinrail_status_t* statuses_out) {
-  for (;;) {
-    {
-      Guard guard(mutex_);
-      while (!finished_ && !(helpers_at_work_ == 0 && has_work_locked())) changed_.wait(mutex_);
-      if (finished_) {
-        for (size_t i = 0; i < ranges_.size() && statuses_out != nullptr; ++i) {
-          statuses_out[plan_.ranges()[i].number] = ranges_[i].status;
-        }
-        return status_;
-      }
-    }
-    work();
+  Guard guard(mutex_);
+  while (!finished_) changed_.wait(mutex_);
+  for (size_t i = 0; i < ranges_.size() && statuses_out != nullptr; ++i) {
+    statuses_out[plan_.ranges()[i].number] = ranges_[i].status;
   }
+  return status_;
 }
 
 Status PinJob::wait_range(const Span& span) {

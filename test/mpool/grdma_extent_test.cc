@@ -213,8 +213,8 @@ TEST_F(GrdmaExtent, under_a_limit_that_refuses_ranges_are_registered_as_asked_fo
   EXPECT_EQ(pool.stats().registered_bytes, 4 * kPage) << "though there is room for more";
 }
 
-TEST_F(GrdmaExtent, an_event_in_the_unused_part_ends_it_and_the_window_becomes_smaller) {
-  const Memory memory(1);
+TEST_F(GrdmaExtent, an_event_in_the_unused_part_ends_it_and_the_window_becomes_smaller_and_in_time_elsewhere_too) {
+  const Memory memory(2);
   memory.touch_all();
   Pool pool(fake_);
   const uintptr_t base = memory.base + 256 * kPage;
@@ -227,6 +227,7 @@ TEST_F(GrdmaExtent, an_event_in_the_unused_part_ends_it_and_the_window_becomes_s
   }
   EXPECT_EQ(pool.stats().extent_lost, 4u);
   EXPECT_EQ(pool.stats().invalidations, 6u);
+  EXPECT_EQ(registered(pool, base + kWindow).length(), kWindow / 8);
 }
 
 TEST_F(GrdmaExtent, a_window_that_was_of_use_keeps_its_size) {

@@ -100,6 +100,7 @@ TEST_F(PrepinStart, each_chunk_is_one_registration_that_serves_requests_inside_i
   EXPECT_EQ(now.is_finished, 1);
   EXPECT_EQ(now.status, PINRAIL_SUCCESS);
   EXPECT_EQ(now.pinned_chunks, kChunks);
+  EXPECT_EQ(now.total_chunks, kChunks);
   EXPECT_EQ(now.total_bytes, kChunks * kChunk);
   EXPECT_EQ(now.pinned_bytes, kChunks * kChunk);
   EXPECT_EQ(now.limit, nullptr);
