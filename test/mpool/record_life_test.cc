@@ -216,7 +216,7 @@ const pinrail_figures_t* figures() {
 }
 bool has_futex_waitv() { return syscall(449, nullptr, 0, 0, nullptr, 0) != 0 && errno != ENOSYS && errno != EPERM; }
 
-TEST(Use, is_shown_to_a_reader_that_rings_and_not_before) {
+TEST(Use, is_shown_to_a_reader_that_rings_and_not_before_with_the_names_of_pool_registrar_and_monitors) {
   if (!has_futex_waitv()) GTEST_SKIP() << "this kernel has no futex_waitv";
   const Library library(Settings{{"mpool_grdma_gc_thread", "auto"}});
   const fake::FakeRegistrar device;
@@ -224,6 +224,7 @@ TEST(Use, is_shown_to_a_reader_that_rings_and_not_before) {
   const pinrail_handle_t held = pool.must(kBase, 3 * kPage);
   const pinrail_figures_t* const shown = figures();
   ASSERT_NE(shown, nullptr);
+  EXPECT_EQ(std::string(shown->pool) + " " + shown->registrar + " " + shown->monitors, "grdma fake external");
   for (int round = 0; round < 2; ++round) {  // when the second one begins, all of the first one has been done
     pool.use(kBase + 64 * kPage, kPage);
     report(kBase + 64 * kPage, kPage);
