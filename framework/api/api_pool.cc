@@ -22,13 +22,12 @@ namespace {
 // Each change is one store: a forked child finds the list in a valid state.
 std::atomic<pinrail_mpool*> pools{nullptr};  // changed under Library::mutex, read without a lock
 
-// Link and unlink a pool. The caller holds Library::mutex.
-void link(pinrail_mpool* pool) {
+void link_locked([[maybe_unused]] const Library& in, pinrail_mpool* pool) REQUIRES(in.mutex) {
   pool->next.store(pools.load());
   pools.store(pool);
 }
 
-void unlink(const pinrail_mpool* pool) {
+void unlink_locked([[maybe_unused]] const Library& in, const pinrail_mpool* pool) REQUIRES(in.mutex) {
   std::atomic<pinrail_mpool*>* at = &pools;
   while (at->load() != pool) at = &at->load()->next;
   at->store(pool->next.load());
@@ -97,7 +96,7 @@ Status create(const char* mpool, const pinrail_registrar_choice_t& registrar, co
   if (!status.ok()) return status;
   begin_to_show_use(pool.get());
   Guard guard(in->mutex);
-  link(pool.get());
+  link_locked(*in, pool.get());
   *pool_out = pool.release();
   return success();
 }
@@ -148,7 +147,7 @@ Status destroy_one(pinrail_mpool_t* pool, uint32_t flags) {
   delete allocator;
   pool->works.detach_all();
   Guard guard(in->mutex);
-  unlink(pool);
+  unlink_locked(*in, pool);
   delete pool;
   return status;
 }
