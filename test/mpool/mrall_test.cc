@@ -352,6 +352,9 @@ TEST_F(Mrall, destroy_is_busy_while_something_is_held) {
   ASSERT_EQ(pool_->reg(at, kPage, kRead, &handle), PINRAIL_SUCCESS);
   EXPECT_EQ(pool_->close(), PINRAIL_ERR_BUSY);
   EXPECT_EQ(pool_->find(at, kPage), PINRAIL_SUCCESS) << "nothing has changed";
+  void* const later = map(kPage);
+  EXPECT_TRUE(becomes_registered(later, kPage)) << "the maker goes on";
+  munmap(later, kPage);
   munmap(at, kPage);
   EXPECT_EQ(pool_->close(), PINRAIL_ERR_BUSY) << "dead and held";
   EXPECT_EQ(pool_->close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
