@@ -169,11 +169,17 @@ TEST(ReferencesStress, references_dropped_on_other_threads_and_by_ending_ones_ad
   EXPECT_EQ(total, outstanding);
 }
 
+// Others share a line, and no hit of theirs is lost.
 TEST(Threads, threads_that_came_before_many_others_count_their_own_hits) {
-  const auto crowd = [](size_t count) {
+  alignas(PoolCounts::Line) static unsigned char memory[PoolCounts::kBytes] = {};
+  PoolCounts counts;
+  counts.use(memory);
+  std::atomic<uint64_t> hits{0};
+  const auto crowd = [&](size_t count) {
     std::mutex mutex;
     std::condition_variable all_there;
     size_t ready = 0, shared = 0;
+    std::atomic<size_t> done{0};
     std::vector<std::thread> threads;
     for (size_t i = 0; i < count; ++i) {
       threads.emplace_back([&] {
@@ -182,12 +188,19 @@ TEST(Threads, threads_that_came_before_many_others_count_their_own_hits) {
         if (index >= PoolCounts::kAlone) ++shared;
         if (++ready == count) all_there.notify_all();
         all_there.wait(lock, [&] { return ready == count; });
+        lock.unlock();
+        if (index < PoolCounts::kAlone) return;
+        uint64_t own = 0;  // the first of those that share hits until the others have done so
+        for (; index == PoolCounts::kAlone ? done + 1 < shared : own < 50000; ++own) counts.add_hit(thread::current());
+        hits += own;
+        ++done;
       });
     }
     for (std::thread& thread : threads) thread.join();
     return shared;
   };
-  crowd(600);
+  for (int round = 0; round < 8; ++round) crowd(600);
+  EXPECT_EQ(counts.sum().hits, hits);
   EXPECT_EQ(crowd(500), 0u);
 }
 

@@ -470,6 +470,22 @@ TEST_F(Descriptors, a_forked_child_has_no_copy_of_what_was_put_in) {
   close(other);
 }
 
+// The table in the file has the mark by which a file that no inode tells apart is known.
+TEST_F(Descriptors, a_file_of_the_programs_own_under_the_number_of_a_marked_one_is_not_taken_for_it) {
+  const int file = memfd_create("marked", MFD_CLOEXEC), other = make_file(8);
+  Ticket ticket;
+  ASSERT_TRUE(server_->put(process_, file, FileKind::gpu_memory, own_file::count_forks(), &ticket).ok());
+  int fetched = -1;
+  ASSERT_TRUE(fetch(process_, ticket, Way::pidfd, kLongMs, &fetched).ok());
+  close(fetched);
+  ASSERT_EQ(dup3(other, file, O_CLOEXEC), file);
+  close(other);
+  expect_status(ticket, PINRAIL_ERR_NOT_FOUND);
+  server_.reset();
+  EXPECT_EQ(content_of(file), 8u) << "the number is the program's";
+  close(file);
+}
+
 // As a daemon whose own files have the numbers.
 TEST_F(Descriptors, where_the_program_has_closed_the_servers_the_next_put_starts_another_one) {
   ChildAnswer answer{};
