@@ -20,14 +20,15 @@ namespace pinrail::recent {
 
 // Where a request belongs in the thread's table. Buffers at equal distances, of any power of two from 64 bytes to 64
 // MiB, get entries of their own, but for two of 1,024: the product adds the three groups of ten address bits from bit 6
-// on, so that any ten bits in a row decide the ten bits of the index. So do the pools of one buffer, which lie apart.
+// on, so that any ten bits in a row decide the ten bits of the index. The pool moves all of its requests by as much, so
+// that which of them share an entry, and so what the pool is asked, is the same in each run of a program.
 __attribute__((always_inline)) inline RecentRequest* entry_for(const pinrail_thread_t* thread, const void* pool,
                                                                uintptr_t addr) {
   constexpr unsigned kBits = 10;
   static_assert(RecentRequests::kCount == 1 << kBits, "a group is an index");
   constexpr uintptr_t kAdd = 1 + (uintptr_t{1} << kBits) + (uintptr_t{1} << 2 * kBits);
   constexpr uintptr_t kMask = (RecentRequests::kCount - 1) * sizeof(RecentRequest);
-  const uintptr_t offset = (addr ^ reinterpret_cast<uintptr_t>(pool)) * kAdd >> 2 * kBits & kMask;
+  const uintptr_t offset = ((addr * kAdd >> 2 * kBits) + reinterpret_cast<uintptr_t>(pool)) & kMask;
   return reinterpret_cast<RecentRequest*>(reinterpret_cast<char*>(thread->recent) + offset);
 }
 

@@ -13,11 +13,12 @@ namespace pinrail::start_hints {
 
 extern Hints hints __attribute__((visibility("hidden")));
 
+// Which registrations of a pool share a line does not depend on where the pool lies.
 inline uint64_t hash_of(const void* pool, uintptr_t base) {
   constexpr unsigned kPageShift = 12;
-  const uint64_t key = base >> kPageShift ^ reinterpret_cast<uintptr_t>(pool) << 16;
-  const uint64_t product = key * 0x9E3779B97F4A7C15u;
-  return product ^ product >> 32;
+  constexpr uint64_t kMixes = 0x9E3779B97F4A7C15u;
+  const uint64_t product = (base >> kPageShift) * kMixes;
+  return product ^ product >> 32 ^ reinterpret_cast<uintptr_t>(pool) * kMixes;
 }
 
 // Whether the registration, whose word was loaded before, says of itself that it is this pool's and contains the range,

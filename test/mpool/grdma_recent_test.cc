@@ -3,6 +3,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/hit/recent.h"
+#include "base/hit/start_hints.h"
 #include "base/registration/registration.h"
 #include "test/support/library.h"
 
@@ -51,6 +53,27 @@ TEST_F(Recent, a_bypass_is_another_question) {
   make_recent(pool, kBase, kPage);
   pool.use(kBase, kPage, 1, PINRAIL_FLAG_CACHE_BYPASS);
   EXPECT_EQ(fake_.register_calls(), 2u);
+}
+
+// Otherwise a program would cause other calls of the device in each run.
+TEST_F(Recent, which_requests_share_an_entry_does_not_depend_on_where_the_pool_lies) {
+  RecentRequests table{};
+  pinrail_thread_t thread{};
+  thread.recent = &table;
+  const auto* const pool = reinterpret_cast<const void*>(0x55d5c0a81240);
+  const auto* const other = reinterpret_cast<const void*>(0x7f31e2c3bf80);
+  const auto entry = [&](const void* of, uintptr_t addr) { return recent::entry_for(&thread, of, addr); };
+  size_t shared = 0;
+  for (uintptr_t a = kBase, i = 0; i < 2000; ++i, a += 0x2f340) {
+    for (uintptr_t b = kBase, j = 0; j < i; ++j, b += 0x2f340) {
+      const bool is_shared = entry(pool, a) == entry(pool, b);
+      ASSERT_EQ(is_shared, entry(other, a) == entry(other, b)) << a << " and " << b;
+      shared += is_shared ? 1 : 0;
+      const auto line = [](const void* of, uintptr_t addr) { return start_hints::hash_of(of, addr) & 511; };
+      ASSERT_EQ(line(pool, a) == line(pool, b), line(other, a) == line(other, b)) << a << " and " << b;
+    }
+  }
+  EXPECT_GT(shared, size_t{0});
 }
 
 TEST_F(Recent, another_pool_is_another_question) {
