@@ -28,27 +28,28 @@ class PoolCounts {
   void use(void* memory) { lines_ = static_cast<Line*>(memory); }
 
   void add_hit(const pinrail_thread_t* thread) {
-    if (likely(thread->index < kAlone)) {
-      stat_counter::increment(&lines_[thread->index].hits);
-    } else {
-      share(&lines_[kAlone].hits, 1);
-    }
+    add(thread, [](Line* line, auto&& count) { count(&line->hits, 1); });
   }
   void add_miss(const pinrail_thread_t* thread, uint32_t reason) {
-    add(
-        thread, [reason](Line* line) { return &line->misses[reason % 16]; }, 1);
+    add(thread, [reason](Line* line, auto&& count) { count(&line->misses[reason % 16], 1); });
   }
-  void add_registered(const pinrail_thread_t* thread, uint64_t bytes) {
-    add(
-        thread, [](Line* line) { return &line->registered; }, 1);
-    add(
-        thread, [](Line* line) { return &line->registered_bytes; }, bytes);
+  // A registrar's call took so long; what it has registered.
+  void add_registered(const pinrail_thread_t* thread, uint64_t bytes, uint64_t ns) {
+    add(thread, [bytes, ns](Line* line, auto&& count) {
+      count(&line->registered, 1);
+      count(&line->registered_bytes, bytes);
+      count(&line->registrar_ns, ns);
+    });
   }
-  void add_released(const pinrail_thread_t* thread, uint32_t reason, uint64_t bytes) {
-    add(
-        thread, [reason](Line* line) { return &line->released[reason % 4]; }, 1);
-    add(
-        thread, [](Line* line) { return &line->released_bytes; }, bytes);
+  void add_refused(const pinrail_thread_t* thread, uint64_t ns) {
+    add(thread, [ns](Line* line, auto&& count) { count(&line->registrar_ns, ns); });
+  }
+  void add_released(const pinrail_thread_t* thread, uint32_t reason, uint64_t bytes, uint64_t ns) {
+    add(thread, [reason, bytes, ns](Line* line, auto&& count) {
+      count(&line->released[reason % 4], 1);
+      count(&line->released_bytes, bytes);
+      count(&line->registrar_ns, ns);
+    });
   }
 
   // Each number is right by itself.
@@ -65,13 +66,14 @@ class PoolCounts {
   }
 
  private:
-  static void share(uint64_t* count, uint64_t amount) { __atomic_fetch_add(count, amount, __ATOMIC_RELAXED); }
-  template <typename Of>
-  void add(const pinrail_thread_t* thread, Of&& count_of, uint64_t amount) {
+  // Passes the thread's line, and how one of its numbers is raised, to what counts.
+  template <typename Counting>
+  void add(const pinrail_thread_t* thread, Counting&& counting) {
     if (likely(thread->index < kAlone)) {
-      stat_counter::add(count_of(&lines_[thread->index]), amount);
+      counting(&lines_[thread->index], [](uint64_t* number, uint64_t amount) { stat_counter::add(number, amount); });
     } else {
-      share(count_of(&lines_[kAlone]), amount);
+      counting(&lines_[kAlone],
+               [](uint64_t* number, uint64_t amount) { __atomic_fetch_add(number, amount, __ATOMIC_RELAXED); });
     }
   }
 

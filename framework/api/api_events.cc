@@ -112,8 +112,8 @@ std::string limits_text(const pinrail_mpool_stats_t& stats, bool is_alone) {
   return (is_alone ? "the request alone exceeds a limit of the pool: " : "a limit of the pool is full: ") + text;
 }
 
-uint64_t seconds_since(uint64_t time_ns) {
-  const uint64_t now = mpool::Recorder::now_ns_hook();
+uint64_t seconds_since(const mpool::Recorder& recorder, uint64_t time_ns) {
+  const uint64_t now = recorder.now_hook();
   return now > time_ns ? (now - time_ns) / 1000000000 : 0;
 }
 
@@ -125,7 +125,7 @@ std::string life_of(const mpool::Recorder& recorder, const Span& range) {
   for (uint64_t number = recorder.recorded_hook(); number > recorder.oldest() && lines.size() < kMost;) {
     pinrail_mpool_event_t event;
     if (!recorder.read(--number, &event) || !Span::of(event.base, event.length).overlaps(range)) continue;
-    lines.push_back(std::to_string(seconds_since(event.time_ns)) + " s ago: " + line_of(event));
+    lines.push_back(std::to_string(seconds_since(recorder, event.time_ns)) + " s ago: " + line_of(event));
   }
   std::string text;
   for (auto line = lines.rbegin(); line != lines.rend(); ++line) text += (text.empty() ? "" : "; ") + *line;

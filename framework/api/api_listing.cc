@@ -149,6 +149,7 @@ constexpr pinrail_stat_info_t kStats[] = {
     STAT(held_bytes, "bytes", "referenced, or being registered"),
     STAT(held_count, "registrations", "the same, counted"),
     STAT(dead_count, "registrations", "killed and not yet given back"),
+    STAT(registrar_ns, "nanoseconds", "inside the registrar's functions, of all threads together"),
 };
 
 #undef STAT

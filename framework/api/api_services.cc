@@ -76,6 +76,8 @@ void report_hook(const pinrail_host_t* host, uintptr_t base, size_t length) {
 void hold_hook(const pinrail_host_t*) { gate::hold_hook(); }
 void release_hook(const pinrail_host_t*) { gate::release_hook(); }
 
+uint64_t now_of(const pinrail_mpool_t* pool) { return pool == nullptr ? 0 : pool->recorder.now_hook(); }
+
 __attribute__((noinline, cold)) void record_refusal(const pinrail_register_request_t& request, pinrail_mpool_t* pool,
                                                     pinrail_status_t status, int error) {
   pinrail_mpool_event_t event{};
@@ -90,34 +92,42 @@ __attribute__((noinline, cold)) void record_refusal(const pinrail_register_reque
 // Host service registrar_register. E6: each miss may also check that the monitors still see all events.
 pinrail_status_t register_mem(pinrail_bound_registrar_t* registrar, pinrail_thread_t* thread,
                               const pinrail_register_request_t* request, pinrail_registration_t* reg) {
+  pinrail_mpool_t* const pool = registrar->pool;
   monitor::check_on_miss();
   const int kept = std::exchange(errno, 0);  // a registrar need not set it
-  const uint64_t begin = mpool::Recorder::now_ns_hook();
+  const uint64_t begin = now_of(pool);
   const pinrail_status_t status = registrar::register_mem(registrar, thread, request, reg);
-  if (status != PINRAIL_SUCCESS) {
-    record_refusal(*request, registrar->pool, status, errno);
-  } else if (registrar->pool != nullptr) {
-    registrar->pool->counts.add_registered(thread, reg->length);
-    registrar->pool->recorder.note_call(mpool::Recorder::now_ns_hook() - begin);
+  const int error = errno;
+  if (pool != nullptr) {
+    const uint64_t taken = pool->recorder.now_hook() - begin;
+    pool->recorder.note_call(taken);
+    if (status == PINRAIL_SUCCESS) {
+      pool->counts.add_registered(thread, reg->length, taken);
+    } else {
+      pool->counts.add_refused(thread, taken);
+    }
   }
-  if (status == PINRAIL_SUCCESS || errno == 0) errno = kept;
+  if (status != PINRAIL_SUCCESS) record_refusal(*request, pool, status, error);
+  errno = status == PINRAIL_SUCCESS || error == 0 ? kept : error;
   return status;
 }
 
 // Host service registrar_deregister.
 pinrail_status_t deregister_mem(pinrail_bound_registrar_t* registrar, pinrail_thread_t* thread,
                                 pinrail_registration_t* reg, pinrail_reason_t reason) {
+  pinrail_mpool_t* const pool = registrar->pool;
+  const uint64_t begin = now_of(pool);
   const pinrail_status_t status = registrar::deregister_mem(registrar, thread, reg, reason);
+  if (pool == nullptr) return status;
   pinrail_mpool_event_t event{};
+  event.time_ns = pool->recorder.now_hook();
   event.kind = PINRAIL_EVENT_RELEASED;
   event.base = reinterpret_cast<uintptr_t>(reg->base);
   event.length = reg->length;
   event.reason = reason;
   event.status = status;
-  if (registrar->pool != nullptr) {
-    registrar->pool->counts.add_released(thread, reason, reg->length);
-    record_hook(registrar->pool, &event);
-  }
+  pool->counts.add_released(thread, reason, reg->length, event.time_ns - begin);
+  record_hook(pool, &event);
   return status;
 }
 
@@ -154,6 +164,7 @@ void add_counts(const pinrail_mpool_t* pool, pinrail_mpool_stats_t* stats_inout)
   static_assert(offsetof(pinrail_mpool_stats_t, misses_not_kept) ==
                 offsetof(pinrail_mpool_stats_t, misses_cold) + PINRAIL_MISS_NOT_KEPT * sizeof(uint64_t));
   stats_inout->hits += sum.hits;
+  stats_inout->registrar_ns += sum.registrar_ns;
   for (size_t i = 0; i < PINRAIL_MISS_REASONS; ++i) {
     by_reason[i] += sum.misses[i];
     stats_inout->misses += sum.misses[i];

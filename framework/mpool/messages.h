@@ -74,12 +74,13 @@ inline std::string miss_reasons(const pinrail_mpool_stats_t& totals) {
 inline void report_stats(const pinrail_host_t* host, const pinrail_mpool_stats_t& totals) {
   const std::string reasons = miss_reasons(totals);
   char line[512];
-  std::snprintf(line, sizeof(line),
-                "stats: %llu hits, %llu misses%s, %llu evictions, %llu invalidations, peak %llu bytes registered",
-                static_cast<unsigned long long>(totals.hits), static_cast<unsigned long long>(totals.misses),
-                reasons.c_str(), static_cast<unsigned long long>(totals.evictions),
-                static_cast<unsigned long long>(totals.invalidations),
-                static_cast<unsigned long long>(totals.peak_registered_bytes));
+  std::snprintf(
+      line, sizeof(line),
+      "stats: %llu hits, %llu misses%s, %llu evictions, %llu invalidations, peak %llu bytes registered, "
+      "%.3f ms in the registrar",
+      static_cast<unsigned long long>(totals.hits), static_cast<unsigned long long>(totals.misses), reasons.c_str(),
+      static_cast<unsigned long long>(totals.evictions), static_cast<unsigned long long>(totals.invalidations),
+      static_cast<unsigned long long>(totals.peak_registered_bytes), static_cast<double>(totals.registrar_ns) / 1e6);
   host->log(host, PINRAIL_LOG_WARN, line);
 }
 

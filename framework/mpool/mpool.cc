@@ -96,6 +96,7 @@ Status create_module(const loader::Loader& loader, const param::Registry& params
     // All of these may throw. No one would destroy a module that exists by then.
     pool->name = opened.descriptor->name;
     pool->verbosity = params.watch("mpool_" + pool->name + "_verbose");
+    if (params.value("mpool_" + pool->name + "_print_stats").i != 0) pool->recorder.use_exact_clock();
     start_check(params, pool);
     const Status status =
         loader::answer_of_component([&] { return ops->create(opened.context, &config, &pool->module); });

@@ -142,15 +142,20 @@ namespace {
 void add_hook(uint64_t* figure, uint64_t amount) { __atomic_fetch_add(figure, amount, __ATOMIC_RELAXED); }
 uint64_t two_hook(uint32_t low, uint32_t high) { return low | uint64_t{high} << 32; }
 
-// The words of an event after its state, in the order of pinrail_figures_event_t.
-constexpr size_t kWords = sizeof(pinrail_figures_event_t) / sizeof(uint64_t) - 1;
-uint64_t* words_of_hook(pinrail_figures_event_t* slot) { return &slot->time_ns; }
+// The text, as far as it fits.
+uint64_t word_of_hook(const char* text) {
+  char bytes[sizeof(uint64_t)] = {};
+  for (size_t i = 0; i + 1 < sizeof(bytes) && text[i] != 0; ++i) bytes[i] = text[i];
+  uint64_t word;
+  std::memcpy(&word, bytes, sizeof(word));
+  return word;
+}
 
 }  // namespace
 
-uint64_t Recorder::now_ns_hook() {
+uint64_t Recorder::now_hook() const {
   timespec now;
-  if (clock_gettime(CLOCK_MONOTONIC_COARSE, &now) != 0) return 0;
+  if (clock_gettime(clock_, &now) != 0) return 0;
   return static_cast<uint64_t>(now.tv_sec) * 1000000000 + static_cast<uint64_t>(now.tv_nsec);
 }
 
@@ -187,18 +192,15 @@ void Recorder::record_hook(const pinrail_mpool_event_t& event, const char* cause
   pinrail_figures_event_t* const slot = take_slot_hook(&number);
   if (slot == nullptr) return;
   __atomic_store_n(&slot->state, kBusy, __ATOMIC_RELAXED);  // before the words, each of which is a release
-  char call[sizeof(uint64_t)] = {};
-  for (size_t i = 0; cause != nullptr && i + 1 < sizeof(call) && cause[i] != 0; ++i) call[i] = cause[i];
-  uint64_t call_word;
-  std::memcpy(&call_word, call, sizeof(call));
-  const uint64_t words[kWords] = {now_ns_hook(),
-                                  event.base,
-                                  event.length,
-                                  two_hook(event.kind, event.reason),
-                                  two_hook(static_cast<uint32_t>(event.status), static_cast<uint32_t>(event.error)),
-                                  event.count,
-                                  call_word};
-  for (size_t i = 0; i < kWords; ++i) __atomic_store_n(&words_of_hook(slot)[i], words[i], __ATOMIC_RELEASE);
+  uint64_t* word = &slot->time_ns;
+  const auto put_hook = [&word](uint64_t value) { __atomic_store_n(word++, value, __ATOMIC_RELEASE); };
+  put_hook(event.time_ns != 0 ? event.time_ns : now_hook());
+  put_hook(event.base);
+  put_hook(event.length);
+  put_hook(two_hook(event.kind, event.reason));
+  put_hook(two_hook(static_cast<uint32_t>(event.status), static_cast<uint32_t>(event.error)));
+  put_hook(event.count);
+  put_hook(cause == nullptr ? 0 : word_of_hook(cause));
   __atomic_store_n(&slot->state, number + 1, __ATOMIC_RELEASE);  // pairs with read() and with the next writer
 }
 

@@ -4,7 +4,7 @@
 // Owns     the memory that pinrail/figures.h describes: a sealed file in memory, or, where none can be had, memory of
 //          this process alone. What calls count is in it, too, by PoolCounts.
 // Threads  all functions may run together; start() comes before all others.
-// Hook     record_hook(), recorded_hook(), now_ns_hook() and what they call.
+// Hook     record_hook(), recorded_hook(), now_hook() and what they call.
 //
 // recorder/J1  An event is read whole or not at all. A slot's `state` names the event that is complete in it; it
 //     is kBusy while one is written. Fields are stored with release and loaded with acquire, so that a reader that sees
@@ -17,6 +17,7 @@
 
 #include <pinrail/figures.h>
 
+#include <ctime>
 #include <string>
 
 #include "base/core/status.h"
@@ -42,7 +43,7 @@ class Recorder {
   bool has_events() const { return figures_ != nullptr && figures_->ring_count != 0; }
   // How many events were recorded.
   uint64_t recorded_hook() const { return __atomic_load_n(&figures_->events, __ATOMIC_ACQUIRE); }
-  // number, time_ns and size of the event need not be set. cause: what call its memory went away by; NULL: none.
+  // number and size of the event need not be set; time_ns 0: now. cause: what call its memory went away by; NULL: none.
   void record_hook(const pinrail_mpool_event_t& event, const char* cause);
   // A call of the registrar took so long.
   void note_call(uint64_t ns);
@@ -54,8 +55,10 @@ class Recorder {
   // The number of the oldest one that is kept.
   uint64_t oldest() const;
 
-  // To a few milliseconds; a vDSO call that reads a page of memory.
-  static uint64_t now_ns_hook();
+  // The time of events and calls is exact from now on, and not that of the last tick, a few milliseconds ago.
+  void use_exact_clock() { clock_ = CLOCK_MONOTONIC; }
+  // Nanoseconds; a vDSO call that reads a page of memory.
+  uint64_t now_hook() const;
 
  private:
   static constexpr uint64_t kBusy = UINT64_MAX;
@@ -66,6 +69,7 @@ class Recorder {
   pinrail_figures_t* figures_ = nullptr;
   pinrail_figures_event_t* ring_ = nullptr;
   uint64_t bytes_ = 0;
+  clockid_t clock_ = CLOCK_MONOTONIC_COARSE;
   OwnFile file_;
 };
 

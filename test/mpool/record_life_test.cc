@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -198,6 +199,55 @@ TEST(Use, what_is_held_idle_or_dead_is_told_apart) {
   report(kBase, kPage);
   expect(1, 1, 4, 1);  // it is held, dead or not
   EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+}
+
+// The shortest and the sum of what ten registrations and ten ways back count, of a registrar that takes so long for
+// each.
+struct Times {
+  uint64_t shortest, sum;
+};
+Times times_in_registrar(const char* print_stats, std::chrono::nanoseconds each) {
+  const Library library(Settings{{"mpool_grdma_gc_thread", "never"}, {"mpool_grdma_print_stats", print_stats}});
+  fake::FakeRegistrar device;
+  device.on_register([each](auto&&...) { std::this_thread::sleep_for(each); });
+  device.on_deregister([each](auto&&...) { std::this_thread::sleep_for(each); });
+  const Pool pool(device);
+  Times times{UINT64_MAX, 0};
+  const auto count = [&] {
+    const uint64_t taken = pool.stats().registrar_ns - times.sum;
+    times = {std::min(times.shortest, taken), times.sum + taken};
+  };
+  for (int i = 0; i < 10; ++i) {
+    pool.use(kBase, kPage);
+    count();
+    report(kBase, kPage);
+    EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+    count();
+  }
+  return times;
+}
+
+TEST(TimeInRegistrar, is_exact_if_it_is_printed_in_the_end) {
+  EXPECT_GE(times_in_registrar("yes", std::chrono::microseconds(100)).shortest, uint64_t{100000});
+}
+
+TEST(TimeInRegistrar, otherwise_goes_by_the_ticks_of_the_kernel) {
+  timespec tick;
+  ASSERT_EQ(clock_getres(CLOCK_MONOTONIC_COARSE, &tick), 0);
+  const auto nanoseconds = static_cast<uint64_t>(tick.tv_nsec);
+  EXPECT_GE(times_in_registrar("no", std::chrono::nanoseconds(2 * nanoseconds)).shortest, nanoseconds);
+}
+
+TEST(TimeInRegistrar, counts_what_was_refused) {
+  const Library library(Settings{{"mpool_grdma_print_stats", "yes"}});
+  fake::FakeRegistrar device;
+  device.on_register([](auto&&...) { std::this_thread::sleep_for(std::chrono::microseconds(100)); });
+  device.fail_every_register(PINRAIL_ERR_ERROR);
+  const Pool pool(device);
+  pinrail_handle_t refused;
+  EXPECT_EQ(pinrail_mpool_register(pool.get(), reinterpret_cast<void*>(kBase), kPage, 1, 0, &refused),
+            PINRAIL_ERR_ERROR);
+  EXPECT_GE(pool.stats().registrar_ns, uint64_t{100000});
 }
 
 // The figures of this process's newest pool, mapped as another process maps them; NULL: there are none.

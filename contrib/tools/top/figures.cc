@@ -254,6 +254,7 @@ Rates rates_of(const Pool& now, const std::vector<Pool>& before, double seconds)
     rates.hits = rate(now.counts.hits, old.counts.hits);
     rates.misses = rate(now.misses, old.misses);
     rates.evictions = rate(now.evictions(), old.evictions());
+    rates.registrar_ns = rate(now.counts.registrar_ns, old.counts.registrar_ns);
     rates.events = rate(now.figures.memory_events, old.figures.memory_events);
     for (size_t i = 0; i < PINRAIL_MISS_REASONS; ++i) {
       rates.reasons[i] = rate(now.reasons[i], old.reasons[i]);

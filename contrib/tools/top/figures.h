@@ -46,7 +46,7 @@ std::vector<Pool> read_pools(int pid, bool with_ranges);
 
 // Figures of one second, from two samples of one pool.
 struct Rates {
-  double hits = 0, misses = 0, evictions = 0, events = 0;
+  double hits = 0, misses = 0, evictions = 0, events = 0, registrar_ns = 0;
   double reasons[PINRAIL_MISS_REASONS] = {};
 };
 Rates rates_of(const Pool& now, const std::vector<Pool>& before, double seconds);

@@ -56,6 +56,7 @@ tools::Json json_of(const Pool& pool) {
     json["dead_count"] = figures.dead_count;
   }
   json["size_limit"] = figures.size_limit == UINT64_MAX ? tools::Json() : tools::Json(figures.size_limit);
+  json["registrar_ns"] = pool.counts.registrar_ns;
   json["longest_call_ns"] = figures.longest_call_ns;
   for (const CostlyRange& range : pool.ranges) {
     json["costliest_ranges"].push_back({{"base", range.base},
@@ -89,6 +90,8 @@ constexpr Metric kMetrics[] = {
      [](const Pool& pool) { return uint64_t{pool.figures.held_bytes}; }},
     {"pinrail_dead_bytes", "gauge", "Bytes whose memory went away, and that were not given back yet.",
      [](const Pool& pool) { return uint64_t{pool.figures.dead_bytes}; }},
+    {"pinrail_registrar_nanoseconds_total", "counter", "Time inside the registrar, of all threads together.",
+     [](const Pool& pool) { return uint64_t{pool.counts.registrar_ns}; }},
     {"pinrail_longest_call_nanoseconds", "gauge", "The longest call of the registrar.",
      [](const Pool& pool) { return uint64_t{pool.figures.longest_call_ns}; }},
 };
@@ -134,11 +137,11 @@ std::string use_line(const Pool& pool) {
 }
 
 // The widths of the columns before the reasons.
-constexpr char kColumns[] = "%8s %-12.12s %-6.6s %5s %6s %6s %6s %6s %6s %6s %7s %7s  %s";
+constexpr char kColumns[] = "%8s %-12.12s %-6.6s %5s %6s %6s %6s %6s %6s %6s %7s %5s %7s  %s";
 
 std::string head_line() {
   return tools::text(kColumns, "PID", "COMMAND", "POOL", "HIT%", "HITS/S", "MISS/S", "BYTES", "HELD", "IDLE", "DEAD",
-                     "EVICT/S", "LONGEST", "WHY MISSES");
+                     "EVICT/S", "REG%", "LONGEST", "WHY MISSES");
 }
 
 std::string pool_line(const Pool& pool, const Rates& rates) {
@@ -148,7 +151,8 @@ std::string pool_line(const Pool& pool, const Rates& rates) {
                      scaled(rates.misses, 1000).c_str(), bytes_text(pool.registered_bytes).c_str(),
                      use(pool.figures.held_bytes).c_str(), use(pool.idle_bytes()).c_str(),
                      use(pool.figures.dead_bytes).c_str(), scaled(rates.evictions, 1000).c_str(),
-                     time_text(pool.figures.longest_call_ns).c_str(), tools::reasons_text(pool.reasons, 3).c_str());
+                     number(rates.registrar_ns / 1e7).c_str(), time_text(pool.figures.longest_call_ns).c_str(),
+                     tools::reasons_text(pool.reasons, 3).c_str());
 }
 
 std::string json_text(const std::vector<Pool>& pools) {

@@ -49,6 +49,7 @@ class Screen {
       case 'b': return static_cast<double>(pool.registered_bytes);
       case 'u': return static_cast<double>(pool.figures.held_bytes);
       case 'e': return rates_of(pool, before_, seconds_).evictions;
+      case 'r': return rates_of(pool, before_, seconds_).registrar_ns;
       case 'l': return static_cast<double>(pool.figures.longest_call_ns);
       default: return -pool.pid;
     }
@@ -77,6 +78,7 @@ class Screen {
       case 'b':
       case 'u':
       case 'e':
+      case 'r':
       case 'l':
       case 'p':
         order_ = key;
@@ -109,7 +111,7 @@ class Screen {
     erase();
     put(0, sum_line(now_, before_, seconds_) + (is_frozen_ ? "; frozen" : ""), A_BOLD);
     put(1, is_open_ ? "Esc back  space freeze  q quit"
-                    : "sort: h hit rate  m misses  b bytes  u held  e evictions  l longest call  p pid   "
+                    : "sort: h hit rate  m misses  b bytes  u held  e evictions  r registrar  l longest call  p pid   "
                       "Enter open  space freeze  q quit");
     const auto chosen = std::find_if(now_.begin(), now_.end(), [&](const Pool& pool) { return pool.file == chosen_; });
     if (now_.empty()) {

@@ -161,7 +161,7 @@ typedef struct pinrail_pool_services {
   /** Wakes the gc thread, if there is one. Hook context; makes a system call only if the thread sleeps, or must hurry. */
   void (*gc_wake_hook)(const pinrail_host_t *host, pinrail_gc_when_t when);
   /** Adds what the library has counted of the pool: its hits, whether the library answered them or count_hit() told of
-   *  them, and its misses by reason, which record_miss() told of. Any context. */
+   *  them, its misses by reason, which record_miss() told of, and the time that the registrar took. Any context. */
   void (*add_counts)(const pinrail_mpool_t *pool, pinrail_mpool_stats_t *stats_inout);
   /**
    * Narrows [*low_inout, *high_inout), whole pages which contain the range, to those around the range that a

@@ -44,7 +44,7 @@ typedef struct pinrail_figures {
   uint64_t refusals;        /**< register calls that the registrar refused */
   uint64_t memory_events;   /**< memory events that ended registrations */
   uint64_t invalidations;   /**< registrations that they ended */
-  uint64_t longest_call_ns; /**< the longest call of the registrar, to a few milliseconds */
+  uint64_t longest_call_ns; /**< the longest call of the registrar; see registrar_ns */
   uint64_t looks;           /**< how often these were filled in; 0: never */
   uint64_t held_bytes;      /**< as in pinrail_mpool_stats_t, like all that follow */
   uint64_t held_count;      /**< see there */
@@ -60,7 +60,8 @@ typedef struct pinrail_figures_counts {
   uint64_t registered_bytes; /**< their bytes */
   uint64_t released[4];      /**< registrations given back to the device, by pinrail_reason_t */
   uint64_t released_bytes;   /**< their bytes; what is registered now is the difference */
-  uint64_t spare[8];         /**< 0 */
+  uint64_t registrar_ns;     /**< as in pinrail_mpool_stats_t */
+  uint64_t spare[7];         /**< 0 */
 } pinrail_figures_counts_t;
 
 /** One event of the ring. It is complete if `state` is 1 + its number, before and after it was read. */

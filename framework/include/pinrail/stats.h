@@ -81,9 +81,13 @@ typedef struct pinrail_mpool_stats {
   uint64_t misses_refused;   /**< PINRAIL_MISS_REFUSED */
   uint64_t misses_not_kept;  /**< PINRAIL_MISS_NOT_KEPT */
 
-  uint64_t held_bytes; /**< bytes of this pool's registrations that are referenced, or being made */
-  uint64_t held_count; /**< registrations of held_bytes */
-  uint64_t dead_count; /**< registrations of dead_bytes */
+  uint64_t held_bytes;   /**< bytes of this pool's registrations that are referenced, or being made */
+  uint64_t held_count;   /**< registrations of held_bytes */
+  uint64_t dead_count;   /**< registrations of dead_bytes */
+  uint64_t registrar_ns; /**< nanoseconds inside the registrar's functions, of all threads together. By a clock that
+                              ticks every few milliseconds, so that the sum of many calls is right, and that of few is
+                              not; exact, at the price of some dozens of nanoseconds a call, with
+                              mpool_<name>_print_stats */
 } pinrail_mpool_stats_t;
 
 /** The misses of one reason; 0 for another number. */
