@@ -102,14 +102,36 @@ std::string refusal_text(const pinrail_mpool_t* pool) {
   return text + "; " + memlock();
 }
 
-std::string limits_text(const pinrail_mpool_stats_t& stats, bool is_alone) {
+// Why a request found no room, and what to do.
+struct Lack {
+  std::string why;
+  const char* advice;
+};
+
+Lack limits_of(const pinrail_mpool_stats_t& stats, size_t length) {
   std::string text;
   const auto add = [&](const char* name, uint64_t value) {
     if (value != UINT64_MAX) text += (text.empty() ? "" : ", ") + std::string(name) + " is " + std::to_string(value);
   };
   add("size_limit", stats.size_limit);
   add("count_limit", stats.count_limit);
-  return (is_alone ? "the request alone exceeds a limit of the pool: " : "a limit of the pool is full: ") + text;
+  if (text.empty()) return {"this process has no memory left to note it in", "free memory, or raise its limits"};
+  if (length > stats.size_limit) {
+    return {"the request alone exceeds a limit of the pool: " + text,
+            "raise that limit, or register the buffer in pieces"};
+  }
+  return {"a limit of the pool is full: " + text, "deregister earlier, or raise that limit"};
+}
+
+Lack lack_of(const pinrail_mpool_t* pool, const pinrail_mpool_stats_t& stats, size_t length, uint32_t reason) {
+  if (reason == PINRAIL_MISS_REFUSED) {
+    return {refusal_text(pool), "deregister earlier, raise \"ulimit -l\", or what the device permits"};
+  }
+  if (reason == PINRAIL_MISS_RACED) {
+    return {"each time its memory was unmapped or replaced while the registrar ran",
+            "do not unmap memory that another thread registers"};
+  }
+  return limits_of(stats, length);
 }
 
 uint64_t seconds_since(const mpool::Recorder& recorder, uint64_t time_ns) {
@@ -196,17 +218,14 @@ void report_no_room(pinrail_mpool_t* pool, size_t length, pinrail_status_t statu
     pinrail_mpool_stats_t stats{};
     if (pool->ops->stats(pool->module, &stats) != PINRAIL_SUCCESS) return success();
     pinrail_mpool_event_t miss;
-    const bool is_refused = find_last(pool->recorder, PINRAIL_EVENT_MISS, &miss) && miss.reason == PINRAIL_MISS_REFUSED;
-    const bool is_alone = length > stats.size_limit;
+    const bool is_known = find_last(pool->recorder, PINRAIL_EVENT_MISS, &miss);
     const std::string wanted = std::to_string(length), held = std::to_string(pool->ops->referenced(pool->module));
     const std::string bytes = std::to_string(stats.registered_bytes);
-    const std::string why = is_refused ? refusal_text(pool) : limits_text(stats, is_alone);
-    const char* const advice = is_refused ? "deregister earlier, raise \"ulimit -l\", or what the device permits"
-                               : is_alone ? "raise that limit, or register the buffer in pieces"
-                                          : "deregister earlier, or raise that limit";
-    const pinrail_help_arg_t args[] = {
-        {"pool", pool->name.c_str()},  {"bytes", wanted.c_str()},       {"why", why.c_str()}, {"held", held.c_str()},
-        {"registered", bytes.c_str()}, {"status", status_name(status)}, {"advice", advice}};
+    const Lack lack = lack_of(pool, stats, length, is_known ? miss.reason : uint32_t{PINRAIL_MISS_FULL});
+    const pinrail_help_arg_t args[] = {{"pool", pool->name.c_str()},  {"bytes", wanted.c_str()},
+                                       {"why", lack.why.c_str()},     {"held", held.c_str()},
+                                       {"registered", bytes.c_str()}, {"status", status_name(status)},
+                                       {"advice", lack.advice}};
     report::help_again(pool->name, kHelp, "no room", args, std::size(args));
     return success();
   });

@@ -184,6 +184,16 @@ TEST_F(Events, a_device_that_is_full_is_named_instead_of_a_limit) {
   EXPECT_TRUE(has(said, "is full") && has(said, "ulimit -l") && !has(said, "size_limit")) << said;
 }
 
+TEST_F(Events, memory_that_goes_away_at_each_try_is_told_instead_of_a_limit) {
+  const Library library;
+  const Pool pool(fake_);
+  wait_for_next_second();
+  fake_.on_register([](auto&&...) { report(kBase, kPage); });
+  pinrail_handle_t handle{};
+  const std::string said = said_by([&] { EXPECT_NE(pool.reg(kBase, kPage, &handle), PINRAIL_SUCCESS); });
+  EXPECT_TRUE(has(said, "while the registrar ran") && !has(said, "limit")) << said;
+}
+
 TEST_F(Events, verbosity_says_refusals_then_misses_then_everything) {
   const auto said_at = [&](const char* verbosity) {
     return said_by([&] {

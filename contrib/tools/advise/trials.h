@@ -3,9 +3,7 @@
 //
 // Threads  one at a time.
 //
-// A trial's figures are those that pinrail_perf --trace FILE --registrar none prints with its setting. Where misses
-// register windows (mpool_grdma_extent), both may differ a little from one run to the next: which hits the library
-// answers by itself depends on the address of the pool.
+// A trial's figures are those that pinrail_perf --trace FILE --registrar none prints with its setting.
 #ifndef PINRAIL_TOOLS_ADVISE_TRIALS_H
 #define PINRAIL_TOOLS_ADVISE_TRIALS_H
 
