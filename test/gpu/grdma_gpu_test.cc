@@ -357,14 +357,18 @@ TEST_P(GrdmaGpuOnce, a_pool_whose_gpu_memory_is_held_is_busy_and_goes_on) {
   EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
 }
 
-TEST_P(GrdmaGpuOnce, a_restart_ends_what_is_registered_of_gpu_memory_too_and_asks_the_device_nothing) {
+TEST_P(GrdmaGpuOnce, a_checkpoint_gives_back_gpu_memory_too_and_a_restart_ends_it_without_the_device) {
   const GpuMemory memory(PINRAIL_GPU_IPC);
+  use(memory.pointer(), 100);
+  EXPECT_EQ(pinrail_mpool_ft_event(pool_, PINRAIL_FT_CHECKPOINT), PINRAIL_SUCCESS);
+  EXPECT_EQ(device_.live.size(), 0u);
+  device_.reasons.clear();
   use(memory.pointer(), 100);
   EXPECT_EQ(pinrail_mpool_ft_event(pool_, PINRAIL_FT_RESTART), PINRAIL_SUCCESS);
   EXPECT_TRUE(device_.reasons.empty());
   device_.live.clear();  // of the past life
   use(memory.pointer(), 100);
-  EXPECT_EQ(device_.told.size(), 2u);
+  EXPECT_EQ(device_.told.size(), 3u);
 }
 
 TEST_P(GrdmaGpuOnce, without_leave_pinned_nothing_stays) {
