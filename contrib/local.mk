@@ -149,7 +149,8 @@ EXTRA_DIST += contrib/README contrib/quickstart contrib/run-tests contrib/packag
 	contrib/workshop/rdma-vm contrib/workshop/rdma-vm.d/get-kernel contrib/workshop/rdma-vm.d/guest-command \
 	contrib/workshop/rdma-vm.d/guest-init contrib/workshop/rdma-vm.d/guest-session \
 	contrib/workshop/rdma-vm.d/messages.sh contrib/workshop/rdma-vm.d/debian.sh \
-	contrib/workshop/rdma-vm.d/from_source.sh contrib/workshop/on-arm64 contrib/workshop/on-arm64.d/guest \
+	contrib/workshop/rdma-vm.d/from_source.sh contrib/workshop/rdma-vm.d/servers.sh \
+	contrib/workshop/on-arm64 contrib/workshop/on-arm64.d/guest \
 	contrib/workshop/on-arm64.d/guest-init contrib/workshop/on-musl contrib/workshop/on-system \
 	contrib/workshop/on-system.d/foreign.sh contrib/workshop/on-system.d/systems.sh \
 	contrib/workshop/on-system.d/roots.sh contrib/workshop/on-system.d/make-root \
