@@ -39,6 +39,9 @@ fetch_source() {
   tar -C "$3" --strip-components=1 --wildcards -xf "$tar" ${4:+"$4"}
 }
 
+# version_of PACKAGE - of its sources, as apt knows it: a package that was rebuilt (+b1) has none of its own.
+version_of() { apt-cache show --no-all-versions "$1" 2>/dev/null | sed -n -E '/^Version: /{s/\+b[0-9]+$//;s/^Version: //p}'; }
+
 # logged WHAT PACKAGES COMMAND [ARGUMENT]... - of a compiler; the packages are those that may be missing.
 logged() {
   "${@:3}" >>"$build/log" 2>&1 </dev/null || {
