@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
 # shellcheck disable=SC2034 # its users read suite, extra_suite, extra and architecture
-# systems.sh - the systems of contrib/workshop/on-system, one per line: name, Debian suite, suite of extra packages, extra
-# packages.
-# Those of another architecture have it at the end of their names. Sourced by on-system and make-root.
+# systems.sh - the systems of contrib/workshop/on-system, one per line: name, suite, suite of extra packages, extra
+# packages. Those of another architecture have it at the end of their names. Sourced by on-system and make-root.
 
 list_systems() {
   cat <<'END'
@@ -14,6 +13,7 @@ debian-testing       testing   -             -
 debian-experimental  testing   experimental  libc6 libc6-dev libc-bin libc-dev-bin
 musl                 trixie    trixie        musl-tools musl-dev
 debian-12-arm64      bookworm  -             -
+ubuntu-24.04         noble     -             -
 END
 }
 
