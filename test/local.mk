@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
+# What make builds for the tests and then runs, too.
+test_programs =
+
 # For contrib/run-tests, which runs several tests at once. These measure, or wait for a time, and run alone.
 tests_alone = test/bench_test.sh test/mpool/gc_thread test/monitor/patcher_others
 # These pin memory: they share what the system lets one user pin (RLIMIT_MEMLOCK), and run one after the other.
@@ -63,17 +66,14 @@ EXTRA_DIST += test/support/tool_run.sh test/tools_perf_test.sh test/tools_advise
 # The index, the pool, and what goes wrong, many at once or on purpose.
 fake_registrar_sources = test/fake/fake_registrar.h test/fake/fake_registrar.cc
 if HAVE_GTEST
-check_PROGRAMS += test/unit/rcache/vma_test test/stress/vma_stress test/mpool/grdma test/fault/grdma_fault \
-	test/stress/grdma_stress test/stress/references_stress
-TESTS += test/unit/rcache/vma_test test/stress/vma_stress test/mpool/grdma test/fault/grdma_fault \
+test_programs += test/unit/rcache/vma_test test/stress/vma_stress test/mpool/grdma test/fault/grdma_fault \
 	test/stress/grdma_stress test/stress/references_stress
 vma_sources = components/rcache/vma/vma_index.cc \
 	components/rcache/vma/vma_tree.cc
 test_unit_rcache_vma_test_SOURCES = test/unit/rcache/vma_index_test.cc test/unit/rcache/vma_random_test.cc \
 	test/unit/rcache/index_under_test.h $(vma_sources)
 test_unit_rcache_vma_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/unit/mpool/grdma_lists_test
-TESTS += test/unit/mpool/grdma_lists_test
+test_programs += test/unit/mpool/grdma_lists_test
 test_unit_mpool_grdma_lists_test_SOURCES = test/unit/mpool/pool_registrations_test.cc \
 	test/unit/mpool/pool_works_test.cc \
 	test/unit/mpool/grdma_outside_test.cc test/unit/mpool/gc_list_test.cc
@@ -82,8 +82,7 @@ test_stress_vma_stress_SOURCES = test/stress/vma_stress_test.cc $(vma_sources)
 test_stress_vma_stress_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_stress_references_stress_SOURCES = test/stress/references_stress_test.cc
 test_stress_references_stress_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/mpool/alloc test/mpool/record test/mpool/hit_check
-TESTS += test/mpool/alloc test/mpool/record test/mpool/hit_check
+test_programs += test/mpool/alloc test/mpool/record test/mpool/hit_check
 test_mpool_hit_check_SOURCES = test/mpool/hit_check_test.cc test/support/library.h $(fake_registrar_sources)
 test_mpool_hit_check_LDADD = test/libtest_support.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_mpool_record_SOURCES = test/mpool/record_test.cc test/mpool/record_life_test.cc test/support/library.h \
@@ -92,48 +91,41 @@ test_mpool_record_SOURCES = test/mpool/record_test.cc test/mpool/record_life_tes
 test_mpool_record_LDADD = libpinrail.la $(LZMA_LIBS) -lgtest_main $(GTEST_LIBS)
 test_mpool_alloc_SOURCES = test/mpool/alloc_test.cc test/support/library.h $(fake_registrar_sources)
 test_mpool_alloc_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/mpool/odp
-TESTS += test/mpool/odp
+test_programs += test/mpool/odp
 test_mpool_odp_SOURCES = test/mpool/odp_test.cc test/mpool/odp_pins_test.cc test/mpool/odp_under_test.h \
 	test/support/leaving_registrar.h test/support/library.h $(fake_registrar_sources)
 test_mpool_odp_LDFLAGS = $(hook_wall_ldflags)
 test_mpool_odp_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/mpool/mrall
-TESTS += test/mpool/mrall
+test_programs += test/mpool/mrall
 test_mpool_mrall_SOURCES = test/mpool/mrall_test.cc test/mpool/mrall_process_test.cc test/mpool/mrall_maker_test.cc \
 	test/mpool/mrall_under_test.h components/mpool/mrall/mrall_maps.cc test/support/leaving_registrar.h \
 	test/support/library.h test/support/tasks.h test/support/mapping.h $(fake_registrar_sources)
 test_mpool_mrall_LDFLAGS = $(hook_wall_ldflags)
 test_mpool_mrall_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 
-check_PROGRAMS += test/mpool/prepin
-TESTS += test/mpool/prepin
+test_programs += test/mpool/prepin
 test_mpool_prepin_SOURCES = test/mpool/prepin_test.cc test/mpool/prepin_start_test.cc \
-	test/mpool/prepin_jobs_test.cc test/support/leaving_registrar.h \
+	test/mpool/prepin_jobs_test.cc test/mpool/pinning.h \
 	test/mpool/chunk_stream_test.cc test/mpool/options_test.cc test/support/library.h $(fake_registrar_sources)
 test_mpool_prepin_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 
-check_PROGRAMS += test/mpool/finalize
-TESTS += test/mpool/finalize
+test_programs += test/mpool/finalize
 test_mpool_finalize_SOURCES = test/mpool/finalize_test.cc test/support/library.h $(fake_registrar_sources)
 test_mpool_finalize_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 
-check_PROGRAMS += test/stress/prepin_stress
-TESTS += test/stress/prepin_stress
+test_programs += test/stress/prepin_stress
 test_stress_prepin_stress_SOURCES = test/stress/prepin_stress_test.cc test/support/library.h $(fake_registrar_sources)
 test_stress_prepin_stress_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 
 # What other libraries hand over when they register memory, each in a small program.
-check_PROGRAMS += test/adopt/nccl_net test/adopt/nixl test/adopt/mooncake
-TESTS += test/adopt/nccl_net test/adopt/nixl test/adopt/mooncake
+test_programs += test/adopt/nccl_net test/adopt/nixl test/adopt/mooncake
 test_adopt_nccl_net_SOURCES = test/adopt/nccl_net.c test/adopt/device.h
 test_adopt_nccl_net_LDADD = libpinrail.la
 test_adopt_nixl_SOURCES = test/adopt/nixl.cc test/adopt/device.h
 test_adopt_nixl_LDADD = libpinrail.la
 test_adopt_mooncake_SOURCES = test/adopt/mooncake.cc test/adopt/device.h
 test_adopt_mooncake_LDADD = libpinrail.la
-check_PROGRAMS += test/adopt/ofi_mr_cache test/adopt/rcache_grdma test/adopt/ucs_rcache
-TESTS += test/adopt/ofi_mr_cache test/adopt/rcache_grdma test/adopt/ucs_rcache
+test_programs += test/adopt/ofi_mr_cache test/adopt/rcache_grdma test/adopt/ucs_rcache
 test_adopt_ofi_mr_cache_SOURCES = test/adopt/ofi_mr_cache.cc test/adopt/device.h
 test_adopt_ofi_mr_cache_LDADD = libpinrail.la
 test_adopt_rcache_grdma_SOURCES = test/adopt/rcache_grdma.c test/adopt/device.h
@@ -142,7 +134,7 @@ test_adopt_ucs_rcache_SOURCES = test/adopt/ucs_rcache_test.cc test/adopt/ucs_rca
 test_adopt_ucs_rcache_LDADD = libpinrail.la $(GTEST_LIBS)
 test_mpool_grdma_SOURCES = test/mpool/grdma_test.cc test/mpool/grdma_recent_test.cc \
 	test/mpool/grdma_reasons_test.cc test/mpool/grdma_events_test.cc \
-	test/mpool/grdma_settings_test.cc test/mpool/grdma_session_test.cc \
+	test/mpool/grdma_settings_test.cc test/mpool/grdma_rights_test.cc test/mpool/grdma_session_test.cc \
 	test/mpool/grdma_ft_test.cc test/mpool/grdma_cache_test.cc test/mpool/grdma_refusal_test.cc \
 	test/mpool/grdma_extent_test.cc \
 	test/support/library.h test/support/lent_pool.h $(fake_registrar_sources) $(hook_wall_sources)
@@ -156,8 +148,7 @@ test_fault_grdma_fault_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_stress_grdma_stress_SOURCES = test/stress/grdma_stress_test.cc $(fake_registrar_sources)
 test_stress_grdma_stress_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 counting_tests = test/stress/hot_buffer_stress test/stress/scale test/fault/no_thread_key
-check_PROGRAMS += $(counting_tests)
-TESTS += $(counting_tests)
+test_programs += $(counting_tests)
 test_stress_hot_buffer_stress_SOURCES = test/stress/hot_buffer_stress.cc $(fake_registrar_sources)
 test_stress_hot_buffer_stress_LDADD = libpinrail.la $(GTEST_LIBS)
 test_stress_scale_SOURCES = test/stress/scale_test.cc $(fake_registrar_sources)
@@ -190,6 +181,7 @@ EXTRA_DIST += test/includes_test.sh test/headers_test.sh test/rules_test.sh test
 test_support_sources = \
 	test/support/child.h test/support/child.cc test/support/proc_status.h test/support/proc_status.cc \
 	test/support/few_descriptors.h test/support/closed_descriptors.h test/support/heap_bytes.h test/support/host_table.h \
+	test/support/answer_of.h test/support/sized.h test/support/team.h \
 	test/support/mapping.h test/support/component_descriptor.h test/support/component_descriptor.cc \
 	test/fake/fake_host.h test/fake/fake_host.cc
 registrar_subject_sources = test/conform/suite/check.h test/conform/suite/registrar.h \
@@ -213,12 +205,10 @@ test_conform_mlock_SOURCES = test/conform/mlock_test.cc $(registrar_conformance_
 test_conform_mlock_LDADD = $(registrar_conformance_libs)
 
 if HAVE_URING
-check_PROGRAMS += test/conform/iouring
-TESTS += test/conform/iouring
+test_programs += test/conform/iouring
 test_conform_iouring_SOURCES = test/conform/iouring_test.cc $(registrar_conformance_sources)
 test_conform_iouring_LDADD = $(registrar_conformance_libs)
-check_PROGRAMS += test/fault/iouring_fault
-TESTS += test/fault/iouring_fault
+test_programs += test/fault/iouring_fault
 test_fault_iouring_fault_SOURCES = test/fault/iouring_fault_test.cc $(registrar_conformance_sources)
 test_fault_iouring_fault_LDFLAGS = $(AM_LDFLAGS) -Wl,--export-dynamic
 test_fault_iouring_fault_LDADD = $(registrar_conformance_libs)
@@ -226,25 +216,21 @@ endif
 
 # Skipped where there is no RDMA device; contrib/workshop/rdma-vm runs it beside one.
 if HAVE_VERBS
-check_PROGRAMS += test/conform/verbs test/conform/verbs_absent
-TESTS += test/conform/verbs test/conform/verbs_absent
+test_programs += test/conform/verbs test/conform/verbs_absent
 test_conform_verbs_absent_SOURCES = test/conform/verbs_absent_test.cc $(registrar_subject_sources) test/support/skip_main.cc
 test_conform_verbs_absent_LDADD = $(registrar_conformance_libs)
 test_conform_verbs_SOURCES = test/conform/verbs_test.cc $(registrar_conformance_sources)
 test_conform_verbs_LDADD = $(registrar_conformance_libs)
-check_PROGRAMS += test/unit/verbs/device_address_test
-TESTS += test/unit/verbs/device_address_test
+test_programs += test/unit/verbs/device_address_test
 test_unit_verbs_device_address_test_SOURCES = test/unit/verbs/device_address_test.cc \
 	components/registrar/verbs/verbs_loopback.cc components/registrar/verbs/verbs_register.cc \
 	components/registrar/verbs/verbs_transfer.cc
 test_unit_verbs_device_address_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/unit/verbs/device_fork_test
-TESTS += test/unit/verbs/device_fork_test
+test_programs += test/unit/verbs/device_fork_test
 test_unit_verbs_device_fork_test_SOURCES = test/unit/verbs/device_fork_test.cc \
 	components/registrar/verbs/verbs_device.cc components/registrar/verbs/verbs_loopback.cc
 test_unit_verbs_device_fork_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/unit/verbs/odp_trial_test
-TESTS += test/unit/verbs/odp_trial_test
+test_programs += test/unit/verbs/odp_trial_test
 test_unit_verbs_odp_trial_test_SOURCES = test/unit/verbs/odp_trial_test.cc \
 	components/registrar/verbs/verbs_loopback.cc components/registrar/verbs/verbs_odp.cc \
 	components/registrar/verbs/verbs_transfer.cc
@@ -276,12 +262,10 @@ test_unit_base_tiny_component_la_SOURCES = test/unit/base/dso/tiny_component.cc
 # Without sanitizers: the tests change its bytes, and expect a component such as others write.
 test_unit_base_tiny_component_la_CXXFLAGS = $(PINRAIL_WARNINGS) $(PINRAIL_OPTIMIZE) -std=c++17 -fvisibility=hidden
 test_unit_base_tiny_component_la_LDFLAGS = -module -avoid-version -shared -rpath /nonexistent
-check_PROGRAMS += test/unit/base/base_test test/unit/base/gate_test test/unit/base/own_file_test
-TESTS += test/unit/base/base_test test/unit/base/gate_test test/unit/base/own_file_test
+test_programs += test/unit/base/base_test test/unit/base/gate_test test/unit/base/own_file_test
 test_unit_base_own_file_test_SOURCES = test/unit/base/own_file_test.cc
 test_unit_base_own_file_test_LDADD = -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/unit/base/futex_lock_test
-TESTS += test/unit/base/futex_lock_test
+test_programs += test/unit/base/futex_lock_test
 test_unit_base_futex_lock_test_SOURCES = test/unit/base/futex_lock_test.cc
 test_unit_base_futex_lock_test_LDADD = -lgtest_main $(GTEST_LIBS)
 test_unit_base_gate_test_SOURCES = test/unit/base/gate_test.cc test/unit/base/deferred_test.cc
@@ -295,14 +279,12 @@ test_unit_base_base_test_SOURCES = \
 test_unit_base_base_test_LDADD = test/libtest_support.la libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 EXTRA_test_unit_base_base_test_DEPENDENCIES = test/unit/base/tiny_component.la
 if HAVE_TOOLS
-check_PROGRAMS += test/unit/tools/tools_test
-TESTS += test/unit/tools/tools_test
+test_programs += test/unit/tools/tools_test
 test_unit_tools_tools_test_SOURCES = $(pinrail_info_sources) test/unit/tools/command_line_test.cc \
 	test/unit/tools/info_options_test.cc test/unit/tools/info_print_test.cc
 test_unit_tools_tools_test_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 endif
-check_PROGRAMS += test/unit/api/params_test
-TESTS += test/unit/api/params_test
+test_programs += test/unit/api/params_test
 test_unit_api_params_test_SOURCES = test/unit/api/params_test.cc
 test_unit_api_params_test_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 check_LTLIBRARIES += test/conform/registrar_contract.la
@@ -313,21 +295,17 @@ check_LTLIBRARIES += test/conform/registrar_thrower.la
 test_conform_registrar_thrower_la_SOURCES = test/conform/dso/throwing_registrar.cc
 test_conform_registrar_thrower_la_CXXFLAGS = $(PINRAIL_WARNINGS) -std=c++17 -fvisibility=hidden
 test_conform_registrar_thrower_la_LDFLAGS = -module -avoid-version -shared -rpath /nonexistent
-check_PROGRAMS += test/conform/contract
-TESTS += test/conform/contract
+test_programs += test/conform/contract
 test_conform_contract_SOURCES = test/conform/contract_test.cc $(fake_registrar_sources)
 test_conform_contract_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 EXTRA_test_conform_contract_DEPENDENCIES = test/conform/registrar_contract.la test/conform/registrar_thrower.la
-check_PROGRAMS += test/unit/api/refusal_test
-TESTS += test/unit/api/refusal_test
+test_programs += test/unit/api/refusal_test
 test_unit_api_refusal_test_SOURCES = test/unit/api/refusal_test.cc $(fake_registrar_sources)
 test_unit_api_refusal_test_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/unit/api/pin_plan_test
-TESTS += test/unit/api/pin_plan_test
+test_programs += test/unit/api/pin_plan_test
 test_unit_api_pin_plan_test_SOURCES = test/unit/api/pin_plan_test.cc framework/api/pin_plan.h
 test_unit_api_pin_plan_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/unit/api/monitor_test
-TESTS += test/unit/api/monitor_test
+test_programs += test/unit/api/monitor_test
 test_unit_api_monitor_test_SOURCES = test/unit/api/monitor_test.cc $(fake_registrar_sources)
 test_unit_api_monitor_test_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 endif
@@ -344,8 +322,7 @@ EXTRA_DIST += test/tools_top_test.sh test/tools_info_test.sh test/completion_tes
 integrity_sources = test/integrity/integrity.h test/integrity/integrity.cc
 if HAVE_GTEST
 if HAVE_URING
-check_PROGRAMS += test/integrity/iouring_integrity
-TESTS += test/integrity/iouring_integrity
+test_programs += test/integrity/iouring_integrity
 test_integrity_iouring_integrity_SOURCES = test/integrity/iouring_integrity.cc test/support/skip_main.cc \
 	$(integrity_sources)
 test_integrity_iouring_integrity_LDADD = libpinrail.la $(GTEST_LIBS)
@@ -377,8 +354,7 @@ endif
 
 # What a process can do to its memory.
 if HAVE_GTEST
-check_PROGRAMS += test/unit/tools/memory_events_test
-TESTS += test/unit/tools/memory_events_test
+test_programs += test/unit/tools/memory_events_test
 test_unit_tools_memory_events_test_SOURCES = test/unit/tools/memory_events_test.cc test/support/libc_malloc.h $(memory_events_sources)
 test_unit_tools_memory_events_test_LDADD = -lgtest_main $(GTEST_LIBS)
 endif
@@ -411,8 +387,7 @@ oracle-mutants: all
 
 # The machine's shape.
 if HAVE_GTEST
-check_PROGRAMS += test/unit/base/machine_test
-TESTS += test/unit/base/machine_test
+test_programs += test/unit/base/machine_test
 test_unit_base_machine_test_SOURCES = test/unit/base/machine_test.cc
 test_unit_base_machine_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 endif
@@ -421,8 +396,7 @@ endif
 if HAVE_GTEST
 hook_wall_sources = test/support/hook_wall.cc
 hook_wall_ldflags = $(AM_LDFLAGS) -Wl,--export-dynamic -Wl,-u,pinrail_debug_hook_depth
-check_PROGRAMS += test/unit/base/hook_scope_test
-TESTS += test/unit/base/hook_scope_test
+test_programs += test/unit/base/hook_scope_test
 test_unit_base_hook_scope_test_SOURCES = test/unit/base/hook_scope_test.cc test/support/skip_main.cc $(hook_wall_sources)
 test_unit_base_hook_scope_test_LDFLAGS = $(hook_wall_ldflags)
 test_unit_base_hook_scope_test_LDADD = libpinrail_internal.la $(GTEST_LIBS)
@@ -443,19 +417,16 @@ test_monitor_patcher_pool_SOURCES = test/monitor/patcher_pool_test.cc test/monit
 	test/support/skip_main.cc $(fake_registrar_sources) $(hook_wall_sources)
 test_monitor_patcher_pool_LDFLAGS = $(hook_wall_ldflags)
 test_monitor_patcher_pool_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
-check_PROGRAMS += test/fault/finalize_fault
-TESTS += test/fault/finalize_fault
+test_programs += test/fault/finalize_fault
 test_fault_finalize_fault_SOURCES = test/fault/finalize_fault_test.cc test/mpool/mrall_under_test.h test/support/library.h \
 	test/support/skip_main.cc $(nth_allocation_sources) $(fake_registrar_sources)
 test_fault_finalize_fault_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
-check_PROGRAMS += test/fault/patcher_fault
-TESTS += test/fault/patcher_fault
+test_programs += test/fault/patcher_fault
 test_fault_patcher_fault_SOURCES = test/fault/patcher_fault_test.cc test/monitor/foreign_patches.h \
 	test/support/library.h \
 	test/support/skip_main.cc $(nth_allocation_sources) $(fake_registrar_sources)
 test_fault_patcher_fault_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
-check_PROGRAMS += test/monitor/patcher_race
-TESTS += test/monitor/patcher_race
+test_programs += test/monitor/patcher_race
 test_monitor_patcher_race_SOURCES = test/monitor/patcher_race_test.cc test/support/library.h test/support/skip_main.cc \
 	$(fake_registrar_sources) $(hook_wall_sources)
 test_monitor_patcher_race_LDFLAGS = $(hook_wall_ldflags)
@@ -474,7 +445,7 @@ test_unit_patch_patch_test_SOURCES = test/unit/patch/patch_test.cc test/unit/pat
 	test/unit/patch/places_test.cc test/unit/patch/libc_functions.h test/support/skip_main.cc
 test_unit_patch_patch_test_LDFLAGS = -export-dynamic
 test_unit_patch_patch_test_LDADD = base/libpatch.la $(GTEST_LIBS)
-test_monitor_patcher_SOURCES = test/monitor/patcher_test.cc test/monitor/patcher_life_test.cc test/monitor/patcher_reports.h \
+test_monitor_patcher_SOURCES = test/monitor/patcher_test.cc test/monitor/patcher_files_test.cc test/monitor/patcher_life_test.cc test/monitor/patcher_reports.h \
 	test/monitor/patcher_host.h test/monitor/foreign_patches.h test/support/tasks.h test/support/skip_main.cc \
 	$(hook_wall_sources)
 test_monitor_patcher_LDFLAGS = $(hook_wall_ldflags)
@@ -512,8 +483,7 @@ test_own_calls_raw_hidden_now_la_CFLAGS = $(test_own_calls_raw_malloc_la_CFLAGS)
 test_own_calls_raw_hidden_now_la_LDFLAGS = $(test_own_calls_raw_malloc_la_LDFLAGS)
 TESTS += test/own_calls_test.sh
 if HAVE_GTEST
-check_PROGRAMS += test/monitor/own_calls
-TESTS += test/monitor/own_calls
+test_programs += test/monitor/own_calls
 test_monitor_own_calls_SOURCES = test/monitor/own_calls_test.cc test/monitor/uffd_library.h test/support/skip_main.cc \
 	test/support/library.h $(fake_registrar_sources) $(nth_allocation_sources)
 test_monitor_own_calls_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
@@ -539,8 +509,7 @@ EXTRA_DIST += test/interpose_test.sh test/interpose/run
 
 # What the kernel reports, and which mappings are covered.
 if HAVE_GTEST
-check_PROGRAMS += test/unit/monitor/coverage_test test/monitor/uffd test/monitor/uffd_reader test/stress/uffd_stress
-TESTS += test/unit/monitor/coverage_test test/monitor/uffd test/monitor/uffd_reader test/stress/uffd_stress
+test_programs += test/unit/monitor/coverage_test test/monitor/uffd test/monitor/uffd_reader test/stress/uffd_stress
 test_unit_monitor_coverage_test_SOURCES = test/unit/monitor/coverage_test.cc test/unit/monitor/kinds_test.cc \
 	test/unit/monitor/known_mappings_test.cc test/unit/monitor/monitor_test.cc \
 	test/unit/monitor/unsubscribe_test.cc test/unit/monitor/allocators_test.cc $(nth_allocation_sources)
@@ -648,28 +617,24 @@ EXTRA_DIST += test/README test/install_test.sh test/install_line_test.sh test/in
 
 # Forked children: F1. And memory that is deregistered although the program makes no more calls: E4.
 if HAVE_GTEST
-check_PROGRAMS += test/mpool/fork test/stress/fork_stress test/stress/fork_allocator
-TESTS += test/mpool/fork test/stress/fork_stress test/stress/fork_allocator
+test_programs += test/mpool/fork test/stress/fork_stress test/stress/fork_allocator
 test_stress_fork_allocator_SOURCES = test/stress/fork_allocator_test.cc test/support/library.h test/support/lent_pool.h \
 	test/support/pinned_heap.h
 test_stress_fork_allocator_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_mpool_fork_SOURCES = test/mpool/fork_test.cc test/mpool/fork_threads_test.cc test/support/tasks.h test/support/library.h test/support/watched_registrar.h \
 	test/support/lent_pool.h $(fake_registrar_sources)
 test_mpool_fork_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/mpool/fork_marks
-TESTS += test/mpool/fork_marks
+test_programs += test/mpool/fork_marks
 test_mpool_fork_marks_SOURCES = test/mpool/fork_marks_test.cc test/support/library.h $(fake_registrar_sources)
 test_mpool_fork_marks_LDADD = test/libtest_support.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_stress_fork_stress_SOURCES = test/stress/fork_stress_test.cc test/support/library.h \
 	test/support/watched_registrar.h test/support/lent_pool.h $(fake_registrar_sources)
 test_stress_fork_stress_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 if HAVE_URING
-check_PROGRAMS += test/integrity/iouring_fork
-TESTS += test/integrity/iouring_fork
+test_programs += test/integrity/iouring_fork
 test_integrity_iouring_fork_SOURCES = test/integrity/iouring_fork_test.cc test/support/skip_main.cc
 test_integrity_iouring_fork_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
-check_PROGRAMS += test/integrity/iouring_flat
-TESTS += test/integrity/iouring_flat
+test_programs += test/integrity/iouring_flat
 test_integrity_iouring_flat_SOURCES = test/integrity/iouring_flat_test.cc test/support/tasks.h \
 	test/support/skip_main.cc
 test_integrity_iouring_flat_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
@@ -681,8 +646,7 @@ test_verbs_rdma_fork_SOURCES = test/integrity/iouring_fork_test.cc test/support/
 test_verbs_rdma_fork_CPPFLAGS = $(AM_CPPFLAGS) -DPINRAIL_TEST_DEVICE='"verbs"' -DPINRAIL_TEST_REGISTRARS='"verbs"'
 test_verbs_rdma_fork_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
 endif
-check_PROGRAMS += test/mpool/gc_thread test/stress/gc_thread_stress
-TESTS += test/mpool/gc_thread test/stress/gc_thread_stress
+test_programs += test/mpool/gc_thread test/stress/gc_thread_stress
 test_mpool_gc_thread_SOURCES = test/mpool/gc_thread_test.cc test/support/library.h test/support/tasks.h \
 	$(fake_registrar_sources)
 test_mpool_gc_thread_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
@@ -702,106 +666,86 @@ EXTRA_DIST += test/fake/cuda/toolkit/cuda.h
 test_fake_libcuda_la_CXXFLAGS = $(AM_CXXFLAGS) -fvisibility=default
 test_fake_libcuda_la_LDFLAGS = -version-info 1:0:0 -rpath /nonexistent
 if HAVE_GTEST
-check_PROGRAMS += test/unit/cuda/cuda_driver_test
-TESTS += test/unit/cuda/cuda_driver_test
+test_programs += test/unit/cuda/cuda_driver_test
 test_unit_cuda_cuda_driver_test_SOURCES = test/unit/cuda/cuda_driver_test.cc test/unit/cuda/facts.h \
 	test/unit/cuda/facts_telling.h test/unit/cuda/facts.inc test/unit/cuda/facts_of_ours.cc \
 	test/unit/cuda/facts_of_toolkit.cc
 test_unit_cuda_cuda_driver_test_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_TOOLKIT_CPPFLAGS) \
 	-DPINRAIL_TEST_CUDA_DRIVER_H='"$(abs_top_srcdir)/base/cuda/cuda_driver.h"'
 test_unit_cuda_cuda_driver_test_LDADD = -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/unit/gpusm/exports_test
-TESTS += test/unit/gpusm/exports_test
+test_programs += test/unit/gpusm/exports_test
 test_unit_gpusm_exports_test_SOURCES = test/unit/gpusm/exports_test.cc components/mpool/gpusm/exports.cc
 test_unit_gpusm_exports_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/unit/fake/cuda_double_test
-TESTS += test/unit/fake/cuda_double_test
+test_programs += test/unit/fake/cuda_double_test
 test_unit_fake_cuda_double_test_SOURCES = test/unit/fake/cuda_double_test.cc test/unit/fake/cuda_double_kinds_test.cc \
 	test/unit/fake/cuda_double_events_test.cc test/unit/fake/cuda_double_transport_test.cc
 test_unit_fake_cuda_double_test_LDADD = test/fake/libcuda.la test/libtest_support.la -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/unit/openmpi/gpu_ticket_test
-TESTS += test/unit/openmpi/gpu_ticket_test
+test_programs += test/unit/openmpi/gpu_ticket_test
 test_unit_openmpi_gpu_ticket_test_SOURCES = test/unit/openmpi/gpu_ticket_test.cc contrib/openmpi/gpu_ticket.c
 test_unit_openmpi_gpu_ticket_test_CPPFLAGS = $(AM_CPPFLAGS) -D_GNU_SOURCE
 test_unit_openmpi_gpu_ticket_test_LDADD = -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/conform/cuda_ipc
-TESTS += test/conform/cuda_ipc
+test_programs += test/conform/cuda_ipc
 test_conform_cuda_ipc_SOURCES = test/conform/cuda_ipc_test.cc test/conform/cuda_ipc_kinds_test.cc \
 	test/conform/gpu_slot.h test/support/gpu_memory.h $(registrar_subject_sources) test/support/skip_main.cc
 test_conform_cuda_ipc_LDADD = test/fake/libcuda.la base/libslots.la $(registrar_conformance_libs)
-check_PROGRAMS += test/unit/base/slots_test test/gpu/rgpusm test/gpu/gpusm
-TESTS += test/unit/base/slots_test test/gpu/rgpusm test/gpu/gpusm
+test_programs += test/unit/base/slots_test test/gpu/rgpusm test/gpu/gpusm
 test_unit_base_slots_test_SOURCES = test/unit/base/slots_test.cc
 test_unit_base_slots_test_LDADD = test/libtest_support.la base/libslots.la -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/unit/base/descriptors_test
-TESTS += test/unit/base/descriptors_test
+test_programs += test/unit/base/descriptors_test
 test_unit_base_descriptors_test_SOURCES = test/unit/base/descriptors_test.cc
 test_unit_base_descriptors_test_LDADD = test/libtest_support.la base/libdescriptors.la base/libslots.la -lgtest_main \
 	$(GTEST_LIBS)
-check_PROGRAMS += test/gpu/grdma_gpu
-TESTS += test/gpu/grdma_gpu
+test_programs += test/gpu/grdma_gpu
 test_gpu_grdma_gpu_SOURCES = $(fake_registrar_sources) test/gpu/grdma_gpu_test.cc test/support/gpu_memory.h
 test_gpu_grdma_gpu_LDADD = test/fake/libcuda.la test/libtest_support.la libpinrail.la -lgtest_main $(GTEST_LIBS)
-test_gpu_rgpusm_SOURCES = $(fake_registrar_sources) test/gpu/rgpusm_test.cc test/gpu/rgpusm_lack_test.cc \
+test_gpu_rgpusm_SOURCES = $(fake_registrar_sources) test/gpu/rgpusm_test.cc test/gpu/rgpusm_blocks_test.cc test/gpu/rgpusm_lack_test.cc \
 	test/gpu/rgpusm_modes_test.cc test/gpu/rgpusm_slots_test.cc test/gpu/gpu_library.h
 test_gpu_rgpusm_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/gpu/gpu_locks
-TESTS += test/gpu/gpu_locks
+test_programs += test/gpu/gpu_locks
 test_gpu_gpu_locks_SOURCES = $(fake_registrar_sources) test/gpu/gpu_locks_test.cc test/gpu/gpu_library.h \
 	test/support/gpu_memory.h
 test_gpu_gpu_locks_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/gpu/gpu_postponed
-TESTS += test/gpu/gpu_postponed
+test_programs += test/gpu/gpu_postponed
 test_gpu_gpu_postponed_SOURCES = $(fake_registrar_sources) test/gpu/gpu_postponed_test.cc \
 	test/gpu/gpu_library.h test/support/gpu_memory.h
 test_gpu_gpu_postponed_LDADD = test/fake/libcuda.la base/libslots.la libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/gpu/gpu_ft
-TESTS += test/gpu/gpu_ft
+test_programs += test/gpu/gpu_ft
 test_gpu_gpu_ft_SOURCES = $(fake_registrar_sources) test/gpu/gpu_ft_test.cc test/gpu/gpu_library.h
 test_gpu_gpu_ft_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/gpu/gpu_events
-TESTS += test/gpu/gpu_events
+test_programs += test/gpu/gpu_events
 test_gpu_gpu_events_SOURCES = $(fake_registrar_sources) test/gpu/gpu_events_test.cc test/gpu/gpu_library.h \
 	test/support/gpu_memory.h
 test_gpu_gpu_events_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/gpu/gpu_restart
-TESTS += test/gpu/gpu_restart
+test_programs += test/gpu/gpu_restart
 test_gpu_gpu_restart_SOURCES = $(fake_registrar_sources) test/gpu/gpu_restart_test.cc \
 	test/gpu/gpu_library.h test/support/gpu_memory.h
 test_gpu_gpu_restart_LDADD = test/fake/libcuda.la test/libtest_support.la base/libslots.la libpinrail.la \
 	-lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/gpu/gpu_reset
-TESTS += test/gpu/gpu_reset
+test_programs += test/gpu/gpu_reset
 test_gpu_gpu_reset_SOURCES = $(fake_registrar_sources) test/gpu/gpu_reset_test.cc test/gpu/gpu_library.h
 test_gpu_gpu_reset_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/gpu/gpu_cancel
-TESTS += test/gpu/gpu_cancel
+test_programs += test/gpu/gpu_cancel
 test_gpu_gpu_cancel_SOURCES = $(fake_registrar_sources) test/gpu/gpu_cancel_test.cc test/gpu/gpu_library.h \
 	test/support/gpu_memory.h
 test_gpu_gpu_cancel_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/fault/gpu_fault
-TESTS += test/fault/gpu_fault
+test_programs += test/fault/gpu_fault
 test_fault_gpu_fault_SOURCES = $(fake_registrar_sources) $(nth_allocation_sources) test/fault/gpu_fault_test.cc \
 	test/fault/gpu_unwind_fault_test.cc test/support/leaving_registrar.h test/gpu/gpu_library.h
 test_fault_gpu_fault_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/unit/base/hints_test
-TESTS += test/unit/base/hints_test
+test_programs += test/unit/base/hints_test
 test_unit_base_hints_test_SOURCES = test/unit/base/hints_test.cc
 test_unit_base_hints_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/unit/mpool/default_limits_test
-TESTS += test/unit/mpool/default_limits_test
+test_programs += test/unit/mpool/default_limits_test
 test_unit_mpool_default_limits_test_SOURCES = test/unit/mpool/default_limits_test.cc test/support/temp_folder.h
 test_unit_mpool_default_limits_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
-check_PROGRAMS += test/stress/gpu_stress
-TESTS += test/stress/gpu_stress
+test_programs += test/stress/gpu_stress
 test_stress_gpu_stress_SOURCES = $(fake_registrar_sources) test/stress/gpu_stress_test.cc test/gpu/gpu_library.h
 test_stress_gpu_stress_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_gpu_gpusm_SOURCES = $(fake_registrar_sources) test/gpu/gpusm_test.cc test/gpu/gpu_library.h
 test_gpu_gpusm_LDADD = test/libtest_support.la test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 endif
 # Runs itself with more rights than its caller, statically linked with the library: such a program is given no path.
-check_PROGRAMS += test/unit/base/setuid
-TESTS += test/unit/base/setuid
+test_programs += test/unit/base/setuid
 test_unit_base_setuid_SOURCES = test/unit/base/setuid.cc
 test_unit_base_setuid_LDFLAGS = $(AM_LDFLAGS) -export-dynamic
 test_unit_base_setuid_LDADD = libpinrail_internal.la
@@ -831,8 +775,7 @@ $(gpu_soak_test_log): test/gpu/soak test/gpu/story test/gpu/figures test/gpu/kin
 EXTRA_DIST += test/gpu_soak_test.sh test/gpu/run test/gpu/README test/gpu/h200.json
 
 # Exits in the middle of whatever threads do; 2,000 of each state: test/stress/exit_stress 2000.
-check_PROGRAMS += test/stress/exit_stress
-TESTS += test/stress/exit_stress
+test_programs += test/stress/exit_stress
 test_stress_exit_stress_SOURCES = test/stress/exit_stress.cc test/support/table_library.h
 test_stress_exit_stress_LDADD = libpinrail.la
 # The instructions of a hit beside many threads, and of a miss; a part of "make soak".
@@ -862,16 +805,17 @@ EXTRA_DIST += test/systems/README test/systems/compare test/systems/row test/sys
 	test/systems/arm64.json test/systems/arm64-guest.json
 
 # Memory events in signal handlers; a minute of each case at 1,000 a second: test/stress/signal_stress 60 1000.
-check_PROGRAMS += test/stress/signal_stress
-TESTS += test/stress/signal_stress
+test_programs += test/stress/signal_stress
 test_stress_signal_stress_SOURCES = test/stress/signal_stress.cc test/support/table_library.h
 test_stress_signal_stress_LDADD = libpinrail.la
 
 # Embedders' functions that do not return.
 if HAVE_GTEST
-check_PROGRAMS += test/fault/unwind_fault
-TESTS += test/fault/unwind_fault
+test_programs += test/fault/unwind_fault
 test_fault_unwind_fault_SOURCES = test/fault/dead_fault_test.cc test/fault/unwind_fault_test.cc \
 	test/fault/cancel_fault_test.cc test/support/leaving_registrar.h test/support/tasks.h $(fake_registrar_sources)
 test_fault_unwind_fault_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 endif
+
+check_PROGRAMS += $(test_programs)
+TESTS += $(test_programs)

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "test/adopt/ucs_rcache.h"
+#include "test/support/team.h"
 
 namespace pinrail::adopt {
 namespace {
@@ -92,12 +93,6 @@ class UcsRcache : public testing::Test {
     return static_cast<char*>(memory);
   }
 
-  static void on_threads(int count, const std::function<void()>& work) {
-    std::vector<std::thread> threads;
-    for (int n = 0; n < count; ++n) threads.emplace_back(work);
-    for (std::thread& thread : threads) thread.join();
-  }
-
   static Status mem_reg(void* context, Rcache*, void* arg, Region* region) {
     auto* const test = static_cast<UcsRcache*>(context);
     EXPECT_EQ(arg, test);
@@ -142,7 +137,7 @@ TEST(UcsRcacheBasic, create_fail) {
 TEST_F(UcsRcache, create_destroy) { EXPECT_EQ(rcache_stats(rcache).gets, 0u); }
 
 TEST_F(UcsRcache, basic) {
-  on_threads(10, [&] {
+  test::on_threads(10, [&] {
     void* const memory = malloc(kMiB);
     put(get(memory, kMiB));
     free(memory);
@@ -150,7 +145,7 @@ TEST_F(UcsRcache, basic) {
 }
 
 TEST_F(UcsRcache, get_unmapped) {
-  on_threads(6, [&] {
+  test::on_threads(6, [&] {
     char* memory = map(kMiB);
     const uint32_t id = get_and_put(memory, kMiB);
     EXPECT_EQ(get_and_put(memory, kMiB), id);
@@ -193,7 +188,7 @@ TEST_F(UcsRcache, put_and_invalidate) {
 }
 
 TEST_F(UcsRcache, merge) {  // two regions, and a get of a part of each and of what lies between
-  on_threads(6, [&] {
+  test::on_threads(6, [&] {
     const size_t part = 64 * page_size();
     char* const memory = map(13 * part);
     Region* const first = get(memory, 4 * part);
@@ -245,7 +240,7 @@ TEST_F(UcsRcache, merge_aligned) {  // a get with a larger alignment covers thre
 }
 
 TEST_F(UcsRcache, merge_inv) {
-  on_threads(6, [&] {
+  test::on_threads(6, [&] {
     char* const memory = map(9 * kMiB);
     const uint32_t id = get_and_put(memory, 4 * kMiB);
     EXPECT_NE(get_and_put(memory + kMiB, 8 * kMiB), id);
@@ -254,7 +249,7 @@ TEST_F(UcsRcache, merge_inv) {
 }
 
 TEST_F(UcsRcache, release_inuse) {
-  on_threads(6, [&] {
+  test::on_threads(6, [&] {
     char* memory = map(kMiB);
     Region* const in_use = get(memory, kMiB);
     munmap(memory, kMiB);
@@ -327,7 +322,7 @@ TEST_F(UcsRcache, merge_invalid_prot) {
 
 TEST_F(UcsRcache, shared_region) {
   void* const memory = malloc(kMiB);
-  on_threads(6, [&] {
+  test::on_threads(6, [&] {
     for (size_t offset : {size_t{0}, kMiB - kMiB * 2 / 3}) {
       Region* const region = get(static_cast<char*>(memory) + offset, kMiB * 2 / 3);
       usleep(100);
@@ -339,7 +334,7 @@ TEST_F(UcsRcache, shared_region) {
 
 TEST_F(UcsRcache, register_failure) {
   fails = true;
-  on_threads(10, [&] {
+  test::on_threads(10, [&] {
     void* const memory = malloc(kMiB);
     Region* region = nullptr;
     EXPECT_EQ(rcache_get(rcache, memory, kMiB, 1, kReadWrite, this, &region), kIoError);

@@ -10,8 +10,9 @@
 #include "test/conform/gpu_slot.h"
 #include "test/conform/suite/registrar.h"
 #include "test/fake/cuda/cuda_context.h"
-#include "test/support/child.h"
+#include "test/support/answer_of.h"
 #include "test/support/gpu_memory.h"
+#include "test/support/sized.h"
 
 namespace pinrail::test {
 namespace {
@@ -76,8 +77,7 @@ TEST_F(CudaIpc, an_own_allocation_becomes_a_block_and_no_mapping) {
 }
 
 TEST_F(CudaIpc, identify_tells_the_whole_allocation_of_any_pointer_inside) {
-  pinrail_gpu_range_t range{};
-  range.size = sizeof(range);
+  auto range = sized<pinrail_gpu_range_t>();
   ASSERT_EQ(table().identify(table().context, reinterpret_cast<void*>(own_ + kOwn - 1), &range), PINRAIL_SUCCESS);
   EXPECT_EQ(reinterpret_cast<CUdeviceptr>(range.base), own_);
   EXPECT_EQ(range.length, kOwn);
@@ -136,8 +136,7 @@ TEST_F(CudaIpc, managed_memory_is_not_supported) {
   ASSERT_EQ(cuMemAllocManaged(&managed, GpuMemory::kBytes, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
   ASSERT_EQ(cuCtxPopCurrent(nullptr), CUDA_SUCCESS);
   auto* const pointer = reinterpret_cast<void*>(managed);
-  pinrail_gpu_range_t range{};
-  range.size = sizeof(range);
+  auto range = sized<pinrail_gpu_range_t>();
   EXPECT_EQ(table().identify(table().context, pointer, &range), PINRAIL_ERR_NOT_SUPPORTED);
   Slot slot(table());
   EXPECT_TRUE(slot.make(PINRAIL_KIND_GPU, managed, GpuMemory::kBytes).is(PINRAIL_ERR_NOT_SUPPORTED));
@@ -229,15 +228,12 @@ TEST_F(CudaIpc, a_damaged_request_is_refused_before_the_driver_is_asked) {
 TEST_F(CudaIpc, a_forked_child_asks_nothing_of_the_driver) {
   Slot slot(table());
   ASSERT_TRUE(open_peer(&slot, peer_).ok());
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [&] {
-        cuda_double_forget();
-        Slot other(table());
-        const int64_t refused = open_peer(&other, peer_).code();
-        return ChildAnswer{refused, slot.end().code(), static_cast<int64_t>(cuda_double_calls("*"))};
-      },
-      &answer));
+  const ChildAnswer answer = answer_of([&] {
+    cuda_double_forget();
+    Slot other(table());
+    const int64_t refused = open_peer(&other, peer_).code();
+    return ChildAnswer{refused, slot.end().code(), static_cast<int64_t>(cuda_double_calls("*"))};
+  });
   EXPECT_EQ(answer[0], PINRAIL_ERR_NOT_SUPPORTED);
   EXPECT_EQ(answer[1], PINRAIL_SUCCESS);
   EXPECT_EQ(answer[2], 0);

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "test/conform/registrar_conformance.h"
-#include "test/support/child.h"
+#include "test/support/answer_of.h"
 #include "test/support/closed_descriptors.h"
 #include "test/support/proc_status.h"
 
@@ -166,20 +166,17 @@ ChildAnswer open_when_refused(long system_call, int error) {
 TEST_F(Iouring, where_no_file_may_be_that_long_no_byte_is_moved) {
   if (!open({})) GTEST_SKIP() << skip_reason_;
   device_.reset();
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [this] {
-        const rlimit limit = {4096, 4096};
-        if (!open({}) || setrlimit(RLIMIT_FSIZE, &limit) != 0) return ChildAnswer{};
-        const Mapping mapping(2 * page_size());
-        Registration registration(device_->table());
-        std::vector<char> bytes(8192);
-        const Status made = registration.make(mapping.base(), 2 * page_size());
-        const auto read = [&](size_t length) { return registration.device_read(0, bytes.data(), length).code(); };
-        const auto write = [&](size_t length) { return registration.device_write(0, bytes.data(), length).code(); };
-        return ChildAnswer{made.code(), read(4096), write(4096), read(8192), write(8192)};
-      },
-      &answer));
+  const ChildAnswer answer = answer_of([this] {
+    const rlimit limit = {4096, 4096};
+    if (!open({}) || setrlimit(RLIMIT_FSIZE, &limit) != 0) return ChildAnswer{};
+    const Mapping mapping(2 * page_size());
+    Registration registration(device_->table());
+    std::vector<char> bytes(8192);
+    const Status made = registration.make(mapping.base(), 2 * page_size());
+    const auto read = [&](size_t length) { return registration.device_read(0, bytes.data(), length).code(); };
+    const auto write = [&](size_t length) { return registration.device_write(0, bytes.data(), length).code(); };
+    return ChildAnswer{made.code(), read(4096), write(4096), read(8192), write(8192)};
+  });
   EXPECT_EQ(answer,
             (ChildAnswer{PINRAIL_SUCCESS, PINRAIL_SUCCESS, PINRAIL_SUCCESS, PINRAIL_ERR_ERROR, PINRAIL_ERR_ERROR}));
 }
@@ -221,19 +218,16 @@ bool give_number_to(int number, int file) { return number >= 0 && dup2(file, num
 TEST_F(Iouring, no_ring_becomes_standard_error) {
   if (!open({})) GTEST_SKIP() << skip_reason_;
   device_.reset();
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [this] {
-        close(STDERR_FILENO);
-        const bool opened = open({});
-        const Mapping mapping(page_size());
-        Registration registration(device_->table());
-        char byte = 0;
-        const Status made = registration.make(mapping.base(), page_size());
-        const Status moved = registration.device_read(0, &byte, 1);
-        return ChildAnswer{opened, made.code(), moved.code(), descriptor_of("[io_uring]") > STDERR_FILENO};
-      },
-      &answer));
+  const ChildAnswer answer = answer_of([this] {
+    close(STDERR_FILENO);
+    const bool opened = open({});
+    const Mapping mapping(page_size());
+    Registration registration(device_->table());
+    char byte = 0;
+    const Status made = registration.make(mapping.base(), page_size());
+    const Status moved = registration.device_read(0, &byte, 1);
+    return ChildAnswer{opened, made.code(), moved.code(), descriptor_of("[io_uring]") > STDERR_FILENO};
+  });
   EXPECT_EQ(answer, (ChildAnswer{1, PINRAIL_SUCCESS, PINRAIL_SUCCESS, 1}));
 }
 
@@ -241,19 +235,16 @@ TEST_F(Iouring, a_number_that_the_program_has_given_to_its_own_file_is_left_open
   if (!open({})) GTEST_SKIP() << skip_reason_;
   device_.reset();
   for (const bool is_ring : {false, true}) {
-    ChildAnswer answer{};
-    ASSERT_TRUE(in_child(
-        [this, is_ring] {
-          if (!open({})) return ChildAnswer{};
-          const int number = descriptor_of("[io_uring]");
-          io_uring_params params{};
-          const int file =
-              is_ring ? static_cast<int>(syscall(SYS_io_uring_setup, 2, &params)) : memfd_create("own", MFD_CLOEXEC);
-          if (!give_number_to(number, file)) return ChildAnswer{};
-          device_.reset();
-          return ChildAnswer{1, fcntl(number, F_GETFD) >= 0};
-        },
-        &answer));
+    const ChildAnswer answer = answer_of([this, is_ring] {
+      if (!open({})) return ChildAnswer{};
+      const int number = descriptor_of("[io_uring]");
+      io_uring_params params{};
+      const int file =
+          is_ring ? static_cast<int>(syscall(SYS_io_uring_setup, 2, &params)) : memfd_create("own", MFD_CLOEXEC);
+      if (!give_number_to(number, file)) return ChildAnswer{};
+      device_.reset();
+      return ChildAnswer{1, fcntl(number, F_GETFD) >= 0};
+    });
     EXPECT_EQ(answer, (ChildAnswer{1, 1})) << is_ring;
   }
 }
@@ -261,22 +252,19 @@ TEST_F(Iouring, a_number_that_the_program_has_given_to_its_own_file_is_left_open
 TEST_F(Iouring, no_transfer_writes_into_a_file_of_the_program) {
   if (!open({})) GTEST_SKIP() << skip_reason_;
   device_.reset();
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [this] {
-        const Mapping mapping(page_size());
-        if (!open({})) return ChildAnswer{};
-        Registration registration(device_->table());
-        char bytes[64] = {};
-        const Status made = registration.make(mapping.base(), page_size());
-        const Status first = registration.device_write(0, bytes, sizeof(bytes));
-        const int number = descriptor_of("pinrail-iouring");
-        const int own = memfd_create("own", MFD_CLOEXEC);
-        if (number >= 0) dup2(own, number);
-        const Status second = registration.device_write(0, bytes, sizeof(bytes));
-        return ChildAnswer{1, made.code(), first.code(), second.code(), lseek(own, 0, SEEK_END)};
-      },
-      &answer));
+  const ChildAnswer answer = answer_of([this] {
+    const Mapping mapping(page_size());
+    if (!open({})) return ChildAnswer{};
+    Registration registration(device_->table());
+    char bytes[64] = {};
+    const Status made = registration.make(mapping.base(), page_size());
+    const Status first = registration.device_write(0, bytes, sizeof(bytes));
+    const int number = descriptor_of("pinrail-iouring");
+    const int own = memfd_create("own", MFD_CLOEXEC);
+    if (number >= 0) dup2(own, number);
+    const Status second = registration.device_write(0, bytes, sizeof(bytes));
+    return ChildAnswer{1, made.code(), first.code(), second.code(), lseek(own, 0, SEEK_END)};
+  });
   EXPECT_EQ(answer, (ChildAnswer{1, PINRAIL_SUCCESS, PINRAIL_SUCCESS, PINRAIL_SUCCESS, 0}));
 }
 
@@ -305,43 +293,37 @@ int ring_of_the_program() {
 TEST_F(Iouring, a_ring_of_the_program_that_has_the_number_is_left_alone) {
   if (!open({})) GTEST_SKIP() << skip_reason_;
   device_.reset();
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [this] {
-        const Mapping mapping(2 * page_size());
-        const std::set<int> ours = numbers_opened_by([this] { static_cast<void>(open({})); });
-        Registration before(device_->table()), after(device_->table()), more(device_->table());
-        const Status first = before.make(mapping.base(), page_size());
-        const bool taken = ours.size() == 1 && take_over(ours, ring_of_the_program);
-        const std::string table = table_of(*ours.begin());
-        const Status second = after.make(mapping.base() + page_size(), page_size());
-        char bytes[8] = {};
-        const Status dead = before.device_read(0, bytes, sizeof(bytes));
-        const Status moved = after.device_read(0, bytes, sizeof(bytes));
-        const Status gone = before.give_back();
-        const bool same = !table.empty() && table_of(*ours.begin()) == table;
-        const Status ended = after.give_back();
-        device_.reset();
-        return ChildAnswer{
-            taken && gone.ok() && ended.ok(), first.code(), second.code(), dead.code(), moved.code(), same,
-            table_of(*ours.begin()) == table};
-      },
-      &answer));
+  const ChildAnswer answer = answer_of([this] {
+    const Mapping mapping(2 * page_size());
+    const std::set<int> ours = numbers_opened_by([this] { static_cast<void>(open({})); });
+    Registration before(device_->table()), after(device_->table()), more(device_->table());
+    const Status first = before.make(mapping.base(), page_size());
+    const bool taken = ours.size() == 1 && take_over(ours, ring_of_the_program);
+    const std::string table = table_of(*ours.begin());
+    const Status second = after.make(mapping.base() + page_size(), page_size());
+    char bytes[8] = {};
+    const Status dead = before.device_read(0, bytes, sizeof(bytes));
+    const Status moved = after.device_read(0, bytes, sizeof(bytes));
+    const Status gone = before.give_back();
+    const bool same = !table.empty() && table_of(*ours.begin()) == table;
+    const Status ended = after.give_back();
+    device_.reset();
+    return ChildAnswer{taken && gone.ok() && ended.ok(), first.code(), second.code(), dead.code(), moved.code(), same,
+                       table_of(*ours.begin()) == table};
+  });
   EXPECT_EQ(answer, (ChildAnswer{1, PINRAIL_SUCCESS, PINRAIL_SUCCESS, PINRAIL_ERR_ERROR, PINRAIL_SUCCESS, 1, 1}));
 }
 
 TEST(IouringSwitchedOff, is_not_available_and_says_why) {
   for (const int error : {ENOSYS, EPERM}) {
-    ChildAnswer answer{};
-    ASSERT_TRUE(in_child([&] { return open_when_refused(SYS_io_uring_setup, error); }, &answer));
+    const ChildAnswer answer = answer_of([&] { return open_when_refused(SYS_io_uring_setup, error); });
     EXPECT_EQ(answer[0], PINRAIL_ERR_NOT_AVAILABLE);
     EXPECT_EQ(answer[1], 1);
   }
 }
 
 TEST(IouringSwitchedOff, a_kernel_without_sparse_tables_is_not_available) {
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child([] { return open_when_refused(SYS_io_uring_register, EINVAL); }, &answer));
+  const ChildAnswer answer = answer_of([] { return open_when_refused(SYS_io_uring_register, EINVAL); });
   EXPECT_EQ(answer[0], PINRAIL_ERR_NOT_AVAILABLE);
 }
 
@@ -358,8 +340,7 @@ TEST(IouringSwitchedOff, a_user_who_may_lock_nothing_has_none) {
 }
 
 TEST(IouringSwitchedOff, without_a_free_descriptor_it_is_out_of_resource) {
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child([] { return open_when_refused(SYS_io_uring_setup, EMFILE); }, &answer));
+  const ChildAnswer answer = answer_of([] { return open_when_refused(SYS_io_uring_setup, EMFILE); });
   EXPECT_EQ(answer[0], PINRAIL_ERR_OUT_OF_RESOURCE);
 }
 

@@ -52,8 +52,7 @@ pinrail_status_t use(pinrail_mpool_t* pool) {
 }
 
 uint64_t mapped_bytes(pinrail_mpool_t* pool) {
-  pinrail_alloc_stats_t figures{};
-  figures.size = sizeof(figures);
+  auto figures = sized<pinrail_alloc_stats_t>();
   EXPECT_EQ(pinrail_mpool_alloc_read_stats(pool, &figures), PINRAIL_SUCCESS);
   EXPECT_EQ(figures.allocations, 0u);
   return figures.mapped_bytes;

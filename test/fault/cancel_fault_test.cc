@@ -26,7 +26,7 @@ TEST(Cancellation, does_not_end_a_wait_for_another_thread) {
   LeavingRegistrar registrar;
   registrar.hold_registrations();
   Pool pool(registrar.table(), {1});
-  std::thread first([&] { EXPECT_EQ(pinrail_mpool_deregister(pool.must(kBase, kLength)), PINRAIL_SUCCESS); });
+  std::thread first([&] { drop(pool.must(kBase, kLength)); });
   while (!registrar.is_inside) usleep(100);
   struct Second {
     Pool* pool;
@@ -73,16 +73,11 @@ TEST(Cancellation, ends_no_call) {
   Pool pool(registrar.table(), {1});
   static char memory[4 * kLength];
   pinrail_range_t range = {memory, sizeof(memory)};
-  pinrail_machine_t machine{};
-  machine.size = sizeof(machine);
-  pinrail_param_info_t param{};
-  param.size = sizeof(param);
-  pinrail_component_info_t component{};
-  component.size = sizeof(component);
-  pinrail_memory_kind_t kind{};
-  kind.size = sizeof(kind);
-  pinrail_alloc_stats_t allocations{};
-  allocations.size = sizeof(allocations);
+  auto machine = sized<pinrail_machine_t>();
+  auto param = sized<pinrail_param_info_t>();
+  auto component = sized<pinrail_component_info_t>();
+  auto kind = sized<pinrail_memory_kind_t>();
+  auto allocations = sized<pinrail_alloc_stats_t>();
   const struct {
     const char* name;
     std::function<void()> make;
@@ -106,7 +101,7 @@ TEST(Cancellation, ends_no_call) {
          pinrail_register_options_t options = PINRAIL_REGISTER_OPTIONS_INIT;
          pinrail_handle_t handle{};
          EXPECT_EQ(pinrail_mpool_register_with(pool.get(), memory, 1, 1, 0, &options, &handle), PINRAIL_SUCCESS);
-         EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+         drop(handle);
        }},
       {"evict", [&] { (void)pinrail_mpool_evict(pool.get()); }},
       {"progress", [&] { EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS); }},
@@ -129,7 +124,7 @@ TEST(Cancellation, ends_no_call) {
                    PINRAIL_SUCCESS);
          pinrail_handle_t handle{};
          EXPECT_EQ(pinrail_chunk_stream_next(stream, &handle, nullptr, nullptr), PINRAIL_SUCCESS);
-         EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+         drop(handle);
          EXPECT_EQ(pinrail_chunk_stream_close(stream), PINRAIL_SUCCESS);
        }},
       {"prepin",
@@ -170,7 +165,7 @@ TEST(Cancellation, does_not_end_a_request_for_a_queued_chunk) {
   on_a_thread([&] {
     pthread_cancel(pthread_self());
     const pinrail_handle_t handle = pool.must(kBase + 8 * kLength, kLength);
-    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+    drop(handle);
     pthread_testcancel();
     ADD_FAILURE() << "it was not cancelled";
   });

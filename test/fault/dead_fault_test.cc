@@ -75,7 +75,7 @@ TEST(DeadAboveTheLimit, goes_back_at_once_though_a_call_has_put_it_back) {
     report(kBase / 2, kPage);
     ASSERT_TRUE(comes_true([&] { return inside == 1; })) << "the gc thread is at the device";
     report(kBase, 2 * kMany * kPage + kPage);
-    std::thread dropper([&] { EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS); });
+    std::thread dropper([&] { drop(held); });
     ASSERT_TRUE(comes_true([&] { return inside == 2; }));
     gc_may_go = true;
     std::this_thread::sleep_for(milliseconds(30));  // the gc thread finds nothing
@@ -107,7 +107,7 @@ TEST(Displaced, is_in_reach_of_events_until_its_turn) {
   EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
   EXPECT_EQ(calls, 2);
   EXPECT_EQ(device.deregistered(PINRAIL_REASON_INVALIDATED), 1u);
-  EXPECT_EQ(pinrail_mpool_deregister(large), PINRAIL_SUCCESS);
+  drop(large);
   EXPECT_TRUE(pool.invariants_hold());
 }
 
@@ -137,7 +137,7 @@ TEST(InsideTheRegistrar, a_cached_range_is_hit_while_too_much_is_dead) {
   const Library library(Settings{{"mpool_grdma_gc_limit", "4K"}});
   fake::FakeRegistrar device;
   const Pool pool(device, {1, PINRAIL_UNSET, 2});
-  const pinrail_handle_t held = pool.must(kBase, 64 * kPage);
+  const Held held = pool.hold(kBase, 64 * kPage);
   pool.use(kBase + 100 * kPage, 4 * kPage);
   bool is_first = true;
   device.on_deregister([&](pinrail_registration_t*, pinrail_reason_t) {
@@ -147,7 +147,6 @@ TEST(InsideTheRegistrar, a_cached_range_is_hit_while_too_much_is_dead) {
   pool.use(kBase + 200 * kPage, kPage);
   EXPECT_FALSE(is_first);
   EXPECT_EQ(device.register_calls(), 3u);
-  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
 }
 
 }  // namespace

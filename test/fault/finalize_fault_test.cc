@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "test/mpool/mrall_under_test.h"
-#include "test/support/child.h"
+#include "test/support/answer_of.h"
 #include "test/support/library.h"
 #include "test/support/need_glibc.h"
 #include "test/support/nth_allocation.h"
@@ -36,8 +36,7 @@ TEST(FinalizeFault, the_nth_allocation_fails_and_nothing_goes_on) {
   NEED_GLIBC("the library brings its own operator new");
   for (long n = 1;; ++n) {
     SCOPED_TRACE("the " + std::to_string(n) + "th allocation fails");
-    ChildAnswer answer{};
-    ASSERT_TRUE(in_child([n] { return finalize_without_memory(n); }, &answer));
+    const ChildAnswer answer = answer_of([n] { return finalize_without_memory(n); });
     EXPECT_EQ(answer[2], PINRAIL_SUCCESS);
     EXPECT_EQ(answer[3], PINRAIL_SUCCESS);
     if (answer[0] == 0) break;
@@ -66,8 +65,8 @@ bool is_refused_and_gives_room(long n) {
   EXPECT_EQ(status, PINRAIL_ERR_BUSY);
   pinrail_handle_t evicts{};
   EXPECT_EQ(other.reg(kBase + 20 * kPage, kPage, &evicts), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_mpool_deregister(evicts), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  drop(evicts);
+  drop(held);
   return failed;
 }
 
@@ -126,8 +125,7 @@ TEST(DestroyFault, of_a_pool_of_everything_the_nth_allocation_fails_and_it_goes_
 }
 
 std::string value_of(const char* name) {
-  pinrail_param_info_t info{};
-  info.size = sizeof(info);
+  auto info = sized<pinrail_param_info_t>();
   EXPECT_EQ(pinrail_param_find(name, &info), PINRAIL_SUCCESS);
   return info.value;
 }

@@ -14,7 +14,7 @@ constexpr size_t kMost = 4096;
 const pinrail_registration_t* next_registration(const GpuPool& pool, const pinrail_gpu_block_t& block) {
   pinrail_handle_t handle{};
   EXPECT_EQ(pool.open(block, &handle, PINRAIL_FLAG_CACHE_BYPASS), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  drop(handle);
   return handle.reg;
 }
 
@@ -29,12 +29,10 @@ TEST_P(GpuNthAllocation, fails_and_the_exporter_and_the_registration_are_free) {
   ASSERT_TRUE(owner.make(&exporter, 4));
   const PeerMemory small(owner.process.pid, 0x10000, kMost), large(owner.process.pid, 0x20000, 2 * kMost);
   const pinrail_gpu_block_t block = with_slot(large, owner.process, &exporter);
-  PoolOptions options;
-  options.size_limit = kMost;
   long n = 0;
   for (bool reached = true; reached;) {
     SCOPED_TRACE("the " + std::to_string(++n) + "th allocation fails");
-    GpuPool pool("rgpusm", options);
+    GpuPool pool("rgpusm", at_most_bytes(kMost));
     const pinrail_registration_t* const free_one = next_registration(pool, small.block);
     pinrail_handle_t handle{};
     pinrail_status_t status = PINRAIL_SUCCESS;

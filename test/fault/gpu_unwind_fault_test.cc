@@ -14,30 +14,15 @@ using In = LeavingRegistrar::In;
 constexpr uint32_t kPid = 4711;
 constexpr size_t kLength = 4096;
 
-class TablePool : public AnyPool {
- public:
-  TablePool(const LeavingRegistrar& registrar, const PoolOptions& wanted) {
-    make("rgpusm", lend(registrar.table()), wanted);
-  }
-  pinrail_status_t open(const pinrail_gpu_block_t& block, pinrail_handle_t* handle_out) const {
-    return pinrail_mpool_register_remote(pool_, &block, 0, block.length, 0, 0, handle_out);
-  }
-  void use(const pinrail_gpu_block_t& block) const {
-    pinrail_handle_t handle{};
-    if (open(block, &handle) == PINRAIL_SUCCESS) pinrail_mpool_deregister(handle);
-  }
-};
-
-class OwnersPool : public AnyPool {
- public:
-  explicit OwnersPool(const pinrail_registrar_t& table) { make("gpusm", lend(table), {}); }
-  void use(uintptr_t at) const {
-    pinrail_handle_t handle{};
-    auto* const addr = reinterpret_cast<void*>(at);  // NOLINT(performance-no-int-to-ptr): never read
-    if (pinrail_mpool_register(pool_, addr, kLength, 0, 0, &handle) == PINRAIL_SUCCESS)
-      pinrail_mpool_deregister(handle);
-  }
-};
+void try_to_use(const GpuPool& pool, const pinrail_gpu_block_t& block) {
+  pinrail_handle_t handle{};
+  if (pool.open(block, &handle) == PINRAIL_SUCCESS) drop(handle);
+}
+void try_to_use(const GpuPool& pool, uintptr_t at) {
+  pinrail_handle_t handle{};
+  auto* const addr = reinterpret_cast<void*>(at);  // NOLINT(performance-no-int-to-ptr): never read
+  if (pinrail_mpool_register(pool.get(), addr, kLength, 0, 0, &handle) == PINRAIL_SUCCESS) drop(handle);
+}
 
 // A hang is a failure.
 class GpuUnwinding : public ::testing::TestWithParam<In> {
@@ -49,10 +34,8 @@ class GpuUnwinding : public ::testing::TestWithParam<In> {
     body();
     EXPECT_TRUE(registrar_.has_left());
   }
-  void expect_whole(TablePool* pool, const pinrail_gpu_block_t& block) {
-    pinrail_handle_t handle{};
-    EXPECT_EQ(pool->open(block, &handle), PINRAIL_SUCCESS);
-    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  void expect_whole(GpuPool* pool, const pinrail_gpu_block_t& block) {
+    pool->use(block);
     EXPECT_TRUE(pool->invariants_hold());
     EXPECT_EQ(pool->stats().registered_count, pool->stats().indexed);
     EXPECT_EQ(pool->close(), PINRAIL_SUCCESS);
@@ -67,18 +50,16 @@ class GpuUnwindingBack : public GpuUnwinding {};
 
 TEST_P(GpuUnwinding, out_of_a_miss_leaves_nothing_behind) {
   const PeerMemory old(kPid, 0x10000, kLength), fresh(kPid, 0x20000, kLength);
-  PoolOptions options;
-  options.count_limit = 1;
-  TablePool pool(registrar_, options);
+  GpuPool pool("rgpusm", registrar_.table(), at_most(1));
   pool.use(old.block);  // in the way, so that a miss closes something as well
-  leave([&] { pool.use(fresh.block); });
+  leave([&] { try_to_use(pool, fresh.block); });
   expect_whole(&pool, fresh.block);
 }
 
 TEST_P(GpuUnwindingBack, out_of_one_closes_the_rest_of_the_batch) {
   std::vector<std::unique_ptr<PeerMemory>> memory;
   for (uint64_t i = 1; i <= 100; ++i) memory.push_back(std::make_unique<PeerMemory>(kPid, i * 0x10000, kLength));
-  TablePool pool(registrar_, {});
+  GpuPool pool("rgpusm", registrar_.table());
   for (const auto& each : memory) pool.use(each->block);
   EXPECT_EQ(pool.stats().registered_count, memory.size());
   leave([&] { EXPECT_EQ(pinrail_mpool_ft_event(pool.get(), PINRAIL_FT_CHECKPOINT), PINRAIL_SUCCESS); });
@@ -89,9 +70,9 @@ TEST_P(GpuUnwindingBack, out_of_one_closes_the_rest_of_the_batch) {
 // What a block without a slot overlaps is closed after the request has got its reference.
 TEST_P(GpuUnwindingBack, out_of_what_the_next_block_overlaps_leaves_no_reference) {
   const PeerMemory old(kPid, 0x10000, 2 * kLength), fresh(kPid, 0x10000 + kLength, kLength);
-  TablePool pool(registrar_, {});
+  GpuPool pool("rgpusm", registrar_.table());
   pool.use(old.block);
-  leave([&] { pool.use(fresh.block); });
+  leave([&] { try_to_use(pool, fresh.block); });
   expect_whole(&pool, fresh.block);
 }
 
@@ -118,11 +99,11 @@ TEST_P(OwnerUnwinding, out_of_what_an_export_overlaps_leaves_no_reference) {
     static_cast<pinrail_gpu_block_t*>(registrar_tail(reg))->buffer_id = id;
     return inner(self, request, reg);
   };
-  OwnersPool pool(table);
+  GpuPool pool("gpusm", table);
   id = 1;
-  pool.use(0x10000);
+  try_to_use(pool, 0x10000);
   id = 2;
-  leave([&] { pool.use(0x10000 + kLength); });
+  leave([&] { try_to_use(pool, 0x10000 + kLength); });
   EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
   EXPECT_EQ(registrar_.tails.load(), 0);
 }

@@ -35,7 +35,7 @@ int a_day(const Pool& pool) {
     held.push_back(handle);
   };
   auto release = [&] {
-    for (pinrail_handle_t handle : held) EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+    for (pinrail_handle_t handle : held) drop(handle);
     held.clear();
   };
   for (uintptr_t i = 0; i < 6; ++i) {
@@ -136,9 +136,7 @@ TEST(NthAllocation, fails_and_nothing_is_lost) {
       EXPECT_TRUE(created == PINRAIL_ERR_OUT_OF_RESOURCE || registered == PINRAIL_ERR_OUT_OF_RESOURCE ||
                   registered == PINRAIL_SUCCESS);
     }
-    if (registered == PINRAIL_SUCCESS) {
-      EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
-    }
+    if (registered == PINRAIL_SUCCESS) drop(handle);
     if (created == PINRAIL_SUCCESS) {
       EXPECT_EQ(made->ops->check(made->module), PINRAIL_SUCCESS);
       EXPECT_EQ(pinrail_mpool_destroy(made, 0), PINRAIL_SUCCESS);
@@ -158,9 +156,7 @@ TEST(NthAllocation, of_a_request_that_could_never_fit_fails_and_the_range_is_fre
   for (bool reached = true; reached;) {
     SCOPED_TRACE("the " + std::to_string(++n) + "th allocation fails");
     fake::FakeRegistrar fake;
-    PoolOptions options;
-    options.size_limit = 4 * kPage;
-    Pool pool(fake, options);
+    Pool pool(fake, at_most_bytes(4 * kPage));
     reached = false;
     for (const uint32_t flags : {0u, uint32_t{PINRAIL_FLAG_CACHE_BYPASS}}) {
       pinrail_handle_t handle{};

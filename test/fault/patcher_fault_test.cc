@@ -7,7 +7,7 @@
 
 #include "base/patch/system_call.h"
 #include "test/monitor/foreign_patches.h"
-#include "test/support/child.h"
+#include "test/support/answer_of.h"
 #include "test/support/library.h"
 #include "test/support/need_glibc.h"
 #include "test/support/nth_allocation.h"
@@ -57,8 +57,7 @@ TEST(PatcherFault, what_is_cached_dies_with_it_without_memory_too) {
   NEED_GLIBC("the library brings its own operator new");
   for (long n = 1;; ++n) {
     SCOPED_TRACE("the " + std::to_string(n) + "th allocation fails");
-    ChildAnswer answer{};
-    ASSERT_TRUE(in_child([n] { return give_up_without_memory(n); }, &answer));
+    const ChildAnswer answer = answer_of([n] { return give_up_without_memory(n); });
     EXPECT_EQ(answer[0], 1);
     EXPECT_EQ(answer[1], 0);
     EXPECT_EQ(answer[2], 0);

@@ -67,9 +67,7 @@ pinrail_status_t stream(pinrail_mpool_t* pool) {
       pinrail_chunk_stream_open(pool, reinterpret_cast<void*>(kBase), 20 * kPage, 1, &options, &chunks);
   if (status != PINRAIL_SUCCESS) return status;
   pinrail_handle_t handle;
-  while ((status = pinrail_chunk_stream_next(chunks, &handle, nullptr, nullptr)) == PINRAIL_SUCCESS) {
-    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
-  }
+  while ((status = pinrail_chunk_stream_next(chunks, &handle, nullptr, nullptr)) == PINRAIL_SUCCESS) drop(handle);
   EXPECT_EQ(pinrail_chunk_stream_close(chunks), PINRAIL_SUCCESS);
   return status == PINRAIL_ERR_NOT_FOUND ? PINRAIL_SUCCESS : status;
 }

@@ -33,7 +33,7 @@ void expect_whole(Pool* pool, const LeavingRegistrar& registrar) {
   EXPECT_TRUE(registrar.has_left());
   on_a_thread([&] {
     const pinrail_handle_t handle = pool->must(kBase, kLength);
-    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+    drop(handle);
   });
   EXPECT_TRUE(pool->invariants_hold());
   EXPECT_EQ(pool->stats().registered_count, pool->stats().indexed);
@@ -46,7 +46,7 @@ TEST_P(Unwinding, out_of_a_miss_leaves_nothing_behind) {
   LeavingRegistrar registrar(GetParam().mode);
   Pool pool(registrar.table(), {1, PINRAIL_UNSET, 1});
   // In the pool's way, so that a miss gives something back as well.
-  EXPECT_EQ(pinrail_mpool_deregister(pool.must(2 * kBase, kLength)), PINRAIL_SUCCESS);
+  drop(pool.must(2 * kBase, kLength));
   registrar.leave_in(GetParam().where);
   on_a_thread([&] {
     pinrail_handle_t handle{};
@@ -69,9 +69,7 @@ TEST_P(UnwindingBack, out_of_a_drain_leaves_nothing_behind) {
   const Library library;
   LeavingRegistrar registrar(GetParam().mode);
   Pool pool(registrar.table(), {1});
-  for (uintptr_t i = 0; i < 200; ++i) {
-    EXPECT_EQ(pinrail_mpool_deregister(pool.must(kBase + 2 * i * kLength, kLength)), PINRAIL_SUCCESS);
-  }
+  for (uintptr_t i = 0; i < 200; ++i) drop(pool.must(kBase + 2 * i * kLength, kLength));
   pinrail_monitor_report(reinterpret_cast<void*>(kBase), 400 * kLength);
   registrar.leave_in(GetParam().where);
   on_a_thread([&] { pinrail_mpool_progress(pool.get()); });

@@ -2,41 +2,26 @@
 // R10: no call of a pool of GPU memory is a cancellation point, and no event of its memory.
 #include <pthread.h>
 
-#include <chrono>
 #include <functional>
 #include <memory>
 
 #include "test/fake/cuda/cuda_context.h"
 #include "test/gpu/gpu_library.h"
 #include "test/support/gpu_memory.h"
+#include "test/support/leaving_registrar.h"
 
 namespace pinrail::test {
 namespace {
 
-// Whether a thread that was cancelled before comes to the end of the body.
-bool is_passed_by_a_cancelled_thread(const std::function<void()>& body) {
-  struct Walk {
-    const std::function<void()>& body;
-    bool has_ended;
-  } walk{body, false};
-  const auto run = [](void* pointer) -> void* {
-    auto* const own = static_cast<Walk*>(pointer);
+// A thread that was cancelled before comes to the end of the body.
+void expect_passed(const std::function<void()>& body) {
+  bool has_ended = false;
+  on_a_thread([&] {
     pthread_cancel(pthread_self());
-    own->body();
-    own->has_ended = true;
-    return nullptr;
-  };
-  pthread_t thread;
-  EXPECT_EQ(pthread_create(&thread, nullptr, run, &walk), 0);
-  EXPECT_EQ(pthread_join(thread, nullptr), 0);
-  return walk.has_ended;
-}
-
-Settings deferring_frees() {
-  Settings settings = without_threads();
-  settings.emplace_back("mpool_gpusm_free", "defer");
-  settings.emplace_back("mpool_gpusm_free_timeout", "50");
-  return settings;
+    body();
+    has_ended = true;
+  });
+  EXPECT_TRUE(has_ended);
 }
 
 // A hang is a failure.
@@ -58,11 +43,11 @@ TEST_F(GpuCancel, not_in_the_life_of_an_importers_pool) {
   const PeerMemory memory(bystander.process.pid, 0x10000, 4096);
   const pinrail_gpu_block_t block = with_slot(memory, bystander.process, &exporter);
   std::unique_ptr<GpuPool> pool;
-  EXPECT_TRUE(is_passed_by_a_cancelled_thread([&] { pool = std::make_unique<GpuPool>("rgpusm"); }));
-  EXPECT_TRUE(is_passed_by_a_cancelled_thread([&] { pool->use(block); }));
-  EXPECT_TRUE(is_passed_by_a_cancelled_thread([&] { pinrail_mpool_progress(pool->get()); }));
-  EXPECT_TRUE(is_passed_by_a_cancelled_thread([&] { pinrail_mpool_ft_event(pool->get(), PINRAIL_FT_RESTART); }));
-  EXPECT_TRUE(is_passed_by_a_cancelled_thread([&] { pool.reset(); }));
+  expect_passed([&] { pool = std::make_unique<GpuPool>("rgpusm"); });
+  expect_passed([&] { pool->use(block); });
+  expect_passed([&] { pinrail_mpool_progress(pool->get()); });
+  expect_passed([&] { pinrail_mpool_ft_event(pool->get(), PINRAIL_FT_RESTART); });
+  expect_passed([&] { pool.reset(); });
   cuda_double_forget();
 }
 
@@ -71,27 +56,24 @@ TEST_P(GpuCancelOf, not_in_the_life_of_an_exporters_pool) {
   const GpuMemory memory(GetParam());
   const Library library(without_threads());
   std::unique_ptr<GpuPool> pool;
-  EXPECT_TRUE(is_passed_by_a_cancelled_thread([&] { pool = std::make_unique<GpuPool>("gpusm"); }));
-  EXPECT_TRUE(is_passed_by_a_cancelled_thread([&] { pool->block_of(memory.pointer(), 1); }));
-  EXPECT_TRUE(is_passed_by_a_cancelled_thread([&] { pinrail_mpool_evict(pool->get()); }));
-  EXPECT_TRUE(is_passed_by_a_cancelled_thread([&] { pinrail_mpool_ft_event(pool->get(), PINRAIL_FT_RESTART); }));
-  EXPECT_TRUE(is_passed_by_a_cancelled_thread([&] { pool->block_of(memory.pointer(), 1); }));
-  EXPECT_TRUE(is_passed_by_a_cancelled_thread([&] { pool.reset(); }));
+  expect_passed([&] { pool = std::make_unique<GpuPool>("gpusm"); });
+  expect_passed([&] { pool->block_of(memory.pointer(), 1); });
+  expect_passed([&] { pinrail_mpool_evict(pool->get()); });
+  expect_passed([&] { pinrail_mpool_ft_event(pool->get(), PINRAIL_FT_RESTART); });
+  expect_passed([&] { pool->block_of(memory.pointer(), 1); });
+  expect_passed([&] { pool.reset(); });
 }
 
 TEST_P(GpuCancelOf, not_in_a_free_that_waits_for_an_importer) {
   const CurrentContext context;
   const GpuMemory memory(GetParam());
-  const Library library(deferring_frees());
+  const Library library(without_threads({{"mpool_gpusm_free", "defer"}, {"mpool_gpusm_free_timeout", "50"}}));
   const GpuPool pool("gpusm");
   const pinrail_gpu_block_t block = pool.block_of(memory.pointer(), 1);
-  slots::Process self;
-  slots::Importer importer;
-  ASSERT_TRUE(slots::this_process(&self).ok());
-  ASSERT_TRUE(importer.open(block.user, block.pid, block.start, block.segment).ok());
-  importer.register_importer(self);
+  PeersSlots importer(block);
+  importer.register_importer(own_process());
   ASSERT_TRUE(importer.enter(block.slot, block.slot_word));
-  EXPECT_TRUE(is_passed_by_a_cancelled_thread([&] { pinrail_monitor_report(memory.pointer(), GpuMemory::kBytes); }));
+  expect_passed([&] { pinrail_monitor_report(memory.pointer(), GpuMemory::kBytes); });
   importer.leave(block.slot, block.slot_word);
 }
 

@@ -107,11 +107,7 @@ void expect_done(Task task, const pinrail_gpu_block_t& block = {}) {
   EXPECT_EQ(done(task, block).status, PINRAIL_SUCCESS) << static_cast<int>(task);
 }
 
-Settings with_events(const char* value) {
-  Settings settings = without_threads();
-  settings.emplace_back("registrar_cuda_ipc_events", value);
-  return settings;
-}
+Settings with_events(const char* value) { return without_threads({{"registrar_cuda_ipc_events", value}}); }
 
 bool has_event(const pinrail_gpu_block_t& block) {
   return std::any_of(std::begin(block.event), std::end(block.event), [](uint8_t byte) { return byte != 0; });
@@ -166,7 +162,7 @@ TEST_P(GpuEvents, a_peer_that_waits_never_sees_a_byte_of_before) {
     EXPECT_EQ(peer.end().word, word);
   }
   EXPECT_EQ(done(Task::close).events, 0u);
-  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  drop(handle);
 }
 
 TEST_P(GpuEvents, where_nothing_was_recorded_there_is_nothing_to_wait_for) {
@@ -192,14 +188,14 @@ TEST_P(GpuEvents, an_event_outlives_the_registration_and_serves_another_when_its
   expect_done(Task::open, block);
   cuda_double_begin_work(stream_);
   record(handle);
-  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  drop(handle);
   EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
   EXPECT_EQ(pinrail_mpool_record(handle, stream_), PINRAIL_ERR_BAD_PARAM) << "it is gone";
   EXPECT_EQ(events(), 1u);
   const pinrail_handle_t next = hold(pool, other);
   EXPECT_FALSE(same_event(block_of(pool, other), block)) << "the peer would not wait for what was recorded first";
   EXPECT_EQ(pinrail_mpool_record(next, nullptr), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_mpool_deregister(next), PINRAIL_SUCCESS);
+  drop(next);
   expect_done(Task::wait);
   peer.begin({Task::read, 0, {}});
   EXPECT_FALSE(peer.has_answered());
@@ -222,7 +218,7 @@ TEST_P(GpuEvents, no_more_events_are_made_than_work_at_a_time) {
     for (int of_these = 0; of_these < 2; ++of_these) {
       const pinrail_handle_t handle = hold(pool, memory);
       record(handle);
-      EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+      drop(handle);
       EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
     }
     cuda_double_end_work(stream_);
@@ -241,7 +237,7 @@ TEST_P(GpuEvents, each_side_has_its_own_call) {
   expect_done(Task::close);
   EXPECT_EQ(done(Task::wait).status, PINRAIL_ERR_BAD_PARAM) << "spent";
   EXPECT_EQ(pinrail_mpool_record({}, nullptr), PINRAIL_ERR_BAD_PARAM);
-  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  drop(handle);
 }
 
 TEST_P(GpuEvents, blocks_have_none_unless_that_is_asked_for) {
@@ -256,7 +252,7 @@ TEST_P(GpuEvents, blocks_have_none_unless_that_is_asked_for) {
   expect_done(Task::open, block);
   EXPECT_EQ(done(Task::wait).status, PINRAIL_ERR_NOT_SUPPORTED);
   EXPECT_EQ(done(Task::close).opened, 0u);
-  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  drop(handle);
 }
 
 TEST_P(GpuEvents, a_driver_that_has_none_is_named_once_and_memory_is_exported_without) {
@@ -336,7 +332,7 @@ TEST_P(GpuEvents, a_restart_makes_new_ones_and_leaves_those_of_before) {
   EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
   EXPECT_EQ(pinrail_mpool_ft_event(pool.get(), PINRAIL_FT_RESTART), PINRAIL_SUCCESS);
   EXPECT_EQ(pinrail_mpool_record(held, stream_), PINRAIL_ERR_BAD_PARAM);
-  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  drop(held);
   const pinrail_gpu_block_t now = block_of(pool, memory);
   EXPECT_TRUE(has_event(now));
   EXPECT_FALSE(same_event(now, past));

@@ -7,6 +7,7 @@
 
 #include "test/fake/cuda/cuda_context.h"
 #include "test/gpu/gpu_library.h"
+#include "test/support/team.h"
 
 namespace pinrail::test {
 namespace {
@@ -64,7 +65,7 @@ TEST_P(GpuFt, a_checkpoint_closes_what_is_idle_and_leaves_what_is_held) {
     EXPECT_EQ(pool.stats().registered_count, 1u);
     EXPECT_EQ(pool.stats().indexed, 1u);
   }
-  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  drop(held);
   tell(pool, PINRAIL_FT_CHECKPOINT);
   EXPECT_EQ(cuda_double_open_handles(), before);
   EXPECT_EQ(pool.stats().registered_bytes, 0u);
@@ -87,9 +88,7 @@ TEST_P(GpuFt, after_a_restart_the_driver_hears_nothing_of_the_past_life) {
   const pinrail_mpool_stats_t figures = pool.stats();
   EXPECT_EQ(figures.registered_bytes + figures.registered_count + figures.indexed + figures.dead_bytes, 0u);
   EXPECT_EQ(pool.referenced(), 0u);
-  for (const pinrail_handle_t handle : {held, twice, alone, dead}) {
-    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
-  }
+  for (const pinrail_handle_t handle : {held, twice, alone, dead}) drop(handle);
   EXPECT_EQ(pinrail_mpool_deregister(twice), PINRAIL_ERR_BAD_PARAM) << "it was good for one";
   EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_ERR_NOT_FOUND);
   EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
@@ -100,7 +99,7 @@ TEST_P(GpuFt, after_a_restart_the_driver_hears_nothing_of_the_past_life) {
   pool.use(memory[0]);
   EXPECT_EQ(opened(), asked + 1) << "opened once, and found again";
   EXPECT_EQ(closed(), gone);
-  EXPECT_EQ(pinrail_mpool_deregister(fresh), PINRAIL_SUCCESS);
+  drop(fresh);
   EXPECT_TRUE(pool.invariants_hold());
 }
 
@@ -110,17 +109,13 @@ TEST_P(GpuFt, after_a_restart_no_exporter_counts_us) {
   slots::Exporter exporter;
   ASSERT_TRUE(bystander.make(&exporter, 16));
   PeerMemory memory(bystander.process.pid, kBase, 4096);
-  pinrail_gpu_block_t block = memory.block;
-  block.start = bystander.process.start;
-  block.segment = exporter.segment();
-  ASSERT_TRUE(exporter.take(&block.slot, &block.slot_word).ok());
-  block.checksum = checksum_of(block);
+  const pinrail_gpu_block_t block = with_slot(memory, bystander.process, &exporter);
   GpuPool pool("rgpusm", mode());
   const pinrail_handle_t held = pool.must(block);
   EXPECT_EQ(exporter.importers_hook(block.slot), 1u);
   tell(pool, PINRAIL_FT_RESTART);
   EXPECT_EQ(exporter.importers_hook(block.slot), 0u);
-  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  drop(held);
   EXPECT_EQ(exporter.importers_hook(block.slot), 0u);
 }
 
@@ -131,23 +126,20 @@ TEST_P(GpuFt, checkpoints_come_while_threads_use_the_pool) {
   std::atomic<bool> stop{false};
   std::atomic<int> rounds{0};
   std::atomic<uint64_t> wrong{0};
-  std::vector<std::thread> threads;
-  for (unsigned seed = 0; seed < 3; ++seed) {
-    threads.emplace_back([&, seed] {
-      std::mt19937 random(seed);
-      for (; !stop; ++rounds) {
-        const pinrail_handle_t handle = pool.must(memory[random() % memory.size()]);
-        uint32_t seen = 0;
-        if (pinrail_mpool_device_read(handle, 0, &seen, sizeof(seen)) != PINRAIL_SUCCESS) ++wrong;
-        if (pinrail_mpool_deregister(handle) != PINRAIL_SUCCESS) ++wrong;
-      }
-    });
-  }
+  Team threads(3u, [&](unsigned seed) {
+    std::mt19937 random(seed);
+    for (; !stop; ++rounds) {
+      const pinrail_handle_t handle = pool.must(memory[random() % memory.size()]);
+      uint32_t seen = 0;
+      if (pinrail_mpool_device_read(handle, 0, &seen, sizeof(seen)) != PINRAIL_SUCCESS) ++wrong;
+      if (pinrail_mpool_deregister(handle) != PINRAIL_SUCCESS) ++wrong;
+    }
+  });
   do {
     tell(pool, PINRAIL_FT_CHECKPOINT);
   } while (rounds < 3000);
   stop = true;
-  for (std::thread& thread : threads) thread.join();
+  threads.join();
   EXPECT_EQ(wrong, 0u);
   tell(pool, PINRAIL_FT_CHECKPOINT);
   EXPECT_EQ(cuda_double_open_handles(), before);
@@ -177,7 +169,7 @@ TEST_F(GpuFtOwner, a_checkpoint_ends_the_blocks_without_references) {
   const pinrail_gpu_block_t block = block_of(pool);
   tell(pool, PINRAIL_FT_CHECKPOINT);
   EXPECT_TRUE(is_alive(block));
-  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  drop(held);
 }
 
 TEST_F(GpuFtOwner, a_restart_ends_all_blocks_and_new_ones_are_good) {
@@ -190,7 +182,7 @@ TEST_F(GpuFtOwner, a_restart_ends_all_blocks_and_new_ones_are_good) {
   EXPECT_EQ(pool.stats().registered_count, 0u);
   EXPECT_TRUE(is_alive(block_of(pool)));
   EXPECT_EQ(pool.stats().registered_count, 1u);
-  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  drop(held);
   EXPECT_EQ(pool.stats().registered_count, 1u) << "the old handle let nothing new go";
 }
 

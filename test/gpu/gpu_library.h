@@ -29,6 +29,12 @@
 
 namespace pinrail::test {
 
+inline slots::Process own_process() {
+  slots::Process self;
+  EXPECT_TRUE(slots::this_process(&self).ok());
+  return self;
+}
+
 // Memory of a peer of that pid, and its block, as gpusm would make it, but without a validity slot.
 class PeerMemory {
  public:
@@ -53,8 +59,7 @@ class PeerMemory {
 
  private:
   void allocate(size_t bytes) {
-    slots::Process self;
-    EXPECT_TRUE(slots::this_process(&self).ok());
+    const slots::Process self = own_process();
     CUipcMemHandle handle;
     block = {};
     EXPECT_EQ(cuda_double_foreign_alloc(pid_, base_, bytes, &handle, &block.buffer_id), CUDA_SUCCESS);
@@ -74,11 +79,18 @@ class PeerMemory {
   bool live_ = false;
 };
 
+// The slots of the block's exporter, as a peer maps them.
+class PeersSlots : public slots::Importer {
+ public:
+  explicit PeersSlots(const pinrail_gpu_block_t& block) {
+    is_open = open(block.user, block.pid, block.start, block.segment).ok();
+  }
+  bool is_open;
+};
 // Whether a peer that has the block may use it.
 inline bool is_alive(const pinrail_gpu_block_t& block) {
-  slots::Importer importer;
-  return importer.open(block.user, block.pid, block.start, block.segment).ok() &&
-         slots::is_alive(importer.word(block.slot), block.slot_word);
+  const PeersSlots slots(block);
+  return slots.is_open && slots::is_alive(slots.word(block.slot), block.slot_word);
 }
 // The memory's block with a slot of that process's exporter.
 inline pinrail_gpu_block_t with_slot(const PeerMemory& memory, const slots::Process& of, slots::Exporter* exporter) {
@@ -275,19 +287,28 @@ class GpuPool : public AnyPool {
     registrar.name = "cuda_ipc";
     make(mpool, registrar, wanted);
   }
+  GpuPool(const char* mpool, const pinrail_registrar_t& table, const PoolOptions& wanted = {}) {
+    make(mpool, lend(table), wanted);
+  }
   ~GpuPool() { EXPECT_EQ(close(), PINRAIL_SUCCESS); }
 
   pinrail_status_t open(const pinrail_gpu_block_t& block, pinrail_handle_t* handle_out, uint32_t flags = 0) const {
     return pinrail_mpool_register_remote(pool_, &block, 0, block.length, 0, flags, handle_out);
+  }
+  // What comes of a block that is to be refused.
+  pinrail_status_t answer_to(const pinrail_gpu_block_t& block) const {
+    pinrail_handle_t handle{};
+    const pinrail_status_t answer = open(block, &handle);
+    EXPECT_EQ(handle.reg, nullptr);
+    return answer;
   }
   pinrail_handle_t must(const pinrail_gpu_block_t& block) const {
     pinrail_handle_t handle{};
     EXPECT_EQ(open(block, &handle), PINRAIL_SUCCESS);
     return handle;
   }
-  void use(const pinrail_gpu_block_t& block) const {
-    EXPECT_EQ(pinrail_mpool_deregister(must(block)), PINRAIL_SUCCESS);
-  }
+  Held hold(const pinrail_gpu_block_t& block) const { return Held(must(block)); }
+  void use(const pinrail_gpu_block_t& block) const { drop(must(block)); }
   // The block of local memory.
   pinrail_gpu_block_t block_of(void* at, size_t length) const {
     pinrail_gpu_block_t block{};
@@ -308,7 +329,9 @@ std::string said_by(Body&& body) {
 }
 
 // A library whose pools have no thread that looks around, so that calls of the driver can be counted.
-inline Settings without_threads() { return {{"mpool_gpusm_gc_interval", "0"}, {"mpool_rgpusm_gc_interval", "0"}}; }
+inline Settings without_threads(const Settings& more = {}) {
+  return with({{"mpool_gpusm_gc_interval", "0"}, {"mpool_rgpusm_gc_interval", "0"}}, more);
+}
 
 }  // namespace pinrail::test
 

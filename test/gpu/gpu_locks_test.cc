@@ -47,10 +47,10 @@ void use_importer(const GpuPool& pool, const PeerMemory& known, const PeerMemory
   const pinrail_handle_t held = pool.must(other.block);
   pinrail_handle_t found{};
   EXPECT_EQ(pinrail_mpool_find(pool.get(), held.reg->base, 1, 0, &found), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_mpool_deregister(found), PINRAIL_SUCCESS);
+  drop(found);
   EXPECT_EQ(pinrail_mpool_invalidate_range(pool.get(), held.reg->base, 1), PINRAIL_SUCCESS);
   pool.use(same.block);
-  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  drop(held);
   EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
   EXPECT_TRUE(pool.invariants_hold());
   EXPECT_GT(pool.stats().hits, 3u);
@@ -79,14 +79,12 @@ TEST_P(GpuLocksClosing, an_eviction_delays_no_other_call) {
   use_importer(pool, known, same, other);
 }
 TEST_P(GpuLocksClosing, a_close_after_a_release_delays_no_other_call) {
-  PoolOptions options;
-  options.leave_pinned = 0;
-  const GpuPool pool("rgpusm", options);
+  const GpuPool pool("rgpusm", not_kept());
   const PeerMemory first(kA, 0x10000, 4096), other(kB, 0x10000, 4096);
   const pinrail_handle_t handle = pool.must(first.block), held = pool.must(other.block);
-  const Inside inside(GetParam(), [&] { EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS); });
+  const Inside inside(GetParam(), [&] { drop(handle); });
   pool.use(other.block);
-  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  drop(held);
   EXPECT_EQ(pool.referenced(), 0u);
 }
 INSTANTIATE_TEST_SUITE_P(Calls, GpuLocksClosing, ::testing::Values("cuIpcCloseMemHandle", "cuCtxPopCurrent"));

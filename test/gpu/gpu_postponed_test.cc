@@ -42,8 +42,7 @@ TEST_F(PostponedEvents, an_event_that_was_postponed_is_not_waited_for_with_the_g
   const Library library({{"mpool_gpusm_free", "defer"}, {"mpool_gpusm_free_timeout", "10000"}, kFolder});
   const GpuPool pool("gpusm");
   const pinrail_gpu_block_t block = pool.block_of(pointer(), GpuMemory::kBytes);
-  slots::Importer importer;
-  ASSERT_TRUE(importer.open(block.user, block.pid, block.start, block.segment).ok());
+  PeersSlots importer(block);
   ASSERT_TRUE(slots::enter(importer.word(block.slot), block.slot_word));
   const auto begin = std::chrono::steady_clock::now();
   {

@@ -18,12 +18,7 @@ constexpr size_t kBytes = 8192;
 uint64_t opens() { return cuda_double_calls("cuIpcOpenMemHandle"); }
 uint64_t closes() { return cuda_double_calls("cuIpcCloseMemHandle"); }
 
-Settings watching() {
-  Settings settings = without_threads();
-  settings.emplace_back("monitor", "cuda");
-  settings.emplace_back("registrar_cuda_ipc_events", "true");
-  return settings;
-}
+Settings watching() { return without_threads({{"monitor", "cuda"}, {"registrar_cuda_ipc_events", "true"}}); }
 
 class GpuReset : public ::testing::Test {
  protected:
@@ -87,9 +82,8 @@ TEST_F(GpuReset, what_is_opened_afterwards_is_not_closed_with_what_was_open_befo
   const pinrail_handle_t after = pool.must(memory.block);
   EXPECT_EQ(opens(), 2u);
   ASSERT_EQ(after.reg->base, before.reg->base) << "or this test shows nothing";
-  EXPECT_EQ(pinrail_mpool_deregister(before), PINRAIL_SUCCESS);
-  while (pinrail_mpool_evict(pool.get()) == PINRAIL_SUCCESS) {
-  }
+  drop(before);
+  pool.evict_all();
   EXPECT_EQ(pool.stats().registered_count, 1u);
   EXPECT_EQ(closes(), 0u);
   const uint32_t sent = 0x1234;
@@ -97,7 +91,7 @@ TEST_F(GpuReset, what_is_opened_afterwards_is_not_closed_with_what_was_open_befo
   EXPECT_EQ(pinrail_mpool_device_write(after, 0, &sent, sizeof(sent)), PINRAIL_SUCCESS);
   EXPECT_EQ(pinrail_mpool_device_read(after, 0, &seen, sizeof(seen)), PINRAIL_SUCCESS);
   EXPECT_EQ(seen, sent);
-  EXPECT_EQ(pinrail_mpool_deregister(after), PINRAIL_SUCCESS);
+  drop(after);
   EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
   EXPECT_EQ(closes(), 1u);
 }
@@ -122,10 +116,10 @@ TEST_F(GpuReset, what_was_mapped_before_is_not_found) {
   const pinrail_handle_t held = pool.must(memory.block);
   pinrail_handle_t found{};
   ASSERT_EQ(pinrail_mpool_find(pool.get(), held.reg->base, kBytes, 0, &found), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_mpool_deregister(found), PINRAIL_SUCCESS);
+  drop(found);
   reset();
   EXPECT_EQ(pinrail_mpool_find(pool.get(), held.reg->base, kBytes, 0, &found), PINRAIL_ERR_NOT_FOUND);
-  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  drop(held);
 }
 
 // E2, R13, gpu_pool/X7: the gc thread has dealt with the event before the registration is in the index.
@@ -149,11 +143,10 @@ TEST_F(GpuReset, what_is_being_opened_meanwhile_is_opened_again) {
     uint32_t seen = 1;
     EXPECT_EQ(pinrail_mpool_device_read(handle, 0, &seen, sizeof(seen)), PINRAIL_SUCCESS);
     EXPECT_EQ(seen, 0u);
-    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+    drop(handle);
     EXPECT_EQ(pool.stats().registered_count, pool.stats().indexed);
     EXPECT_TRUE(pool.invariants_hold());
-    while (pinrail_mpool_evict(pool.get()) == PINRAIL_SUCCESS) {
-    }
+    pool.evict_all();
   }
 }
 

@@ -48,10 +48,8 @@ Seen look_at(const GpuPool& pool, const pinrail_gpu_block_t& block) {
 using PeerProcess = Peer<pinrail_gpu_block_t, Seen>;
 
 int live_as_reader(int socket) {
-  Settings settings = without_threads();
-  settings.emplace_back("registrar_cuda_ipc_fds", "socket");
   {
-    const Library library(settings);
+    const Library library(without_threads({{"registrar_cuda_ipc_fds", "socket"}}));
     const GpuPool pool("rgpusm");
     if (!PeerProcess::serve(socket, [&](const pinrail_gpu_block_t& block) { return look_at(pool, block); })) return 1;
   }
@@ -140,7 +138,7 @@ TEST_P(GpuRestart, what_the_process_before_exported_stays_its_own_if_it_lives_on
   pinrail_monitor_report(memory.pointer(), GpuMemory::kBytes);
   EXPECT_FALSE(is_alive(now));
   EXPECT_TRUE(is_alive(past)) << "it is the other process's memory";
-  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  drop(held);
   EXPECT_EQ(pool->close(), PINRAIL_SUCCESS);
   EXPECT_FALSE(is_alive(now));
   EXPECT_TRUE(is_alive(past));
@@ -228,12 +226,10 @@ INSTANTIATE_TEST_SUITE_P(Kinds, GpuRestart, ::testing::Values(PINRAIL_GPU_IPC, P
 TEST(GpuRestartMonitor, frees_are_seen_whatever_the_process_is_now) {
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
   const CurrentContext context;
-  Settings settings = without_threads();
-  settings.emplace_back("monitor", "cuda");
   GpuMemory memory(PINRAIL_GPU_IPC);
   Bystander former;
   pid_override = static_cast<pid_t>(former.process.pid);
-  const Library library(settings);
+  const Library library(without_threads({{"monitor", "cuda"}}));
   const GpuPool pool("gpusm");
   pid_override = 0;
   restart(pool);
@@ -283,14 +279,13 @@ TEST_F(GpuRestartPeer, whose_own_blocks_are_refused_is_the_process_as_it_is) {
   own.pid = static_cast<uint32_t>(getpid());
   seal_block(&own);
   std::unique_ptr<GpuPool> pool;
-  pinrail_handle_t handle{};
   {
     const PidOverride pid(former_.process.pid);
     pool = std::make_unique<GpuPool>("rgpusm");
-    EXPECT_EQ(pool->open(block, &handle), PINRAIL_ERR_NOT_SUPPORTED);
+    EXPECT_EQ(pool->answer_to(block), PINRAIL_ERR_NOT_SUPPORTED);
   }
   restart(*pool);
-  EXPECT_EQ(pool->open(own, &handle), PINRAIL_ERR_NOT_SUPPORTED);
+  EXPECT_EQ(pool->answer_to(own), PINRAIL_ERR_NOT_SUPPORTED);
   pool->use(block);
 }
 
@@ -308,7 +303,7 @@ TEST_F(GpuRestartPeer, the_count_of_the_process_before_is_left_as_it_is) {
   }
   restart(*pool);
   EXPECT_EQ(exporter.importers_hook(block.slot), 1u) << "it has the memory open still, where it lives on";
-  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  drop(held);
   EXPECT_EQ(exporter.importers_hook(block.slot), 1u);
   pool->use(block);
   EXPECT_EQ(exporter.importers_hook(block.slot), 2u);
@@ -326,8 +321,7 @@ TEST_F(GpuRestartPeer, no_segment_that_was_mapped_before_is_believed) {
   exporter_process_.end();
   pool.use(block);
   restart(pool);
-  pinrail_handle_t handle{};
-  EXPECT_EQ(pool.open(block, &handle), PINRAIL_ERR_NOT_FOUND);
+  EXPECT_EQ(pool.answer_to(block), PINRAIL_ERR_NOT_FOUND);
 }
 
 }  // namespace

@@ -5,13 +5,15 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <memory>
+#include <set>
 #include <thread>
 
 #include "base/core/compiler.h"
 #include "config.h"
 #include "test/fake/cuda/cuda_context.h"
 #include "test/gpu/gpu_library.h"
-#include "test/support/child.h"
+#include "test/support/answer_of.h"
 #include "test/support/few_descriptors.h"
 #include "test/support/temp_folder.h"
 
@@ -22,28 +24,52 @@ void* pointer_of(CUdeviceptr address) { return reinterpret_cast<void*>(address);
 
 class Gpusm : public ::testing::Test {
  protected:
-  void TearDown() override { EXPECT_EQ(cuda_double_used(), 0u); }
-  static CUdeviceptr alloc(size_t bytes) {
+  void TearDown() override {
+    pool_.reset();
+    library_.reset();
+    for (const CUdeviceptr at : all_) EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
+    EXPECT_EQ(cuda_double_used(), 0u);
+  }
+  void start(const Settings& settings = without_threads(), const PoolOptions& options = {}) {
+    library_ = std::make_unique<Library>(settings);
+    ASSERT_EQ(library_->status, PINRAIL_SUCCESS);
+    pool_ = std::make_unique<GpuPool>("gpusm", options);
+    ASSERT_EQ(pool_->status, PINRAIL_SUCCESS);
+  }
+  // What a test does not free itself is freed at its end.
+  CUdeviceptr alloc(size_t bytes = kBytes) {
     CUdeviceptr at = 0;
     EXPECT_EQ(cuMemAlloc(&at, bytes), CUDA_SUCCESS);
     cuda_double_forget();
+    all_.insert(at);
     return at;
   }
-  static pinrail_gpu_block_t must_export(const GpuPool& pool, CUdeviceptr at, size_t length) {
-    return pool.block_of(pointer_of(at), length);
+  void free(CUdeviceptr at) {
+    EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
+    all_.erase(at);
   }
+  pinrail_gpu_block_t exported(CUdeviceptr at, size_t length = 1) const {
+    return pool_->block_of(pointer_of(at), length);
+  }
+  pinrail_status_t export_of(void* at, size_t length, pinrail_gpu_block_t* block_out) const {
+    size_t offset = 0;
+    return pinrail_mpool_export(pool_->get(), at, length, block_out, &offset);
+  }
+
+  static constexpr size_t kBytes = 8192;
   const CurrentContext context_;
+  std::unique_ptr<Library> library_;
+  std::unique_ptr<GpuPool> pool_;
+  std::set<CUdeviceptr> all_;
 };
 
 TEST_F(Gpusm, any_pointer_inside_gives_the_whole_allocation_and_a_hit_asks_for_no_handle) {
-  Library library(without_threads());
-  GpuPool pool("gpusm");
-  ASSERT_EQ(pool.status, PINRAIL_SUCCESS);
+  start();
   const CUdeviceptr at = alloc(10000);
-  const pinrail_gpu_block_t whole = must_export(pool, at, 10000);
+  const pinrail_gpu_block_t whole = exported(at, 10000);
   pinrail_gpu_block_t inside{};
   size_t offset = 0;
-  ASSERT_EQ(pinrail_mpool_export(pool.get(), pointer_of(at + 777), 100, &inside, &offset), PINRAIL_SUCCESS);
+  ASSERT_EQ(pinrail_mpool_export(pool_->get(), pointer_of(at + 777), 100, &inside, &offset), PINRAIL_SUCCESS);
   EXPECT_EQ(offset, 777u);
   EXPECT_EQ(std::memcmp(&whole, &inside, sizeof(whole)), 0);
   EXPECT_EQ(whole.base, at);
@@ -51,120 +77,89 @@ TEST_F(Gpusm, any_pointer_inside_gives_the_whole_allocation_and_a_hit_asks_for_n
   EXPECT_EQ(whole.checksum, checksum_of(whole));
   EXPECT_TRUE(is_alive(whole));
   EXPECT_EQ(cuda_double_calls("cuIpcGetMemHandle"), 1u);
-  EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
 }
 
 // The slots lie in a file in memory: giving it its length would end the process.
 TEST_F(Gpusm, where_no_file_may_be_made_memory_is_exported_without_a_slot) {
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [] {
-        const CUdeviceptr at = alloc(10000);
-        const rlimit none = {0, 0};
-        if (setrlimit(RLIMIT_FSIZE, &none) != 0) return ChildAnswer{-1};
-        const Library library(without_threads());
-        const GpuPool pool("gpusm");
-        pinrail_gpu_block_t block{};
-        size_t offset = 0;
-        const pinrail_status_t status = pool.status != PINRAIL_SUCCESS
-                                            ? pool.status
-                                            : pinrail_mpool_export(pool.get(), pointer_of(at), 100, &block, &offset);
-        cuMemFree(at);
-        return ChildAnswer{library.status, status};
-      },
-      &answer));
-  EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, PINRAIL_SUCCESS}));
+  const ChildAnswer answer = answer_of([&] {
+    const CUdeviceptr at = alloc();
+    const rlimit none = {0, 0};
+    if (setrlimit(RLIMIT_FSIZE, &none) != 0) return ChildAnswer{-1};
+    start();
+    pinrail_gpu_block_t block{};
+    return ChildAnswer{export_of(pointer_of(at), 100, &block)};
+  });
+  EXPECT_EQ(answer[0], PINRAIL_SUCCESS);
 }
 
 // A daemon may have closed it. Otherwise each message would be written into the slots, of which peers read the header.
 TEST_F(Gpusm, the_file_of_the_slots_does_not_become_standard_error) {
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [] {
-        const CUdeviceptr at = alloc(10000);
-        close(STDERR_FILENO);
-        const Library library(without_threads());
-        const GpuPool pool("gpusm");
-        const pinrail_gpu_block_t block = must_export(pool, at, 10000);
-        char name[256] = "";
-        const ssize_t length = readlink("/proc/self/fd/2", name, sizeof(name) - 1);
-        const int64_t is_ours = length > 0 && std::strstr(name, "pinrail") != nullptr ? 1 : 0;
-        cuMemFree(at);
-        return ChildAnswer{library.status, pool.status, block.length == 10000 ? 1 : 0, is_ours};
-      },
-      &answer));
-  EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, PINRAIL_SUCCESS, 1, 0}));
+  const ChildAnswer answer = answer_of([&] {
+    const CUdeviceptr at = alloc();
+    close(STDERR_FILENO);
+    start();
+    const pinrail_gpu_block_t block = exported(at);
+    char name[256] = "";
+    const ssize_t length = readlink("/proc/self/fd/2", name, sizeof(name) - 1);
+    const int64_t is_ours = length > 0 && std::strstr(name, "pinrail") != nullptr ? 1 : 0;
+    return ChildAnswer{block.length == kBytes ? 1 : 0, is_ours};
+  });
+  EXPECT_EQ(answer, (ChildAnswer{1, 0}));
 }
 
 TEST_F(Gpusm, memory_that_was_freed_and_allocated_again_unseen_has_another_block) {
-  Library library(without_threads());
-  GpuPool pool("gpusm");
-  const CUdeviceptr at = alloc(8192);
-  const pinrail_gpu_block_t old_one = must_export(pool, at, 8192);
-  ASSERT_EQ(cuMemFree(at), CUDA_SUCCESS);
-  ASSERT_EQ(alloc(8192), at);
-  const pinrail_gpu_block_t new_one = must_export(pool, at, 8192);
+  start();
+  const CUdeviceptr at = alloc();
+  const pinrail_gpu_block_t old_one = exported(at);
+  free(at);
+  ASSERT_EQ(alloc(), at);
+  const pinrail_gpu_block_t new_one = exported(at);
   EXPECT_NE(new_one.buffer_id, old_one.buffer_id);
   EXPECT_TRUE(is_alive(new_one));
   EXPECT_FALSE(is_alive(old_one));
-  EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
 }
 
 TEST_F(Gpusm, what_overlaps_a_new_allocation_is_dead_whatever_its_base) {
-  Library library(without_threads());
-  GpuPool pool("gpusm");
-  const CUdeviceptr pad = alloc(4096), at = alloc(8192);
-  const pinrail_gpu_block_t old_one = must_export(pool, at, 8192);
-  ASSERT_EQ(cuMemFree(at), CUDA_SUCCESS);
-  ASSERT_EQ(cuMemFree(pad), CUDA_SUCCESS);
+  start();
+  const CUdeviceptr pad = alloc(4096), at = alloc();
+  const pinrail_gpu_block_t old_one = exported(at);
+  free(at);
+  free(pad);
   ASSERT_EQ(alloc(12288), pad);
-  must_export(pool, pad, 12288);
+  exported(pad);
   EXPECT_FALSE(is_alive(old_one));
-  EXPECT_EQ(cuMemFree(pad), CUDA_SUCCESS);
 }
 
 TEST_F(Gpusm, a_reported_free_kills_at_once) {
-  Library library(without_threads());
-  GpuPool pool("gpusm");
-  const CUdeviceptr at = alloc(8192), other = alloc(8192);
-  const pinrail_gpu_block_t block = must_export(pool, at, 8192), lives = must_export(pool, other, 8192);
+  start();
+  const CUdeviceptr at = alloc(), other = alloc();
+  const pinrail_gpu_block_t block = exported(at), lives = exported(other);
   pinrail_monitor_report(pointer_of(at), 1);
   EXPECT_FALSE(is_alive(block));
   EXPECT_TRUE(is_alive(lives));
-  EXPECT_TRUE(is_alive(must_export(pool, at, 8192))) << "exported again, as it was not freed in fact";
-  EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
-  EXPECT_EQ(cuMemFree(other), CUDA_SUCCESS);
+  EXPECT_TRUE(is_alive(exported(at))) << "exported again, as it was not freed in fact";
 }
 
 // Another allocation may get the address before anything else is asked for there.
 TEST_F(Gpusm, what_a_reported_free_killed_is_closed_by_the_next_miss) {
-  Library library(without_threads());
-  GpuPool pool("gpusm");
-  const CUdeviceptr at = alloc(8192), other = alloc(8192);
-  must_export(pool, at, 8192);
+  start();
+  const CUdeviceptr at = alloc(), other = alloc();
+  exported(at);
   pinrail_monitor_report(pointer_of(at), 1);
-  must_export(pool, other, 8192);
-  EXPECT_EQ(pool.stats().registered_count, 1u);
-  EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
-  EXPECT_EQ(cuMemFree(other), CUDA_SUCCESS);
+  exported(other);
+  EXPECT_EQ(pool_->stats().registered_count, 1u);
 }
 
 TEST_F(Gpusm, the_monitor_sees_frees_and_says_nothing_about_host_memory) {
 #if defined(__x86_64__) && !defined(PINRAIL_UNDER_THREAD_SANITIZER)
-  Settings settings = without_threads();
-  settings.emplace_back("monitor", "cuda");
-  Library library(settings);
-  ASSERT_EQ(library.status, PINRAIL_SUCCESS);
-  GpuPool pool("gpusm");
-  const CUdeviceptr at = alloc(8192);
-  const pinrail_gpu_block_t block = must_export(pool, at, 8192);
+  start(without_threads({{"monitor", "cuda"}}));
+  const CUdeviceptr at = alloc();
+  const pinrail_gpu_block_t block = exported(at);
   EXPECT_TRUE(is_alive(block));
-  EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
+  free(at);
   EXPECT_FALSE(is_alive(block));
   fake::FakeRegistrar registrar;
-  PoolOptions keep;
-  keep.leave_pinned = 1;
-  EXPECT_EQ(test::Pool(registrar, keep).status, PINRAIL_ERR_NOT_SUPPORTED) << "no monitor of host memory works";
+  EXPECT_EQ(test::Pool(registrar).status, PINRAIL_ERR_NOT_SUPPORTED) << "no monitor of host memory works";
 #else
   GTEST_SKIP() << "code is patched on x86-64 only, and not under ThreadSanitizer";
 #endif
@@ -176,21 +171,18 @@ TEST_F(Gpusm, a_process_that_has_watched_too_many_driver_libraries_is_told_so) {
   const TempFolder folder;
   const std::string bytes = read_whole(PINRAIL_TEST_BUILD "/test/fake/.libs/libcuda.so.1");
   const auto watches = [&](int number) {
-    Settings settings = without_threads();
-    settings.emplace_back("monitor", "external,cuda");
-    settings.emplace_back("monitor_cuda_library", folder.write("libcuda" + std::to_string(number) + ".so", bytes));
-    return Library(settings).status == PINRAIL_SUCCESS;
+    return Library(without_threads(
+                       {{"monitor", "external,cuda"},
+                        {"monitor_cuda_library", folder.write("libcuda" + std::to_string(number) + ".so", bytes)}}))
+               .status == PINRAIL_SUCCESS;
   };
   // Whether the first was watched, and one of the others was not.
-  ChildAnswer answer{};
-  EXPECT_TRUE(in_child(
-      [&]() -> ChildAnswer {
-        const bool is_first_watched = watches(0);
-        bool is_refused = false;
-        for (int i = 1; i < 16 && !is_refused; ++i) is_refused = !watches(i);
-        return {is_first_watched ? 1 : 0, is_refused ? 1 : 0};
-      },
-      &answer));
+  const ChildAnswer answer = answer_of([&]() -> ChildAnswer {
+    const bool is_first_watched = watches(0);
+    bool is_refused = false;
+    for (int i = 1; i < 16 && !is_refused; ++i) is_refused = !watches(i);
+    return {is_first_watched ? 1 : 0, is_refused ? 1 : 0};
+  });
   EXPECT_EQ(answer[0], 1);
   EXPECT_EQ(answer[1], 1);
 #else
@@ -199,19 +191,14 @@ TEST_F(Gpusm, a_process_that_has_watched_too_many_driver_libraries_is_told_so) {
 }
 
 Settings deferring_frees(const char* timeout_ms) {
-  Settings settings = without_threads();
-  settings.emplace_back("mpool_gpusm_free", "defer");
-  settings.emplace_back("mpool_gpusm_free_timeout", timeout_ms);
-  return settings;
+  return without_threads({{"mpool_gpusm_free", "defer"}, {"mpool_gpusm_free_timeout", timeout_ms}});
 }
 
 TEST_F(Gpusm, a_deferred_free_waits_until_the_importers_have_left) {
-  Library library(deferring_frees("3600000"));
-  GpuPool pool("gpusm");
-  const CUdeviceptr at = alloc(8192);
-  const pinrail_gpu_block_t block = must_export(pool, at, 8192);
-  slots::Importer importer;
-  ASSERT_TRUE(importer.open(block.user, block.pid, block.start, block.segment).ok());
+  start(deferring_frees("3600000"));
+  const CUdeviceptr at = alloc();
+  const pinrail_gpu_block_t block = exported(at);
+  PeersSlots importer(block);
   slots::Word* const word = importer.word(block.slot);
   ASSERT_TRUE(slots::enter(word, block.slot_word));
   std::atomic<bool> left{false};
@@ -223,7 +210,6 @@ TEST_F(Gpusm, a_deferred_free_waits_until_the_importers_have_left) {
   pinrail_monitor_report(pointer_of(at), 1);
   EXPECT_TRUE(left.load());
   closer.join();
-  EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
 }
 
 // Opens the block's memory as a peer does, and never closes it.
@@ -235,12 +221,9 @@ class Importer {
     child_ = fork();
     if (child_ == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
-      slots::Process own;
-      slots::Importer importer;
-      const bool known =
-          slots::this_process(&own).ok() && importer.open(block.user, block.pid, block.start, block.segment).ok();
-      if (known) importer.register_importer(own);
-      const bool in = known && importer.enter(block.slot, block.slot_word);
+      PeersSlots importer(block);
+      if (importer.is_open) importer.register_importer(own_process());
+      const bool in = importer.is_open && importer.enter(block.slot, block.slot_word);
       if (in && write(ends[1], "g", 1) == 1) pause();
       _exit(1);
     }
@@ -266,11 +249,9 @@ class Importer {
 // An importer that has memory of two blocks open, as a process of its own would.
 class TwoOpen {
  public:
-  TwoOpen(const pinrail_gpu_block_t& first, const pinrail_gpu_block_t& second) : first_(first), second_(second) {
-    slots::Process self;
-    EXPECT_TRUE(slots::this_process(&self).ok());
-    EXPECT_TRUE(importer_.open(first.user, first.pid, first.start, first.segment).ok());
-    importer_.register_importer(self);
+  TwoOpen(const pinrail_gpu_block_t& first, const pinrail_gpu_block_t& second)
+      : first_(first), second_(second), importer_(first) {
+    importer_.register_importer(own_process());
     EXPECT_TRUE(importer_.enter(first.slot, first.slot_word));
     EXPECT_TRUE(importer_.enter(second.slot, second.slot_word));
   }
@@ -292,77 +273,64 @@ class TwoOpen {
 
  private:
   const pinrail_gpu_block_t first_, second_;
-  slots::Importer importer_;
+  PeersSlots importer_;
 };
 
 // gpusm/O3: the gc thread closes the registration of the second while the first is waited for.
 TEST_F(Gpusm, a_deferred_free_waits_for_all_that_it_ends) {
   Settings settings = deferring_frees("3600000");
   settings.emplace_back("mpool_gpusm_gc_interval", "5");
-  Library library(settings);
-  GpuPool pool("gpusm");
-  const CUdeviceptr first = alloc(8192), second = alloc(8192);
-  TwoOpen importer(must_export(pool, first, 8192), must_export(pool, second, 8192));
+  start(settings);
+  const CUdeviceptr first = alloc(), second = alloc();
+  TwoOpen importer(exported(first), exported(second));
   EXPECT_TRUE(importer.are_both_waited_for());
-  EXPECT_EQ(cuMemFree(first), CUDA_SUCCESS);
-  EXPECT_EQ(cuMemFree(second), CUDA_SUCCESS);
 }
 
 // gpusm/O3.
 TEST_F(Gpusm, a_deferred_free_waits_for_importers_of_what_was_evicted) {
-  Library library(deferring_frees("3600000"));
-  GpuPool pool("gpusm");
-  const CUdeviceptr first = alloc(8192), second = alloc(8192);
-  const pinrail_gpu_block_t of_second = must_export(pool, second, 8192);
-  TwoOpen importer(must_export(pool, first, 8192), of_second);
-  for (int i = 0; i < 2; ++i) EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
+  start(deferring_frees("3600000"));
+  const CUdeviceptr first = alloc(), second = alloc();
+  const pinrail_gpu_block_t of_second = exported(second);
+  TwoOpen importer(exported(first), of_second);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(pinrail_mpool_evict(pool_->get()), PINRAIL_SUCCESS);
   EXPECT_FALSE(is_alive(of_second));
-  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_progress(pool_->get()), PINRAIL_SUCCESS);
   EXPECT_TRUE(importer.are_both_waited_for());
   pinrail_monitor_report(nullptr, SIZE_MAX);  // comes back: nothing is open
-  EXPECT_EQ(cuMemFree(first), CUDA_SUCCESS);
-  EXPECT_EQ(cuMemFree(second), CUDA_SUCCESS);
 }
 
 // gpusm/O3.
 TEST_F(Gpusm, importers_that_stay_are_waited_for_once_and_do_not_use_up_the_slots) {
   Settings settings = deferring_frees("200");
   settings.emplace_back("mpool_gpusm_max_exports", "2");
-  Library library(settings);
-  GpuPool pool("gpusm");
-  const CUdeviceptr first = alloc(8192), second = alloc(8192);
-  const Importer importer(must_export(pool, first, 8192)), another(must_export(pool, second, 8192));
-  for (int i = 0; i < 2; ++i) EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
+  start(settings);
+  const CUdeviceptr first = alloc(), second = alloc();
+  const Importer importer(exported(first)), another(exported(second));
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(pinrail_mpool_evict(pool_->get()), PINRAIL_SUCCESS);
   const auto begin = std::chrono::steady_clock::now();
   for (int i = 0; i < 20; ++i) pinrail_monitor_report(pointer_of(first), 1);
   const auto waited = std::chrono::steady_clock::now() - begin;
   EXPECT_GT(waited, std::chrono::milliseconds(100));
   EXPECT_LT(waited, std::chrono::milliseconds(2000));
-  EXPECT_TRUE(is_alive(must_export(pool, first, 8192)));
-  EXPECT_TRUE(is_alive(must_export(pool, second, 8192)));
-  EXPECT_EQ(cuMemFree(first), CUDA_SUCCESS);
-  EXPECT_EQ(cuMemFree(second), CUDA_SUCCESS);
+  EXPECT_TRUE(is_alive(exported(first)));
+  EXPECT_TRUE(is_alive(exported(second)));
 }
 
 TEST_F(Gpusm, a_deferred_free_does_not_wait_for_ever) {
-  Library library(deferring_frees("1"));
-  GpuPool pool("gpusm");
-  const CUdeviceptr at = alloc(8192);
-  const pinrail_gpu_block_t block = must_export(pool, at, 8192);
-  slots::Importer importer;
-  ASSERT_TRUE(importer.open(block.user, block.pid, block.start, block.segment).ok());
+  start(deferring_frees("1"));
+  const CUdeviceptr at = alloc();
+  const pinrail_gpu_block_t block = exported(at);
+  PeersSlots importer(block);
   ASSERT_TRUE(slots::enter(importer.word(block.slot), block.slot_word));
   pinrail_monitor_report(pointer_of(at), 1);  // returns, although no importer leaves
   EXPECT_FALSE(is_alive(block));
   slots::leave(importer.word(block.slot), block.slot_word);
-  EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
 }
 
 TEST_F(Gpusm, a_deferred_free_does_not_wait_for_importers_that_crash) {
-  Library library(deferring_frees("3600000"));
-  GpuPool pool("gpusm");
-  const CUdeviceptr first = alloc(8192), second = alloc(8192);
-  const pinrail_gpu_block_t of_first = must_export(pool, first, 8192), of_second = must_export(pool, second, 8192);
+  start(deferring_frees("3600000"));
+  const CUdeviceptr first = alloc(), second = alloc();
+  const pinrail_gpu_block_t of_first = exported(first), of_second = exported(second);
   Importer before(of_first), meanwhile(of_second);
   before.crash();
   pinrail_monitor_report(pointer_of(first), 1);  // comes back, an hour before its limit
@@ -372,16 +340,13 @@ TEST_F(Gpusm, a_deferred_free_does_not_wait_for_importers_that_crash) {
   });
   pinrail_monitor_report(pointer_of(second), 1);
   killer.join();
-  EXPECT_EQ(cuMemFree(first), CUDA_SUCCESS);
-  EXPECT_EQ(cuMemFree(second), CUDA_SUCCESS);
 }
 
 // R9: an importer of which the system does not tell may have the memory open.
 TEST_F(Gpusm, a_deferred_free_waits_for_an_importer_that_it_cannot_ask_about) {
-  Library library(deferring_frees("100"));
-  GpuPool pool("gpusm");
-  const CUdeviceptr at = alloc(8192);
-  const pinrail_gpu_block_t block = must_export(pool, at, 8192);
+  start(deferring_frees("100"));
+  const CUdeviceptr at = alloc();
+  const pinrail_gpu_block_t block = exported(at);
   const Importer importer(block);
   const auto begin = std::chrono::steady_clock::now();
   {
@@ -389,118 +354,87 @@ TEST_F(Gpusm, a_deferred_free_waits_for_an_importer_that_it_cannot_ask_about) {
     pinrail_monitor_report(pointer_of(at), 1);
   }
   EXPECT_GT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(50));
-  EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
 }
 
 // slots/V4: those that had nothing open when they crashed.
 TEST_F(Gpusm, importers_that_crash_do_not_use_up_the_table) {
-  Library library(without_threads());
-  GpuPool pool("gpusm");
-  const CUdeviceptr at = alloc(8192);
-  const pinrail_gpu_block_t block = must_export(pool, at, 8192);
-  slots::Process self;
-  ASSERT_TRUE(slots::this_process(&self).ok());
+  start();
+  const CUdeviceptr at = alloc();
+  const pinrail_gpu_block_t block = exported(at);
   const pid_t child = fork();
   if (child == 0) {
     for (uint32_t i = 0; i < slots::kImporterEntries; ++i) {
-      auto* const never_closed = new slots::Importer;
-      slots::Process own;
-      if (!slots::this_process(&own).ok()) _exit(1);
-      if (!never_closed->open(block.user, block.pid, block.start, block.segment).ok()) _exit(1);
-      never_closed->register_importer(own);
+      auto* const never_closed = new PeersSlots(block);
+      if (!never_closed->is_open) _exit(1);
+      never_closed->register_importer(own_process());
     }
     _exit(0);
   }
-  int how = -1;
-  ASSERT_EQ(waitpid(child, &how, 0), child);
-  ASSERT_EQ(how, 0);
-  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
-  slots::Importer importer;
-  ASSERT_TRUE(importer.open(block.user, block.pid, block.start, block.segment).ok());
-  importer.register_importer(self);
+  expect_success_of(child);
+  EXPECT_EQ(pinrail_mpool_progress(pool_->get()), PINRAIL_SUCCESS);
+  PeersSlots importer(block);
+  importer.register_importer(own_process());
   ASSERT_TRUE(importer.enter(block.slot, block.slot_word));
   EXPECT_EQ(importer.word(block.slot)->load() & slots::kImporters, 0u) << "it has an entry";
   importer.leave(block.slot, block.slot_word);
-  EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
 }
 
 TEST_F(Gpusm, all_that_a_free_ends_is_dead_before_the_first_is_waited_for) {
-  Library library(deferring_frees("3600000"));
-  GpuPool pool("gpusm");
-  const CUdeviceptr first = alloc(8192), second = alloc(8192);
-  const pinrail_gpu_block_t of_first = must_export(pool, first, 8192), of_second = must_export(pool, second, 8192);
-  slots::Importer importer;
-  ASSERT_TRUE(importer.open(of_first.user, of_first.pid, of_first.start, of_first.segment).ok());
+  start(deferring_frees("3600000"));
+  const CUdeviceptr first = alloc(), second = alloc();
+  const pinrail_gpu_block_t of_first = exported(first), of_second = exported(second);
+  PeersSlots importer(of_first);
   ASSERT_TRUE(importer.enter(of_first.slot, of_first.slot_word));
   std::thread closer([&] {
     while (is_alive(of_second)) std::this_thread::yield();
     importer.leave(of_first.slot, of_first.slot_word);
   });
-  pinrail_monitor_report(pointer_of(std::min(first, second)), 2 * 8192);
+  pinrail_monitor_report(pointer_of(std::min(first, second)), 2 * kBytes);
   closer.join();
-  EXPECT_EQ(cuMemFree(first), CUDA_SUCCESS);
-  EXPECT_EQ(cuMemFree(second), CUDA_SUCCESS);
 }
 
 TEST_F(Gpusm, what_is_no_gpu_memory_or_not_within_one_allocation_is_refused) {
-  Library library(without_threads());
-  GpuPool pool("gpusm");
+  start();
   const CUdeviceptr at = alloc(4096);
   pinrail_gpu_block_t block{};
-  size_t offset = 0;
-  EXPECT_EQ(pinrail_mpool_export(pool.get(), &block, 8, &block, &offset), PINRAIL_ERR_NOT_FOUND);
-  EXPECT_EQ(pinrail_mpool_export(pool.get(), pointer_of(at), 4097, &block, &offset), PINRAIL_ERR_BAD_PARAM);
-  EXPECT_EQ(pinrail_mpool_export(pool.get(), pointer_of(at), 0, &block, &offset), PINRAIL_ERR_BAD_PARAM);
-  EXPECT_EQ(pinrail_mpool_export(nullptr, pointer_of(at), 1, &block, &offset), PINRAIL_ERR_BAD_PARAM);
-  EXPECT_EQ(pinrail_mpool_export(pool.get(), pointer_of(at), 1, nullptr, &offset), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(export_of(&block, 8, &block), PINRAIL_ERR_NOT_FOUND);
+  EXPECT_EQ(export_of(pointer_of(at), 4097, &block), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(export_of(pointer_of(at), 0, &block), PINRAIL_ERR_BAD_PARAM);
   EXPECT_EQ(block.magic, 0u);
-  EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
 }
 
 TEST_F(Gpusm, a_driver_without_ipc_is_not_supported) {
-  Library library(without_threads());
-  GpuPool pool("gpusm");
+  start();
   const CUdeviceptr at = alloc(4096);
   cuda_double_fail("cuIpcGetMemHandle", 1, CUDA_ERROR_NOT_SUPPORTED, 0);
   pinrail_gpu_block_t block{};
-  size_t offset = 0;
-  EXPECT_EQ(pinrail_mpool_export(pool.get(), pointer_of(at), 1, &block, &offset), PINRAIL_ERR_NOT_SUPPORTED);
-  EXPECT_EQ(pool.stats().registered_count, 0u);
-  EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
+  EXPECT_EQ(export_of(pointer_of(at), 1, &block), PINRAIL_ERR_NOT_SUPPORTED);
+  EXPECT_EQ(pool_->stats().registered_count, 0u);
 }
 
 TEST_F(Gpusm, limits_of_exports_hold_and_the_oldest_block_dies_for_a_new_one) {
-  Library library(without_threads());
-  PoolOptions options;
-  options.count_limit = 2;
-  GpuPool pool("gpusm", options);
+  start(without_threads(), at_most(2));
   const CUdeviceptr a = alloc(4096), b = alloc(4096), c = alloc(4096);
-  const pinrail_gpu_block_t of_a = must_export(pool, a, 1), of_b = must_export(pool, b, 1);
-  must_export(pool, a, 1);
-  const pinrail_gpu_block_t of_c = must_export(pool, c, 1);
-  EXPECT_EQ(pool.stats().registered_count, 2u);
+  const pinrail_gpu_block_t of_a = exported(a), of_b = exported(b);
+  exported(a);
+  const pinrail_gpu_block_t of_c = exported(c);
+  EXPECT_EQ(pool_->stats().registered_count, 2u);
   EXPECT_TRUE(is_alive(of_a));
   EXPECT_FALSE(is_alive(of_b));
   EXPECT_TRUE(is_alive(of_c));
-  for (const CUdeviceptr at : {a, b, c}) EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
 }
 
 TEST_F(Gpusm, without_leave_pinned_a_block_lives_as_long_as_its_registration) {
-  Library library(without_threads());
-  PoolOptions options;
-  options.leave_pinned = 0;
-  GpuPool pool("gpusm", options);
+  start(without_threads(), not_kept());
   const CUdeviceptr at = alloc(4096);
   pinrail_gpu_block_t block{};
-  size_t offset = 0;
-  EXPECT_EQ(pinrail_mpool_export(pool.get(), pointer_of(at), 1, &block, &offset), PINRAIL_ERR_NOT_SUPPORTED);
+  EXPECT_EQ(export_of(pointer_of(at), 1, &block), PINRAIL_ERR_NOT_SUPPORTED);
   pinrail_handle_t handle{};
-  ASSERT_EQ(pinrail_mpool_register(pool.get(), pointer_of(at), 1, 0, 0, &handle), PINRAIL_SUCCESS);
+  ASSERT_EQ(pinrail_mpool_register(pool_->get(), pointer_of(at), 1, 0, 0, &handle), PINRAIL_SUCCESS);
   std::memcpy(&block, pinrail_registration_tail(handle.reg), sizeof(block));
   EXPECT_TRUE(is_alive(block));
-  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  drop(handle);
   EXPECT_FALSE(is_alive(block));
-  EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
 }
 
 }  // namespace

@@ -104,7 +104,7 @@ class GrdmaGpu : public ::testing::TestWithParam<pinrail_gpu_kind_t> {
     EXPECT_EQ(take(at, length, &handle), PINRAIL_SUCCESS);
     return handle;
   }
-  void use(const void* at, size_t length) { EXPECT_EQ(pinrail_mpool_deregister(must(at, length)), PINRAIL_SUCCESS); }
+  void use(const void* at, size_t length) { drop(must(at, length)); }
   static void put_byte(const GpuMemory& memory, unsigned char byte) {
     EXPECT_EQ(cuMemcpyHtoD(memory.at(), &byte, 1), CUDA_SUCCESS);
   }
@@ -129,8 +129,7 @@ TEST_P(GrdmaGpu, the_whole_allocation_is_registered_once_by_its_dmabuf) {
   EXPECT_EQ(device_.told[0].length, GpuMemory::kBytes);
   EXPECT_EQ(device_.told[0].first_byte, 42);
   EXPECT_EQ(open_descriptors(), descriptors) << "the device has its own reference";
-  pinrail_mpool_stats_t stats{};
-  stats.size = sizeof(stats);
+  auto stats = sized<pinrail_mpool_stats_t>();
   EXPECT_EQ(pinrail_mpool_read_stats(pool_, &stats), PINRAIL_SUCCESS);
   EXPECT_EQ(stats.indexed, 1u);
   EXPECT_EQ(close(0), PINRAIL_SUCCESS);
@@ -139,15 +138,14 @@ TEST_P(GrdmaGpu, the_whole_allocation_is_registered_once_by_its_dmabuf) {
 TEST_P(GrdmaGpu, the_figures_are_of_both_kinds_of_memory) {
   const GpuMemory memory(GetParam());
   const pinrail_handle_t handle = must(memory.pointer(), 1);
-  pinrail_mpool_stats_t stats{};
-  stats.size = sizeof(stats);
+  auto stats = sized<pinrail_mpool_stats_t>();
   EXPECT_EQ(pinrail_mpool_read_stats(pool_, &stats), PINRAIL_SUCCESS);
   EXPECT_EQ(stats.misses, 1u);
   EXPECT_EQ(stats.hits, 0u);
   EXPECT_EQ(stats.indexed, 1u);
   EXPECT_EQ(stats.held_count, 1u);
   EXPECT_EQ(stats.held_bytes, GpuMemory::kBytes);
-  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  drop(handle);
 }
 
 // R10.
@@ -160,7 +158,7 @@ TEST_P(GrdmaGpu, a_thread_that_is_cancelled_inside_the_device_comes_to_the_end_o
   device_.meanwhile = nullptr;
   ASSERT_NE(handle.reg, nullptr);
   EXPECT_EQ(open_descriptors(), descriptors);
-  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  drop(handle);
 }
 
 TEST_P(GrdmaGpu, other_memory_at_the_same_address_is_registered_anew) {
@@ -187,11 +185,11 @@ TEST_P(GrdmaGpu, what_is_held_is_not_given_back_although_other_memory_is_there) 
   EXPECT_NE(held.reg, fresh.reg);
   EXPECT_EQ(pinrail_mpool_progress(pool_), PINRAIL_SUCCESS);
   EXPECT_EQ(device_.live.size(), 2u);
-  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  drop(held);
   EXPECT_EQ(pinrail_mpool_progress(pool_), PINRAIL_SUCCESS);
   EXPECT_EQ(device_.live.size(), 1u);
   EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_ERR_BAD_PARAM);
-  EXPECT_EQ(pinrail_mpool_deregister(fresh), PINRAIL_SUCCESS);
+  drop(fresh);
 }
 
 TEST_P(GrdmaGpu, a_free_that_was_reported_kills_it_at_once) {
@@ -293,7 +291,7 @@ TEST_P(GrdmaGpuOnce, find_answers_for_the_memory_that_is_there_and_for_no_other)
             PINRAIL_ERR_NOT_FOUND);
   use(memory.pointer(), 100);
   ASSERT_EQ(pinrail_mpool_find(pool_, memory.pointer(), 100, PINRAIL_ACCESS_REMOTE_WRITE, &handle), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  drop(handle);
   memory.replace();
   EXPECT_EQ(pinrail_mpool_find(pool_, memory.pointer(), 100, PINRAIL_ACCESS_REMOTE_WRITE, &handle),
             PINRAIL_ERR_NOT_FOUND);
@@ -323,9 +321,7 @@ TEST_P(GrdmaGpuOnce, without_dmabufs_peer_memory_is_tried_and_without_that_it_is
 }
 
 TEST_P(GrdmaGpuOnce, host_and_gpu_memory_share_the_limits_and_the_order_of_eviction) {
-  PoolOptions wanted;
-  wanted.count_limit = 1;
-  open(wanted);
+  open(at_most(1));
   const GpuMemory memory(PINRAIL_GPU_IPC);
   const std::vector<char> host(1 << 20);
   for (int i = 0; i < 3; ++i) {
@@ -338,7 +334,7 @@ TEST_P(GrdmaGpuOnce, host_and_gpu_memory_share_the_limits_and_the_order_of_evict
   const pinrail_handle_t held = must(memory.pointer(), 100);
   pinrail_handle_t handle{};
   EXPECT_EQ(take(host.data(), host.size(), &handle), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
-  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  drop(held);
 }
 
 TEST_P(GrdmaGpuOnce, a_pool_whose_gpu_memory_is_held_is_busy_and_goes_on) {
@@ -347,14 +343,14 @@ TEST_P(GrdmaGpuOnce, a_pool_whose_gpu_memory_is_held_is_busy_and_goes_on) {
   for (const void* at : {static_cast<const void*>(memory.pointer()), static_cast<const void*>(host.data())}) {
     const pinrail_handle_t held = must(at, 100);
     EXPECT_EQ(close(0), PINRAIL_ERR_BUSY);
-    EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+    drop(held);
     use(memory.pointer(), 100);
     use(host.data(), 100);
   }
   const pinrail_handle_t held = must(memory.pointer(), 100);
   EXPECT_EQ(close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
   EXPECT_TRUE(device_.live.empty());
-  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  drop(held);
 }
 
 TEST_P(GrdmaGpuOnce, a_checkpoint_gives_back_gpu_memory_too_and_a_restart_ends_it_without_the_device) {
@@ -372,9 +368,7 @@ TEST_P(GrdmaGpuOnce, a_checkpoint_gives_back_gpu_memory_too_and_a_restart_ends_i
 }
 
 TEST_P(GrdmaGpuOnce, without_leave_pinned_nothing_stays) {
-  PoolOptions wanted;
-  wanted.leave_pinned = 0;
-  open(wanted);
+  open(not_kept());
   const GpuMemory memory(PINRAIL_GPU_IPC);
   use(memory.pointer(), 100);
   EXPECT_TRUE(device_.live.empty());

@@ -76,7 +76,7 @@ class FourModes : public ::testing::TestWithParam<int> {
     EXPECT_EQ(pool_->open(block, &handle), status);
     EXPECT_EQ(handle.reg, nullptr);
   }
-  static void release(pinrail_handle_t handle) { EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS); }
+  static void release(pinrail_handle_t handle) { drop(handle); }
 
   Library library_{without_threads()};
   std::unique_ptr<GpuPool> pool_;
@@ -281,8 +281,7 @@ class FourModesFaults : public FourModes {
     request(memory, fault.first, fault.first_bytes);
     memory.replace(kLarge);
     request(memory, fault.second, fault.second_bytes);
-    while (pinrail_mpool_evict(pool_->get()) == PINRAIL_SUCCESS) {
-    }
+    pool_->evict_all();
     EXPECT_EQ(pool_->stats().registered_bytes, 0u);
     EXPECT_EQ(cuda_double_open_handles(), 0u);
     EXPECT_EQ(cuda_double_context_depth(), 0u);

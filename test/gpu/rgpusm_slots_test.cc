@@ -14,13 +14,20 @@
 namespace pinrail::test {
 namespace {
 
+constexpr uint64_t kBase = 0x10000;
+
 class RgpusmSlots : public ::testing::Test {
  protected:
+  explicit RgpusmSlots(const Settings& settings = without_threads()) : library_(settings) {}
   void SetUp() override {
     cuda_double_forget();
     ASSERT_TRUE(bystander_.make(exporter_.get(), 16));
   }
-  void TearDown() override { EXPECT_EQ(cuda_double_open_handles(), 0u); }
+  void TearDown() override {
+    EXPECT_EQ(pool_.close(), PINRAIL_SUCCESS);
+    EXPECT_EQ(cuda_double_open_handles(), 0u);
+  }
+  uint32_t pid() const { return bystander_.process.pid; }
   // The memory's block with a slot of the exporter's.
   pinrail_gpu_block_t with_slot(const PeerMemory& memory) {
     return test::with_slot(memory, bystander_.process, exporter_.get());
@@ -33,13 +40,11 @@ class RgpusmSlots : public ::testing::Test {
   }
   // Once its memory is closed. The gc thread forgets the exporter afterwards; until then the driver is asked, and this
   // one knows no processes.
-  static void expect_forgotten(const GpuPool& pool, const pinrail_gpu_block_t& block) {
+  void expect_forgotten(const pinrail_gpu_block_t& block) {
     EXPECT_TRUE(within(std::chrono::seconds(20), [&] {
       pinrail_handle_t handle{};
-      const pinrail_status_t status = pool.open(block, &handle);
-      if (status == PINRAIL_SUCCESS) {
-        EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
-      }
+      const pinrail_status_t status = pool_.open(block, &handle);
+      if (status == PINRAIL_SUCCESS) drop(handle);
       return status == PINRAIL_ERR_NOT_FOUND;
     }));
   }
@@ -57,57 +62,54 @@ class RgpusmSlots : public ::testing::Test {
 
   Bystander bystander_;
   std::unique_ptr<slots::Exporter> exporter_ = std::make_unique<slots::Exporter>();
+  const Library library_;
+  GpuPool pool_{"rgpusm"};
+};
+// With the thread that looks around.
+class RgpusmSlotsGc : public RgpusmSlots {
+ protected:
+  RgpusmSlotsGc() : RgpusmSlots({{"mpool_rgpusm_gc_interval", "10"}}) {}
 };
 
 TEST_F(RgpusmSlots, a_block_whose_memory_died_is_not_found_although_it_is_in_the_cache) {
-  Library library(without_threads());
-  GpuPool pool("rgpusm");
-  const PeerMemory memory(bystander_.process.pid, 0x10000, 4096);
+  const PeerMemory memory(pid(), kBase, 4096);
   const pinrail_gpu_block_t block = with_slot(memory);
-  pool.use(block);
-  pool.use(block);
+  pool_.use(block);
+  pool_.use(block);
   EXPECT_EQ(cuda_double_calls("cuIpcOpenMemHandle"), 1u);
   exporter_->kill_hook(block.slot);
-  pinrail_handle_t handle{};
-  EXPECT_EQ(pool.open(block, &handle), PINRAIL_ERR_NOT_FOUND);
-  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
-  EXPECT_EQ(pool.stats().registered_count, 0u);
+  EXPECT_EQ(pool_.answer_to(block), PINRAIL_ERR_NOT_FOUND);
+  EXPECT_EQ(pinrail_mpool_progress(pool_.get()), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool_.stats().registered_count, 0u);
 }
 
 TEST_F(RgpusmSlots, an_importer_is_counted_from_open_to_close) {
-  Library library(without_threads());
-  GpuPool pool("rgpusm");
-  const PeerMemory memory(bystander_.process.pid, 0x10000, 4096);
+  const PeerMemory memory(pid(), kBase, 4096);
   const pinrail_gpu_block_t block = with_slot(memory);
-  const pinrail_handle_t handle = pool.must(block);
+  const pinrail_handle_t handle = pool_.must(block);
   EXPECT_EQ(exporter_->importers_hook(block.slot), 1u);
   EXPECT_EQ(exporter_->word(block.slot)->load() & slots::kImporters, 0u) << "it sits: were it to crash, that is seen";
   exporter_->kill_hook(block.slot);
-  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_progress(pool_.get()), PINRAIL_SUCCESS);
   EXPECT_EQ(exporter_->importers_hook(block.slot), 1u) << "it is held";
-  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  drop(handle);
   EXPECT_EQ(exporter_->importers_hook(block.slot), 0u);
   EXPECT_EQ(cuda_double_open_handles(), 0u);
 }
 
 TEST_F(RgpusmSlots, an_open_that_fails_is_not_counted) {
-  Library library(without_threads());
-  GpuPool pool("rgpusm");
-  const PeerMemory memory(bystander_.process.pid, 0x10000, 4096);
+  const PeerMemory memory(pid(), kBase, 4096);
   const pinrail_gpu_block_t block = with_slot(memory);
   cuda_double_fail("cuIpcOpenMemHandle", 1, CUDA_ERROR_UNKNOWN, 0);
-  pinrail_handle_t handle{};
-  EXPECT_EQ(pool.open(block, &handle), PINRAIL_ERR_ERROR);
+  EXPECT_EQ(pool_.answer_to(block), PINRAIL_ERR_ERROR);
   EXPECT_EQ(exporter_->importers_hook(block.slot), 0u);
 }
 
-TEST_F(RgpusmSlots, the_thread_closes_what_died_without_any_call) {
-  Library library(Settings{{"mpool_rgpusm_gc_interval", "10"}});
-  GpuPool pool("rgpusm");
-  const PeerMemory memory(bystander_.process.pid, 0x10000, 4096), other(bystander_.process.pid, 0x20000, 4096);
+TEST_F(RgpusmSlotsGc, the_thread_closes_what_died_without_any_call) {
+  const PeerMemory memory(pid(), kBase, 4096), other(pid(), 2 * kBase, 4096);
   const pinrail_gpu_block_t block = with_slot(memory), lives = with_slot(other);
-  pool.use(block);
-  pool.use(lives);
+  pool_.use(block);
+  pool_.use(lives);
   exporter_->kill_hook(block.slot);
   EXPECT_TRUE(within(std::chrono::seconds(20), [] { return cuda_double_open_handles() == 1; }));
   EXPECT_EQ(exporter_->importers_hook(lives.slot), 1u);
@@ -115,62 +117,53 @@ TEST_F(RgpusmSlots, the_thread_closes_what_died_without_any_call) {
 
 // gpu_pool/X7: the call that closes dead mappings may look before this one is in the index, and does not look again.
 TEST_F(RgpusmSlots, memory_that_dies_while_it_is_opened_does_not_stay_open) {
-  Library library(without_threads());
-  GpuPool pool("rgpusm");
-  const PeerMemory memory(bystander_.process.pid, 0x10000, 4096);
+  const PeerMemory memory(pid(), kBase, 4096);
   for (const uint32_t flags : {uint32_t{0}, uint32_t{PINRAIL_FLAG_CACHE_BYPASS}}) {
     const pinrail_gpu_block_t block = with_slot(memory);
     pinrail_handle_t handle{};
     pinrail_status_t status = PINRAIL_ERR_ERROR;
     cuda_double_gate("cuIpcOpenMemHandle");
-    std::thread opener([&] { status = pool.open(block, &handle, flags); });
+    std::thread opener([&] { status = pool_.open(block, &handle, flags); });
     while (cuda_double_at_gate() == 0) std::this_thread::yield();
     exporter_->kill_hook(block.slot);
-    EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+    EXPECT_EQ(pinrail_mpool_progress(pool_.get()), PINRAIL_SUCCESS);
     cuda_double_open_gate();
     opener.join();
     EXPECT_EQ(status, PINRAIL_ERR_NOT_FOUND);
     EXPECT_EQ(exporter_->importers_hook(block.slot), 0u);
     EXPECT_EQ(cuda_double_open_handles(), 0u);
-    EXPECT_EQ(pool.stats().registered_count, 0u);
-    EXPECT_TRUE(pool.invariants_hold());
+    EXPECT_EQ(pool_.stats().registered_count, 0u);
+    EXPECT_TRUE(pool_.invariants_hold());
   }
 }
 
 TEST_F(RgpusmSlots, a_process_that_has_no_descriptor_left_does_not_take_an_exporter_for_dead) {
-  Library library(without_threads());
-  GpuPool pool("rgpusm");
-  const PeerMemory memory(bystander_.process.pid, 0x10000, 4096);
+  const PeerMemory memory(pid(), kBase, 4096);
   const pinrail_gpu_block_t block = with_slot(memory);
-  pinrail_handle_t handle{};
   {
     const FewDescriptors none;
-    EXPECT_EQ(pool.open(block, &handle), PINRAIL_ERR_OUT_OF_RESOURCE);
+    EXPECT_EQ(pool_.answer_to(block), PINRAIL_ERR_OUT_OF_RESOURCE);
   }
-  pool.use(block);
+  pool_.use(block);
   {
     const FewDescriptors none;
-    EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+    EXPECT_EQ(pinrail_mpool_progress(pool_.get()), PINRAIL_SUCCESS);
   }
-  EXPECT_EQ(pool.stats().registered_count, 1u);
-  pool.use(block);
+  EXPECT_EQ(pool_.stats().registered_count, 1u);
+  pool_.use(block);
 }
 
-TEST_F(RgpusmSlots, what_a_crashed_exporter_left_is_closed) {
-  Library library(Settings{{"mpool_rgpusm_gc_interval", "10"}});
-  GpuPool pool("rgpusm");
-  const PeerMemory memory(bystander_.process.pid, 0x10000, 4096);
+TEST_F(RgpusmSlotsGc, what_a_crashed_exporter_left_is_closed) {
+  const PeerMemory memory(pid(), kBase, 4096);
   const pinrail_gpu_block_t block = with_slot(memory);
-  pool.use(block);
+  pool_.use(block);
   bystander_.end();
   EXPECT_TRUE(within(std::chrono::seconds(20), [] { return cuda_double_open_handles() == 0; }));
-  expect_forgotten(pool, block);
+  expect_forgotten(block);
 }
 
 // In one round, however many they are.
 TEST_F(RgpusmSlots, what_many_crashed_exporters_left_is_closed_at_once) {
-  Library library(without_threads());
-  GpuPool pool("rgpusm");
   constexpr size_t kMany = 40;
   std::vector<std::unique_ptr<Bystander>> owners;
   std::vector<std::unique_ptr<slots::Exporter>> exporters;
@@ -179,64 +172,54 @@ TEST_F(RgpusmSlots, what_many_crashed_exporters_left_is_closed_at_once) {
     owners.push_back(std::make_unique<Bystander>());
     exporters.push_back(std::make_unique<slots::Exporter>());
     ASSERT_TRUE(owners.back()->make(exporters.back().get(), 16));
-    memories.push_back(std::make_unique<PeerMemory>(owners.back()->process.pid, 0x10000, 4096));
-    pool.use(test::with_slot(*memories.back(), owners.back()->process, exporters.back().get()));
+    memories.push_back(std::make_unique<PeerMemory>(owners.back()->process.pid, kBase, 4096));
+    pool_.use(test::with_slot(*memories.back(), owners.back()->process, exporters.back().get()));
   }
   EXPECT_EQ(cuda_double_open_handles(), kMany);
   for (const auto& exporter : exporters) mark_as_ended(*exporter);
-  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_progress(pool_.get()), PINRAIL_SUCCESS);
   EXPECT_EQ(cuda_double_open_handles(), 0u);
 }
 
 // Its pid and its start stay, and all its GPU memory is gone.
-TEST_F(RgpusmSlots, what_an_exporter_left_that_became_another_program_is_closed) {
-  Library library(Settings{{"mpool_rgpusm_gc_interval", "10"}});
-  GpuPool pool("rgpusm");
-  const PeerMemory memory(bystander_.process.pid, 0x10000, 4096);
+TEST_F(RgpusmSlotsGc, what_an_exporter_left_that_became_another_program_is_closed) {
+  const PeerMemory memory(pid(), kBase, 4096);
   const pinrail_gpu_block_t block = with_slot(memory);
-  pool.use(block);
+  pool_.use(block);
   ASSERT_TRUE(bystander_.exec());
   EXPECT_TRUE(slots::is_alive(bystander_.process.pid, bystander_.process.start));
   EXPECT_TRUE(within(std::chrono::seconds(20), [] { return cuda_double_open_handles() == 0; }));
-  expect_forgotten(pool, block);
+  expect_forgotten(block);
 }
 
 // slots/V3: the kernel sets the mark before the old program's memory goes, so no hit is served after that.
 TEST_F(RgpusmSlots, a_hit_on_memory_of_an_exporter_that_has_ended_is_refused_at_once) {
-  Library library(without_threads());
-  GpuPool pool("rgpusm");
-  const PeerMemory memory(bystander_.process.pid, 0x10000, 4096);
+  const PeerMemory memory(pid(), kBase, 4096);
   const pinrail_gpu_block_t block = with_slot(memory);
-  for (int i = 0; i < 3; ++i) pool.use(block);
-  EXPECT_EQ(pool.stats().misses, 1u);
+  for (int i = 0; i < 3; ++i) pool_.use(block);
+  EXPECT_EQ(pool_.stats().misses, 1u);
   mark_as_ended(*exporter_);
-  pinrail_handle_t handle{};
-  EXPECT_EQ(pool.open(block, &handle), PINRAIL_ERR_NOT_FOUND);
+  EXPECT_EQ(pool_.answer_to(block), PINRAIL_ERR_NOT_FOUND);
 }
 
 TEST_F(RgpusmSlots, what_the_driver_refuses_of_a_dead_exporter_is_not_found_and_evicts_nothing) {
-  Library library(without_threads());
-  GpuPool pool("rgpusm");
-  const PeerMemory memory(bystander_.process.pid, 0x10000, 4096), late(bystander_.process.pid, 0x20000, 4096);
-  const PeerMemory others(1000001, 0x10000, 4096);
+  const PeerMemory memory(pid(), kBase, 4096), late(pid(), 2 * kBase, 4096);
+  const PeerMemory others(1000001, kBase, 4096);
   const pinrail_gpu_block_t block = with_slot(memory), of_late = with_slot(late);
-  pool.use(block);
-  pool.use(others.block);
+  pool_.use(block);
+  pool_.use(others.block);
   bystander_.end();  // and this pool has not noticed it yet
   for (const CUresult error : {CUDA_ERROR_MAP_FAILED, CUDA_ERROR_ALREADY_MAPPED, CUDA_ERROR_INVALID_VALUE}) {
     cuda_double_fail("cuIpcOpenMemHandle", 1, error, 1);
-    pinrail_handle_t handle{};
-    EXPECT_EQ(pool.open(of_late, &handle), PINRAIL_ERR_NOT_FOUND) << error;
-    EXPECT_EQ(pool.stats().registered_count, 2u) << error;
-    EXPECT_EQ(pool.stats().retries, 0u);
+    EXPECT_EQ(pool_.answer_to(of_late), PINRAIL_ERR_NOT_FOUND) << error;
+    EXPECT_EQ(pool_.stats().registered_count, 2u) << error;
+    EXPECT_EQ(pool_.stats().retries, 0u);
     EXPECT_EQ(exporter_->importers_hook(of_late.slot), 0u);
   }
   cuda_double_forget();
 }
 
 TEST_F(RgpusmSlots, each_exporter_is_known_once_and_the_place_of_a_dead_one_is_used_again) {
-  Library library(without_threads());
-  GpuPool pool("rgpusm");
   constexpr uint32_t kMany = 40;
   std::vector<std::unique_ptr<Bystander>> owners;
   std::vector<std::unique_ptr<slots::Exporter>> exporters;
@@ -247,22 +230,19 @@ TEST_F(RgpusmSlots, each_exporter_is_known_once_and_the_place_of_a_dead_one_is_u
       owners.push_back(std::make_unique<Bystander>());
       exporters.push_back(std::make_unique<slots::Exporter>());
       ASSERT_TRUE(owners.back()->make(exporters.back().get(), 16));
-      for (uint64_t base : {0x10000, 0x20000}) {
+      for (uint64_t base : {kBase, 2 * kBase}) {
         memories.push_back(std::make_unique<PeerMemory>(owners.back()->process.pid, base, 4096));
-        pinrail_gpu_block_t block = memories.back()->block;
-        block.start = owners.back()->process.start;
-        block.segment = exporters.back()->segment();
-        ASSERT_TRUE(exporters.back()->take(&block.slot, &block.slot_word).ok());
-        block.checksum = checksum_of(block);
-        pool.use(block);
-        if (base == 0x10000) blocks.push_back(block);
+        const pinrail_gpu_block_t block =
+            test::with_slot(*memories.back(), owners.back()->process, exporters.back().get());
+        pool_.use(block);
+        if (base == kBase) blocks.push_back(block);
       }
     }
     for (const auto& block : blocks) EXPECT_EQ(times_mapped(block), 2u) << "its maker is this process too";
-    EXPECT_EQ(pool.stats().registered_count, 2 * kMany);
+    EXPECT_EQ(pool_.stats().registered_count, 2 * kMany);
     for (const auto& owner : owners) owner->end();
-    for (uint32_t i = 0; i < kMany; ++i) EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
-    EXPECT_EQ(pool.stats().registered_count, 0u);
+    for (uint32_t i = 0; i < kMany; ++i) EXPECT_EQ(pinrail_mpool_progress(pool_.get()), PINRAIL_SUCCESS);
+    EXPECT_EQ(pool_.stats().registered_count, 0u);
     for (const auto& block : blocks) EXPECT_EQ(times_mapped(block), 1u);
     owners.clear();
     exporters.clear();
@@ -271,48 +251,38 @@ TEST_F(RgpusmSlots, each_exporter_is_known_once_and_the_place_of_a_dead_one_is_u
 }
 
 TEST_F(RgpusmSlots, an_exporter_that_started_anew_is_another_one) {
-  Library library(without_threads());
-  GpuPool pool("rgpusm");
-  PeerMemory memory(bystander_.process.pid, 0x10000, 4096);
-  pool.use(with_slot(memory));
+  PeerMemory memory(pid(), kBase, 4096);
+  pool_.use(with_slot(memory));
   slots::Exporter anew;  // the same pid, the same address, another segment
   ASSERT_TRUE(bystander_.make(&anew, 16));
   memory.replace(4096);
-  pinrail_gpu_block_t block = with_slot(memory);
-  block.segment = anew.segment();
-  ASSERT_TRUE(anew.take(&block.slot, &block.slot_word).ok());
-  block.checksum = checksum_of(block);
-  const pinrail_handle_t handle = pool.must(block);
+  const pinrail_gpu_block_t block = test::with_slot(memory, bystander_.process, &anew);
+  const pinrail_handle_t handle = pool_.must(block);
   EXPECT_EQ(anew.importers_hook(block.slot), 1u);
-  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
-  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
+  drop(handle);
 }
 
 // The driver may take both for one exporter.
 TEST_F(RgpusmSlots, what_a_dead_exporter_left_is_not_in_the_way_of_another_one_with_its_pid) {
-  Library library(without_threads());
-  GpuPool pool("rgpusm");
   for (const bool is_marked : {false, true}) {
     slots::Process dead = bystander_.process;
     dead.start -= is_marked ? 1 : 2;  // started before the present one, so it does not run any more
     slots::Exporter of_dead;
     ASSERT_TRUE(of_dead.create(dead, 16).ok() && bystander_.adopt(of_dead.segment()));
-    PeerMemory memory(bystander_.process.pid, 0x10000, 4096), beside(bystander_.process.pid, 0x20000, 4096);
-    pool.use(test::with_slot(memory, dead, &of_dead));
-    pool.use(with_slot(beside));
+    PeerMemory memory(pid(), kBase, 4096), beside(pid(), 2 * kBase, 4096);
+    pool_.use(test::with_slot(memory, dead, &of_dead));
+    pool_.use(with_slot(beside));
     if (is_marked) mark_as_ended(of_dead);
     memory.replace(4096);
-    pool.use(with_slot(memory));
+    pool_.use(with_slot(memory));
     EXPECT_EQ(cuda_double_open_handles(), 2u) << "the dead one's is closed, and nothing else";
-    EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
-    EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
+    EXPECT_EQ(pinrail_mpool_evict(pool_.get()), PINRAIL_SUCCESS);
+    EXPECT_EQ(pinrail_mpool_evict(pool_.get()), PINRAIL_SUCCESS);
   }
 }
 
 TEST_F(RgpusmSlots, an_importer_that_cannot_be_told_from_others_says_so_once) {
-  Library library(without_threads());
-  GpuPool pool("rgpusm");
-  const PeerMemory first(bystander_.process.pid, 0x10000, 4096), second(bystander_.process.pid, 0x20000, 4096);
+  const PeerMemory first(pid(), kBase, 4096), second(pid(), 2 * kBase, 4096);
   const pinrail_gpu_block_t of_first = with_slot(first), of_second = with_slot(second);
   std::vector<std::unique_ptr<slots::Importer>> others;
   for (uint32_t i = 0; i < slots::kImporterEntries; ++i) {
@@ -320,38 +290,32 @@ TEST_F(RgpusmSlots, an_importer_that_cannot_be_told_from_others_says_so_once) {
     ASSERT_TRUE(others.back()->open(of_first.user, of_first.pid, of_first.start, of_first.segment).ok());
     others.back()->register_importer(bystander_.process);
   }
-  const std::string said = said_by([&] { pool.use(of_first); });
+  const std::string said = said_by([&] { pool_.use(of_first); });
   EXPECT_NE(said.find("256 processes, the most that can be told apart"), std::string::npos) << said;
-  EXPECT_EQ(said_by([&] { pool.use(of_second); }), "");
+  EXPECT_EQ(said_by([&] { pool_.use(of_second); }), "");
 }
 
 TEST_F(RgpusmSlots, a_block_that_claims_more_than_is_mapped_is_refused_and_nothing_stays_open) {
-  Library library(without_threads());
-  GpuPool pool("rgpusm");
-  const PeerMemory memory(bystander_.process.pid, 0x10000, 8192);
+  const PeerMemory memory(pid(), kBase, 8192);
   pinrail_gpu_block_t block = with_slot(memory);
-  pinrail_handle_t handle{};
   for (const uint64_t claimed : {uint64_t{8193}, uint64_t{1} << 40}) {
     block.length = claimed;
     block.checksum = checksum_of(block);
-    EXPECT_EQ(pool.open(block, &handle), PINRAIL_ERR_BAD_PARAM) << claimed;
+    EXPECT_EQ(pool_.answer_to(block), PINRAIL_ERR_BAD_PARAM) << claimed;
     EXPECT_EQ(cuda_double_open_handles(), 0u);
     EXPECT_EQ(exporter_->importers_hook(block.slot), 0u);
   }
   block.length = 8192;
   block.checksum = checksum_of(block);
-  pool.use(block);
+  pool_.use(block);
 }
 
 TEST_F(RgpusmSlots, a_slot_beyond_the_segment_is_refused) {
-  Library library(without_threads());
-  GpuPool pool("rgpusm");
-  const PeerMemory memory(bystander_.process.pid, 0x10000, 4096);
+  const PeerMemory memory(pid(), kBase, 4096);
   pinrail_gpu_block_t block = with_slot(memory);
   block.slot = 16;
   block.checksum = checksum_of(block);
-  pinrail_handle_t handle{};
-  EXPECT_EQ(pool.open(block, &handle), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pool_.answer_to(block), PINRAIL_ERR_BAD_PARAM);
   EXPECT_EQ(cuda_double_calls("cuIpcOpenMemHandle"), 0u);
 }
 

@@ -8,7 +8,7 @@
 
 #include "config.h"
 #include "test/monitor/uffd_library.h"
-#include "test/support/child.h"
+#include "test/support/answer_of.h"
 #include "test/support/need_glibc.h"
 #include "test/support/nth_allocation.h"
 
@@ -31,8 +31,7 @@ struct RawAllocator {
 };
 
 bool keeps_private_memory() {
-  pinrail_memory_kind_t kind{};
-  kind.size = sizeof(kind);
+  auto kind = sized<pinrail_memory_kind_t>();
   return pinrail_memory_kind_at(0, &kind) == PINRAIL_SUCCESS && kind.is_kept != 0;
 }
 int64_t has_monitor(const char* name) {
@@ -71,19 +70,16 @@ TEST(OwnCalls, what_was_loaded_before_the_start_is_tried_and_uffd_joins) {
   NEED_PATCHER();
   NEED_UFFD();
   for (const char* const name : {"raw_malloc", "raw_hidden_now"}) {
-    ChildAnswer answer{};
-    ASSERT_TRUE(in_child(
-        [name] {
-          const RawAllocator raw(name);
-          const Library library(by_default());
-          fake::FakeRegistrar fake;
-          const Pool pool(fake);
-          ChildAnswer said = use_block(pool, raw);
-          said[2] = has_monitor("uffd");
-          said[3] = has_monitor("patcher");
-          return said;
-        },
-        &answer));
+    const ChildAnswer answer = answer_of([name] {
+      const RawAllocator raw(name);
+      const Library library(by_default());
+      fake::FakeRegistrar fake;
+      const Pool pool(fake);
+      ChildAnswer said = use_block(pool, raw);
+      said[2] = has_monitor("uffd");
+      said[3] = has_monitor("patcher");
+      return said;
+    });
     EXPECT_EQ(answer, (ChildAnswer{1, 1, 1, 1})) << name;
   }
 }
@@ -91,45 +87,38 @@ TEST(OwnCalls, what_was_loaded_before_the_start_is_tried_and_uffd_joins) {
 TEST(OwnCalls, what_is_loaded_later_is_found_by_the_next_miss_and_uffd_joins) {
   NEED_PATCHER();
   NEED_UFFD();
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [] {
-        const Library library(by_default());
-        fake::FakeRegistrar fake;
-        const Pool pool(fake);
-        const uintptr_t early = raw_map(1);
-        pool.use(early, kPage);
-        const int64_t before = has_monitor("uffd");
-        const RawAllocator raw;
-        usleep(2000);  // not every miss looks, if the last one did
-        ChildAnswer said = use_block(pool, raw);
-        said[2] = before;
-        said[3] = has_monitor("uffd");
-        return said;
-      },
-      &answer));
+  const ChildAnswer answer = answer_of([] {
+    const Library library(by_default());
+    fake::FakeRegistrar fake;
+    const Pool pool(fake);
+    const uintptr_t early = raw_map(1);
+    pool.use(early, kPage);
+    const int64_t before = has_monitor("uffd");
+    const RawAllocator raw;
+    usleep(2000);  // not every miss looks, if the last one did
+    ChildAnswer said = use_block(pool, raw);
+    said[2] = before;
+    said[3] = has_monitor("uffd");
+    return said;
+  });
   EXPECT_EQ(answer, (ChildAnswer{1, 1, 0, 1}));
 }
 
 // What was cached before may be the allocator's memory, which no monitor watches.
 TEST(OwnCalls, what_was_cached_when_one_came_is_given_up) {
   NEED_PATCHER();
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [] {
-        const Library library(Settings{{"monitor", "patcher"}});
-        fake::FakeRegistrar fake;
-        const Pool pool(fake);
-        const uintptr_t early = raw_map(1), later = raw_map(1);
-        pool.use(early, kPage);
-        const int64_t before = pool.has(early, kPage) ? 1 : 0;
-        const RawAllocator raw;
-        usleep(2000);
-        pool.use(later, kPage);
-        return ChildAnswer{before, pool.has(early, kPage) ? 1 : 0, keeps_private_memory() ? 1 : 0,
-                           use_block(pool, raw)[0]};
-      },
-      &answer));
+  const ChildAnswer answer = answer_of([] {
+    const Library library(Settings{{"monitor", "patcher"}});
+    fake::FakeRegistrar fake;
+    const Pool pool(fake);
+    const uintptr_t early = raw_map(1), later = raw_map(1);
+    pool.use(early, kPage);
+    const int64_t before = pool.has(early, kPage) ? 1 : 0;
+    const RawAllocator raw;
+    usleep(2000);
+    pool.use(later, kPage);
+    return ChildAnswer{before, pool.has(early, kPage) ? 1 : 0, keeps_private_memory() ? 1 : 0, use_block(pool, raw)[0]};
+  });
   EXPECT_EQ(answer, (ChildAnswer{1, 0, 0, 0}));
 }
 
@@ -159,8 +148,7 @@ TEST(OwnCalls, what_was_cached_when_one_came_is_given_up_without_memory_too) {
   NEED_GLIBC("the library brings its own operator new");
   for (long n = 1;; ++n) {
     SCOPED_TRACE("the " + std::to_string(n) + "th allocation fails");
-    ChildAnswer answer{};
-    ASSERT_TRUE(in_child([n] { return find_without_memory(n); }, &answer));
+    const ChildAnswer answer = answer_of([n] { return find_without_memory(n); });
     EXPECT_EQ(answer[0], 0);
     EXPECT_EQ(answer[1], 0);
     if (answer[2] == 0) break;
@@ -169,32 +157,25 @@ TEST(OwnCalls, what_was_cached_when_one_came_is_given_up_without_memory_too) {
 
 TEST(OwnCalls, without_a_monitor_that_sees_them_private_memory_is_not_kept_and_leave_pinned_is_refused) {
   NEED_PATCHER();
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [] {
-        const RawAllocator raw;
-        const Library library(Settings{{"monitor", "patcher"}});
-        fake::FakeRegistrar fake;
-        const Pool pool(fake);
-        pinrail_memory_kind_t kind{};
-        kind.size = sizeof(kind);
-        const bool found = pinrail_memory_kind_at(0, &kind) == PINRAIL_SUCCESS;
-        return ChildAnswer{found ? kind.is_kept : -1, pool.status, pinrail_monitor_works()};
-      },
-      &answer));
+  const ChildAnswer answer = answer_of([] {
+    const RawAllocator raw;
+    const Library library(Settings{{"monitor", "patcher"}});
+    fake::FakeRegistrar fake;
+    const Pool pool(fake);
+    auto kind = sized<pinrail_memory_kind_t>();
+    const bool found = pinrail_memory_kind_at(0, &kind) == PINRAIL_SUCCESS;
+    return ChildAnswer{found ? kind.is_kept : -1, pool.status, pinrail_monitor_works()};
+  });
   EXPECT_EQ(answer, (ChildAnswer{0, PINRAIL_ERR_NOT_SUPPORTED, 0}));
 }
 
 TEST(OwnCalls, a_parameter_says_that_allocators_can_be_trusted) {
   NEED_PATCHER();
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [] {
-        const RawAllocator raw;
-        const Library library(Settings{{"monitor", "patcher"}, {"monitor_trust_allocators", "yes"}});
-        return ChildAnswer{keeps_private_memory() ? 1 : 0};
-      },
-      &answer));
+  const ChildAnswer answer = answer_of([] {
+    const RawAllocator raw;
+    const Library library(Settings{{"monitor", "patcher"}, {"monitor_trust_allocators", "yes"}});
+    return ChildAnswer{keeps_private_memory() ? 1 : 0};
+  });
   EXPECT_EQ(answer, (ChildAnswer{1}));
 }
 

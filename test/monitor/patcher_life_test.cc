@@ -14,7 +14,7 @@
 #include "base/sync/futex_lock.h"
 #include "config.h"
 #include "test/monitor/patcher_host.h"
-#include "test/support/child.h"
+#include "test/support/answer_of.h"
 #include "test/support/need_glibc.h"
 
 #if PINRAIL_CAN_PATCH
@@ -24,9 +24,7 @@
 namespace pinrail::test {
 namespace {
 
-TEST(Patcher, results_and_errno_are_the_calls) {
-  Patcher patcher;
-  NEED_PATCHER(patcher);
+TEST_F(PatcherEvents, results_and_errno_are_the_calls) {
   struct Case {
     const char* what;
     long (*call)();
@@ -75,15 +73,13 @@ struct Waiter {
   std::atomic<bool> is_in{false};
 };
 
-TEST(Patcher, a_hook_sleeps_until_the_lock_that_it_waits_for_is_free) {
+TEST_F(PatcherEvents, a_hook_sleeps_until_the_lock_that_it_waits_for_is_free) {
   constexpr int kUntouched = 12345;
-  Patcher patcher;
-  NEED_PATCHER(patcher);
   Waiter waiter;
   waiter.base = marked_pages(1);
   void* subscription = nullptr;
   ASSERT_TRUE(monitor::subscribe(0, Waiter::hook, &waiter, &subscription).ok());
-  patcher.recorder.clear();
+  clear();
   int result = -1, error = 0;
   waiter.lock.lock();
   std::thread unmapper([&] {
@@ -99,23 +95,20 @@ TEST(Patcher, a_hook_sleeps_until_the_lock_that_it_waits_for_is_free) {
   EXPECT_TRUE(waiter.is_in);
   EXPECT_EQ(result, 0);
   EXPECT_EQ(error, kUntouched);
-  EXPECT_TRUE(came_first(patcher, waiter.base, kPage));
+  EXPECT_TRUE(came_first(waiter.base, kPage));
   monitor::unsubscribe(subscription);
 }
 
-TEST(Patcher, events_of_other_threads) {
-  Patcher patcher;
-  NEED_PATCHER(patcher);
-  const uintptr_t base = marked_pages(1);
-  patcher.recorder.clear();
+TEST_F(PatcherEvents, events_of_other_threads) {
+  const uintptr_t base = marked(1);
   pid_t thread = 0;
   std::thread([&] {
     thread = static_cast<pid_t>(syscall(SYS_gettid));
     munmap(at(base), kPage);
   }).join();
-  EXPECT_TRUE(came_first(patcher, base, kPage));
-  ASSERT_FALSE(patcher.recorder.touching(base, kPage).empty());
-  EXPECT_EQ(patcher.recorder.touching(base, kPage).front().thread, thread);
+  EXPECT_TRUE(came_first(base, kPage));
+  ASSERT_FALSE(touching(base, kPage).empty());
+  EXPECT_EQ(touching(base, kPage).front().thread, thread);
 }
 
 TEST(Patcher, after_stop_nothing_is_reported_and_a_new_start_takes_the_same_patches) {
@@ -161,25 +154,22 @@ TEST(Patcher, two_at_once_each_see_every_event) {
 }
 
 TEST(Patcher, a_function_that_is_left_out_is_not_seen_and_that_is_said) {
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [] {
-        Patcher patcher("0", "madvise,loader");
-        const uintptr_t base = marked_pages(1);
-        patcher.recorder.clear();
-        madvise(at(base), kPage, MADV_DONTNEED);
-        syscall(SYS_madvise, base, kPage, MADV_DONTNEED);
-        const auto after_madvise = static_cast<int64_t>(patcher.recorder.touching(base, kPage).size());
-        munmap(at(base), kPage);
-        const auto after_munmap = static_cast<int64_t>(patcher.recorder.touching(base, kPage).size());
-        const uintptr_t other = marked_pages(1);
-        patcher.recorder.clear();
-        syscall(SYS_munmap, other, kPage);
-        const auto after_call = static_cast<int64_t>(patcher.recorder.touching(other, kPage).size());
-        return ChildAnswer{patcher.status, after_madvise, after_munmap, after_call,
-                           static_cast<int64_t>(patcher.lines().size())};
-      },
-      &answer));
+  const ChildAnswer answer = answer_of([] {
+    Patcher patcher("0", "madvise,loader");
+    const uintptr_t base = marked_pages(1);
+    patcher.recorder.clear();
+    madvise(at(base), kPage, MADV_DONTNEED);
+    syscall(SYS_madvise, base, kPage, MADV_DONTNEED);
+    const auto after_madvise = static_cast<int64_t>(patcher.recorder.touching(base, kPage).size());
+    munmap(at(base), kPage);
+    const auto after_munmap = static_cast<int64_t>(patcher.recorder.touching(base, kPage).size());
+    const uintptr_t other = marked_pages(1);
+    patcher.recorder.clear();
+    syscall(SYS_munmap, other, kPage);
+    const auto after_call = static_cast<int64_t>(patcher.recorder.touching(other, kPage).size());
+    return ChildAnswer{patcher.status, after_madvise, after_munmap, after_call,
+                       static_cast<int64_t>(patcher.lines().size())};
+  });
   EXPECT_EQ(answer[0], PINRAIL_SUCCESS);
   EXPECT_EQ(answer[1], 0) << "by syscall() neither";
   EXPECT_EQ(answer[2], 2);
@@ -202,20 +192,17 @@ TEST(Patcher, a_forked_child_reports_nothing_and_works) {
   Patcher patcher("10");
   NEED_PATCHER(patcher);
   const uintptr_t base = marked_pages(2);
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [&] {
-        patcher.recorder.clear();
-        const int result = munmap(at(base), kPage);
-        const auto inherited = static_cast<int64_t>(patcher.recorder.reports().size());
-        patcher.stop();  // the checking thread does not exist here: no call may wait for it
-        Patcher own;
-        own.recorder.clear();
-        munmap(at(base + kPage), kPage);
-        return ChildAnswer{result, inherited, own.status,
-                           static_cast<int64_t>(own.recorder.touching(base, 2 * kPage).size())};
-      },
-      &answer));
+  const ChildAnswer answer = answer_of([&] {
+    patcher.recorder.clear();
+    const int result = munmap(at(base), kPage);
+    const auto inherited = static_cast<int64_t>(patcher.recorder.reports().size());
+    patcher.stop();  // the checking thread does not exist here: no call may wait for it
+    Patcher own;
+    own.recorder.clear();
+    munmap(at(base + kPage), kPage);
+    return ChildAnswer{result, inherited, own.status,
+                       static_cast<int64_t>(own.recorder.touching(base, 2 * kPage).size())};
+  });
   EXPECT_EQ(answer, (ChildAnswer{0, 0, PINRAIL_SUCCESS, 2}));
   munmap(at(base), 2 * kPage);
 }
@@ -239,21 +226,18 @@ TEST(PatcherDeathTest, a_subscriber_that_allocates_ends_a_debug_build_at_the_mun
 #endif
 
 TEST(Patcher, a_call_that_makes_patched_code_writable_is_checked_at_once) {
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [] {
-        Patcher patcher("3600000");
-        const bool asleep = await_sleeping_monitor();
-        const long page = static_cast<long>(libc_function("madvise") & ~(kPage - 1));
-        // As others do: writable, a patch, and back. They call libc's mprotect.
-        mprotect(at(static_cast<uintptr_t>(page)), 2 * kPage, PROT_READ | PROT_WRITE | PROT_EXEC);
-        patch_as_open_mpi("madvise", reinterpret_cast<uintptr_t>(+[](void*, size_t, int) { return 0; }));
-        mprotect(at(static_cast<uintptr_t>(page)), 2 * kPage, PROT_READ | PROT_EXEC);
-        for (int i = 0; i < 4000 && patcher.said().empty(); ++i) usleep(5000);
-        return ChildAnswer{patcher.status, asleep ? 1 : 0,
-                           !patcher.said().empty() && patcher.said()[0] == "patched over: madvise"};
-      },
-      &answer));
+  const ChildAnswer answer = answer_of([] {
+    Patcher patcher("3600000");
+    const bool asleep = await_sleeping_monitor();
+    const long page = static_cast<long>(libc_function("madvise") & ~(kPage - 1));
+    // As others do: writable, a patch, and back. They call libc's mprotect.
+    mprotect(at(static_cast<uintptr_t>(page)), 2 * kPage, PROT_READ | PROT_WRITE | PROT_EXEC);
+    patch_as_open_mpi("madvise", reinterpret_cast<uintptr_t>(+[](void*, size_t, int) { return 0; }));
+    mprotect(at(static_cast<uintptr_t>(page)), 2 * kPage, PROT_READ | PROT_EXEC);
+    for (int i = 0; i < 4000 && patcher.said().empty(); ++i) usleep(5000);
+    return ChildAnswer{patcher.status, asleep ? 1 : 0,
+                       !patcher.said().empty() && patcher.said()[0] == "patched over: madvise"};
+  });
   EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 1, 1}));
 }
 

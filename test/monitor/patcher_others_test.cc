@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "test/monitor/patcher_host.h"
-#include "test/support/child.h"
+#include "test/support/answer_of.h"
 
 namespace pinrail::test {
 namespace {
@@ -140,14 +140,12 @@ ChildAnswer theirs_first(Lay lay) {
 }
 
 TEST(PatcherOthers, a_jump_of_ucx_that_is_there_before_us_hides_nothing) {
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child([] { return theirs_first(patch_as_ucx); }, &answer));
+  const ChildAnswer answer = answer_of([] { return theirs_first(patch_as_ucx); });
   EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 5, 5, PINRAIL_SUCCESS, 0}));
 }
 
 TEST(PatcherOthers, the_thirteen_bytes_of_open_mpi_that_are_there_before_us_hide_nothing) {
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child([] { return theirs_first(patch_as_open_mpi); }, &answer));
+  const ChildAnswer answer = answer_of([] { return theirs_first(patch_as_open_mpi); });
   EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 5, 5, PINRAIL_SUCCESS, 0}));
 }
 
@@ -166,14 +164,12 @@ ChildAnswer theirs_later(Lay lay) {
 }
 
 TEST(PatcherOthers, a_jump_of_ucx_over_ours_hides_nothing) {
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child([] { return theirs_later(patch_as_ucx); }, &answer));
+  const ChildAnswer answer = answer_of([] { return theirs_later(patch_as_ucx); });
   EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 5, PINRAIL_SUCCESS, 0, 0, 5, 5, PINRAIL_SUCCESS}));
 }
 
 TEST(PatcherOthers, the_thirteen_bytes_of_open_mpi_over_ours_hide_nothing) {
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child([] { return theirs_later(patch_as_open_mpi); }, &answer));
+  const ChildAnswer answer = answer_of([] { return theirs_later(patch_as_open_mpi); });
   EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 5, PINRAIL_SUCCESS, 0, 0, 5, 5, PINRAIL_SUCCESS}));
 }
 
@@ -181,52 +177,46 @@ constexpr uint32_t kSeenAtBest = PINRAIL_EVENTS_ALL & ~uint32_t{PINRAIL_EVENT_DI
 
 TEST(PatcherOthers, one_that_makes_the_system_call_itself_before_us_is_an_event_that_is_not_seen) {
   for (const Lay lay : {patch_as_ucx, patch_as_open_mpi}) {
-    ChildAnswer answer{};
-    ASSERT_TRUE(in_child(
-        [lay] {
-          lay("munmap", reinterpret_cast<uintptr_t>(bare_munmap));
-          Patcher patcher;
-          const std::vector<std::string> said = patcher.said();
-          return ChildAnswer{
-              patcher.status, kSeenAtBest & ~patcher.sees(),
-              said == std::vector<std::string>{"patched by another: munmap"} && patcher.missing_topics().empty(),
-              munmap(at(marked_pages(1)), kPageBytes), fire_madvise(&patcher)};
-        },
-        &answer));
+    const ChildAnswer answer = answer_of([lay] {
+      lay("munmap", reinterpret_cast<uintptr_t>(bare_munmap));
+      Patcher patcher;
+      const std::vector<std::string> said = patcher.said();
+      return ChildAnswer{
+          patcher.status, kSeenAtBest & ~patcher.sees(),
+          said == std::vector<std::string>{"patched by another: munmap"} && patcher.missing_topics().empty(),
+          munmap(at(marked_pages(1)), kPageBytes), fire_madvise(&patcher)};
+    });
     EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, PINRAIL_EVENT_UNMAP, 1, 0, 1}));
   }
 }
 
 TEST(PatcherOthers, one_that_makes_the_system_call_itself_over_ours_is_said_once_and_counts_until_it_is_gone) {
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [] {
-        Patcher patcher;
-        const uintptr_t function = libc_function("munmap");
-        const auto* const code = static_cast<const uint8_t*>(at(function));
-        const std::vector<uint8_t> before(code, code + 16);
-        patch_as_open_mpi("munmap", reinterpret_cast<uintptr_t>(bare_munmap));
-        patcher.recorder.clear();
-        patcher.check();
-        const bool gave_up = gave_up_everything(patcher);
-        const int64_t unseen = kSeenAtBest & ~patcher.sees();
-        const int64_t told = blind_count.load();
-        patcher.recorder.clear();
-        patcher.check();  // what is known is not tried again
-        const auto tries = static_cast<int64_t>(patcher.recorder.reports().size());
-        const bool said_once = patcher.said() == std::vector<std::string>{"patched over: munmap"};
-        write_code(function, before);
-        patcher.check();
-        return ChildAnswer{gave_up,
-                           unseen,
-                           told,
-                           tries,
-                           said_once && patcher.missing_topics().empty(),
-                           kSeenAtBest & ~patcher.sees(),
-                           fire_munmap(&patcher),
-                           blind_count.load()};
-      },
-      &answer));
+  const ChildAnswer answer = answer_of([] {
+    Patcher patcher;
+    const uintptr_t function = libc_function("munmap");
+    const auto* const code = static_cast<const uint8_t*>(at(function));
+    const std::vector<uint8_t> before(code, code + 16);
+    patch_as_open_mpi("munmap", reinterpret_cast<uintptr_t>(bare_munmap));
+    patcher.recorder.clear();
+    patcher.check();
+    const bool gave_up = gave_up_everything(patcher);
+    const int64_t unseen = kSeenAtBest & ~patcher.sees();
+    const int64_t told = blind_count.load();
+    patcher.recorder.clear();
+    patcher.check();  // what is known is not tried again
+    const auto tries = static_cast<int64_t>(patcher.recorder.reports().size());
+    const bool said_once = patcher.said() == std::vector<std::string>{"patched over: munmap"};
+    write_code(function, before);
+    patcher.check();
+    return ChildAnswer{gave_up,
+                       unseen,
+                       told,
+                       tries,
+                       said_once && patcher.missing_topics().empty(),
+                       kSeenAtBest & ~patcher.sees(),
+                       fire_munmap(&patcher),
+                       blind_count.load()};
+  });
   EXPECT_EQ(answer, (ChildAnswer{1, PINRAIL_EVENT_UNMAP, 1, 0, 1, 0, 1, 2}));
 }
 
@@ -244,64 +234,55 @@ uintptr_t jump_of(uintptr_t function) {
 }
 
 TEST(PatcherOthers, a_patch_that_calls_ours_is_left_in_place) {
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [] {
-        Patcher patcher;
-        const uintptr_t function = libc_function("munmap");
-        const uintptr_t jump = jump_of(function);
-        int32_t relative = 0;
-        std::memcpy(&relative, at(jump + 1), sizeof(relative));
-        found_there = jump + 5 + static_cast<uintptr_t>(intptr_t{relative});
-        patch_as_open_mpi("munmap", reinterpret_cast<uintptr_t>(polite_munmap));
-        const std::string laid(static_cast<const char*>(at(function)), 16);
-        patcher.recorder.clear();
-        const int64_t checked = patcher.check();
-        const bool gave_up = gave_up_everything(patcher);
-        const bool untouched = laid == std::string(static_cast<const char*>(at(function)), 16);
-        const int before = calls.load();
-        const bool reached = fire_munmap(&patcher) && calls.load() == before + 1;
-        patcher.recorder.clear();
-        patcher.check();  // what is known is not tried again
-        return ChildAnswer{checked,
-                           gave_up,
-                           untouched,
-                           reached,
-                           static_cast<int64_t>(patcher.recorder.reports().size()),
-                           static_cast<int64_t>(patcher.said().size())};
-      },
-      &answer));
+  const ChildAnswer answer = answer_of([] {
+    Patcher patcher;
+    const uintptr_t function = libc_function("munmap");
+    const uintptr_t jump = jump_of(function);
+    int32_t relative = 0;
+    std::memcpy(&relative, at(jump + 1), sizeof(relative));
+    found_there = jump + 5 + static_cast<uintptr_t>(intptr_t{relative});
+    patch_as_open_mpi("munmap", reinterpret_cast<uintptr_t>(polite_munmap));
+    const std::string laid(static_cast<const char*>(at(function)), 16);
+    patcher.recorder.clear();
+    const int64_t checked = patcher.check();
+    const bool gave_up = gave_up_everything(patcher);
+    const bool untouched = laid == std::string(static_cast<const char*>(at(function)), 16);
+    const int before = calls.load();
+    const bool reached = fire_munmap(&patcher) && calls.load() == before + 1;
+    patcher.recorder.clear();
+    patcher.check();  // what is known is not tried again
+    return ChildAnswer{checked,
+                       gave_up,
+                       untouched,
+                       reached,
+                       static_cast<int64_t>(patcher.recorder.reports().size()),
+                       static_cast<int64_t>(patcher.said().size())};
+  });
   EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 0, 1, 1, 0, 0}));
 }
 
 TEST(PatcherOthers, the_monitors_own_thread_finds_it) {
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [] {
-        Patcher patcher("20");
-        patch_as_open_mpi("madvise", reinterpret_cast<uintptr_t>(bare_madvise));
-        const auto begin = std::chrono::steady_clock::now();
-        const auto waited = [begin] { return std::chrono::steady_clock::now() - begin; };
-        while (patcher.said().empty() && waited() < std::chrono::seconds(20)) {
-          std::this_thread::sleep_for(std::chrono::milliseconds(5));
-        }
-        return ChildAnswer{patcher.status, patcher.said() == std::vector<std::string>{"patched over: madvise"}};
-      },
-      &answer));
+  const ChildAnswer answer = answer_of([] {
+    Patcher patcher("20");
+    patch_as_open_mpi("madvise", reinterpret_cast<uintptr_t>(bare_madvise));
+    const auto begin = std::chrono::steady_clock::now();
+    const auto waited = [begin] { return std::chrono::steady_clock::now() - begin; };
+    while (patcher.said().empty() && waited() < std::chrono::seconds(20)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return ChildAnswer{patcher.status, patcher.said() == std::vector<std::string>{"patched over: madvise"}};
+  });
   EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 1}));
 }
 
 TEST(PatcherOthers, a_patch_laid_between_stop_and_start_hides_nothing) {
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [] {
-        { Patcher first; }
-        lay_all(patch_as_open_mpi);
-        Patcher patcher;
-        const Reached reached = fire_all(&patcher);
-        return ChildAnswer{patcher.status, reached.ours, reached.theirs};
-      },
-      &answer));
+  const ChildAnswer answer = answer_of([] {
+    { Patcher first; }
+    lay_all(patch_as_open_mpi);
+    Patcher patcher;
+    const Reached reached = fire_all(&patcher);
+    return ChildAnswer{patcher.status, reached.ours, reached.theirs};
+  });
   EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 5, 5}));
 }
 
@@ -356,42 +337,33 @@ TEST(PatcherRefusal, a_function_that_cannot_be_patched_is_one_event_that_is_not_
 TEST(PatcherRefusal, code_that_may_not_be_written) {
   std::string why;  // the loader protects too: before the child may not
   ASSERT_NE(component_under_test("monitor", "patcher", &why), nullptr) << why;
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [] {
-        if (!refuse_system_call(SYS_mprotect, EACCES)) return ChildAnswer{77};
-        return refused("code cannot be written: syscall");
-      },
-      &answer));
+  const ChildAnswer answer = answer_of([] {
+    if (!refuse_system_call(SYS_mprotect, EACCES)) return ChildAnswer{77};
+    return refused("code cannot be written: syscall");
+  });
   EXPECT_EQ(answer, (ChildAnswer{PINRAIL_ERR_PERM, 1, 1}));
 }
 
 TEST(PatcherRefusal, a_kernel_without_the_barrier) {
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [] {
-        if (!refuse_system_call(SYS_membarrier, ENOSYS)) return ChildAnswer{77};
-        return refused("no safe way: syscall");
-      },
-      &answer));
+  const ChildAnswer answer = answer_of([] {
+    if (!refuse_system_call(SYS_membarrier, ENOSYS)) return ChildAnswer{77};
+    return refused("no safe way: syscall");
+  });
   EXPECT_EQ(answer, (ChildAnswer{PINRAIL_ERR_NOT_AVAILABLE, 1, 1}));
 }
 
 TEST(PatcherRefusal, an_event_that_does_not_arrive) {
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [] {
-        // Without memory files nothing can show that a cut file is seen.
-        if (!refuse_system_call(SYS_memfd_create, ENOSYS)) return ChildAnswer{77};
-        Patcher patcher;
-        const bool as_expected =
-            patcher.said() == std::vector<std::string>{"not seen: fallocate", "not seen: ftruncate",
-                                                       "not seen: truncate",  "not seen: open",
-                                                       "not seen: openat",    "not seen: __open64_nocancel",
-                                                       "not seen: creat"};
-        return ChildAnswer{patcher.status, as_expected, kSeenAtBest & ~patcher.sees()};
-      },
-      &answer));
+  const ChildAnswer answer = answer_of([] {
+    // Without memory files nothing can show that a cut file is seen.
+    if (!refuse_system_call(SYS_memfd_create, ENOSYS)) return ChildAnswer{77};
+    Patcher patcher;
+    const bool as_expected =
+        patcher.said() == std::vector<std::string>{"not seen: fallocate", "not seen: ftruncate",
+                                                   "not seen: truncate",  "not seen: open",
+                                                   "not seen: openat",    "not seen: __open64_nocancel",
+                                                   "not seen: creat"};
+    return ChildAnswer{patcher.status, as_expected, kSeenAtBest & ~patcher.sees()};
+  });
   EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 1, PINRAIL_EVENT_PUNCH_HOLE | PINRAIL_EVENT_TRUNCATE}));
 }
 

@@ -9,7 +9,7 @@
 
 #include "base/patch/system_call.h"
 #include "test/monitor/foreign_patches.h"
-#include "test/support/child.h"
+#include "test/support/answer_of.h"
 #include "test/support/library.h"
 
 namespace pinrail::test {
@@ -25,7 +25,15 @@ uintptr_t map_pages(size_t pages) {
   return reinterpret_cast<uintptr_t>(got);
 }
 
-TEST(PatcherPool, it_is_the_monitor_by_default_and_registrations_are_kept) {
+class PatcherPool : public OnePool<Pool> {
+ protected:
+  void SetUp() override {
+    NEED_PATCHING();
+    make({{"monitor", "patcher"}});
+  }
+};
+
+TEST(PatcherLibrary, it_is_the_monitor_by_default_and_registrations_are_kept) {
   NEED_PATCHING();
   ASSERT_EQ(pinrail_init(nullptr), PINRAIL_SUCCESS);
   {
@@ -43,56 +51,41 @@ TEST(PatcherPool, it_is_the_monitor_by_default_and_registrations_are_kept) {
   EXPECT_EQ(pinrail_finalize(), PINRAIL_SUCCESS);
 }
 
-TEST(PatcherPool, an_address_that_comes_again_is_a_miss) {
-  NEED_PATCHING();
-  Library library(Settings{{"monitor", "patcher"}});
-  ASSERT_EQ(library.status, PINRAIL_SUCCESS);
-  fake::FakeRegistrar fake;
-  Pool pool(fake);
+TEST_F(PatcherPool, an_address_that_comes_again_is_a_miss) {
   for (int i = 0; i < 100; ++i) {
     const uintptr_t base = map_pages(4);
-    EXPECT_FALSE(pool.has(base, kPage)) << i;
-    pool.use(base, 4 * kPage);
+    EXPECT_FALSE(pool_->has(base, kPage)) << i;
+    pool_->use(base, 4 * kPage);
     munmap(at(base), 4 * kPage);
   }
-  EXPECT_EQ(pool.stats().hits, 0u);
+  EXPECT_EQ(pool_->stats().hits, 0u);
 }
 
-TEST(PatcherPool, what_malloc_hands_out_again_is_a_miss) {
-  NEED_PATCHING();
+TEST_F(PatcherPool, what_malloc_hands_out_again_is_a_miss) {
   if (!malloc_is_libcs()) GTEST_SKIP() << "malloc is not libc's here";
-  Library library(Settings{{"monitor", "patcher"}});
-  ASSERT_EQ(library.status, PINRAIL_SUCCESS);
-  fake::FakeRegistrar fake;
-  Pool pool(fake);
   constexpr size_t kLarge = size_t{64} << 20;  // malloc maps such pieces one by one
   for (int i = 0; i < 20; ++i) {
     void* const large = std::malloc(kLarge);
-    EXPECT_FALSE(pool.has(reinterpret_cast<uintptr_t>(large), kPage)) << i;
-    pool.use(reinterpret_cast<uintptr_t>(large), kLarge);
+    EXPECT_FALSE(pool_->has(reinterpret_cast<uintptr_t>(large), kPage)) << i;
+    pool_->use(reinterpret_cast<uintptr_t>(large), kLarge);
     std::free(large);
   }
 }
 
-TEST(PatcherPool, memory_that_went_away_unseen_is_a_miss_when_it_comes_again) {
-  NEED_PATCHING();
-  Library library(Settings{{"monitor", "patcher"}});
-  ASSERT_EQ(library.status, PINRAIL_SUCCESS);
-  fake::FakeRegistrar fake;
-  Pool pool(fake);
+TEST_F(PatcherPool, memory_that_went_away_unseen_is_a_miss_when_it_comes_again) {
   const uintptr_t base = map_pages(4);
-  pool.use(base, 4 * kPage);
+  pool_->use(base, 4 * kPage);
 #if PINRAIL_CAN_PATCH
   patch::system_call_hook(SYS_munmap, static_cast<long>(base), 4 * kPage);
 #endif
   ASSERT_EQ(mmap(at(base), 4 * kPage, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), at(base));
-  EXPECT_FALSE(pool.has(base, 4 * kPage));
+  EXPECT_FALSE(pool_->has(base, 4 * kPage));
   munmap(at(base), 4 * kPage);
 }
 
 // The memory that the functions are tried with begins where the kernel has room. A page more is mapped each time, so
 // that it begins once at each page of a huge one.
-TEST(PatcherPool, the_library_comes_and_goes_many_times_wherever_its_trials_have_memory) {
+TEST(PatcherLibrary, the_library_comes_and_goes_many_times_wherever_its_trials_have_memory) {
   NEED_PATCHING();
   for (int i = 0; i < 520; ++i) {
     map_pages(1);
@@ -108,7 +101,7 @@ TEST(PatcherPool, the_library_comes_and_goes_many_times_wherever_its_trials_have
 }
 
 // The trials of fallocate, ftruncate and truncate need a file (ulimit -f): its attempt would end the process.
-TEST(PatcherPool, where_no_file_may_be_made_private_memory_is_kept) {
+TEST(PatcherLibrary, where_no_file_may_be_made_private_memory_is_kept) {
   NEED_PATCHING();
   for (const char* const monitor : {"", "patcher", "uffd"}) {
     ChildAnswer answer{};
@@ -144,30 +137,27 @@ bool may_keep() {
   return Pool(fake).status == PINRAIL_SUCCESS;
 }
 
-TEST(PatcherPool, once_it_is_blind_no_pool_may_keep_anything_until_the_other_patch_is_gone) {
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [] {
-        const Settings settings = {{"monitor", "patcher"}, {"monitor_patcher_check_interval", "2"}};
-        int64_t before = 0, after = 1;
-        std::vector<uint8_t> code;
-        {
-          Library library(settings);
-          before = library.status == PINRAIL_SUCCESS && may_keep() ? 1 : 0;
-          const std::string page(static_cast<const char*>(at(libc_function("madvise"))), 16);
-          code.assign(page.begin(), page.end());
-          patch_as_open_mpi("madvise", reinterpret_cast<uintptr_t>(bare_madvise));
-          for (int i = 0; i < 500 && after != 0; ++i) {
-            usleep(20000);
-            after = may_keep() ? 1 : 0;
-          }
-        }
-        write_code(libc_function("madvise"), code);
-        Library library(settings);
-        const int64_t anew = library.status == PINRAIL_SUCCESS && may_keep() ? 1 : 0;
-        return ChildAnswer{before, after, anew};
-      },
-      &answer));
+TEST(PatcherLibrary, once_it_is_blind_no_pool_may_keep_anything_until_the_other_patch_is_gone) {
+  const ChildAnswer answer = answer_of([] {
+    const Settings settings = {{"monitor", "patcher"}, {"monitor_patcher_check_interval", "2"}};
+    int64_t before = 0, after = 1;
+    std::vector<uint8_t> code;
+    {
+      Library library(settings);
+      before = library.status == PINRAIL_SUCCESS && may_keep() ? 1 : 0;
+      const std::string page(static_cast<const char*>(at(libc_function("madvise"))), 16);
+      code.assign(page.begin(), page.end());
+      patch_as_open_mpi("madvise", reinterpret_cast<uintptr_t>(bare_madvise));
+      for (int i = 0; i < 500 && after != 0; ++i) {
+        usleep(20000);
+        after = may_keep() ? 1 : 0;
+      }
+    }
+    write_code(libc_function("madvise"), code);
+    Library library(settings);
+    const int64_t anew = library.status == PINRAIL_SUCCESS && may_keep() ? 1 : 0;
+    return ChildAnswer{before, after, anew};
+  });
   EXPECT_EQ(answer, (ChildAnswer{1, 0, 1}));
 }
 
@@ -175,44 +165,38 @@ long bare_munmap(void* base, size_t length) {
   return patch::system_call_hook(SYS_munmap, reinterpret_cast<long>(base), static_cast<long>(length));
 }
 
-TEST(PatcherPool, a_miss_is_when_a_patch_over_ours_is_found) {
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [] {
-        const Library library(Settings{{"monitor", "patcher"}, {"monitor_patcher_check_interval", "3600000"}});
-        fake::FakeRegistrar fake;
-        const Pool pool(fake);
-        const uintptr_t base = map_pages(2);
-        pool.use(base, kPage);
-        const bool asleep = await_sleeping_monitor();
-        patch_as_open_mpi("munmap", reinterpret_cast<uintptr_t>(bare_munmap));
-        const int64_t before = pool.has(base, kPage) ? 1 : 0;
-        usleep(1000);  // not every miss looks, if the last one did
-        pool.use(base + kPage, kPage);
-        const int64_t given_up = pool.has(base, kPage) ? 0 : 1;
-        munmap(at(base + kPage), kPage);
-        return ChildAnswer{library.status, asleep ? 1 : 0, before, given_up, pool.has(base + kPage, kPage) ? 0 : 1};
-      },
-      &answer));
+TEST(PatcherLibrary, a_miss_is_when_a_patch_over_ours_is_found) {
+  const ChildAnswer answer = answer_of([] {
+    const Library library(Settings{{"monitor", "patcher"}, {"monitor_patcher_check_interval", "3600000"}});
+    fake::FakeRegistrar fake;
+    const Pool pool(fake);
+    const uintptr_t base = map_pages(2);
+    pool.use(base, kPage);
+    const bool asleep = await_sleeping_monitor();
+    patch_as_open_mpi("munmap", reinterpret_cast<uintptr_t>(bare_munmap));
+    const int64_t before = pool.has(base, kPage) ? 1 : 0;
+    usleep(1000);  // not every miss looks, if the last one did
+    pool.use(base + kPage, kPage);
+    const int64_t given_up = pool.has(base, kPage) ? 0 : 1;
+    munmap(at(base + kPage), kPage);
+    return ChildAnswer{library.status, asleep ? 1 : 0, before, given_up, pool.has(base + kPage, kPage) ? 0 : 1};
+  });
   EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 1, 1, 1, 1}));
 }
 
-TEST(PatcherPool, once_it_is_blind_a_pool_that_was_there_gives_back_what_it_had_and_keeps_nothing_new) {
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [] {
-        const Library library(Settings{{"monitor", "patcher"}, {"monitor_patcher_check_interval", "2"}});
-        fake::FakeRegistrar fake;
-        Pool pool(fake);
-        pool.use(map_pages(1), kPage);
-        const auto before = static_cast<int64_t>(fake.live_count());
-        patch_as_open_mpi("madvise", reinterpret_cast<uintptr_t>(bare_madvise));
-        for (int i = 0; i < 500 && may_keep(); ++i) usleep(20000);
-        const int64_t blind = may_keep() ? 0 : 1;
-        pool.use(map_pages(1), kPage);
-        return ChildAnswer{before, blind, static_cast<int64_t>(fake.live_count())};
-      },
-      &answer));
+TEST(PatcherLibrary, once_it_is_blind_a_pool_that_was_there_gives_back_what_it_had_and_keeps_nothing_new) {
+  const ChildAnswer answer = answer_of([] {
+    const Library library(Settings{{"monitor", "patcher"}, {"monitor_patcher_check_interval", "2"}});
+    fake::FakeRegistrar fake;
+    Pool pool(fake);
+    pool.use(map_pages(1), kPage);
+    const auto before = static_cast<int64_t>(fake.live_count());
+    patch_as_open_mpi("madvise", reinterpret_cast<uintptr_t>(bare_madvise));
+    for (int i = 0; i < 500 && may_keep(); ++i) usleep(20000);
+    const int64_t blind = may_keep() ? 0 : 1;
+    pool.use(map_pages(1), kPage);
+    return ChildAnswer{before, blind, static_cast<int64_t>(fake.live_count())};
+  });
   EXPECT_EQ(answer, (ChildAnswer{1, 1, 0}));
 }
 // Which kinds of memory a pool keeps registered: private memory, heap, shared memory, a file. 77: there is none (musl's
@@ -242,7 +226,7 @@ ChildAnswer kinds_kept(const char* unpatchable, int number) {
           keeps(map(MAP_PRIVATE, file))};
 }
 
-TEST(PatcherPool, with_a_function_that_cannot_be_patched_only_what_it_can_hit_is_not_kept) {
+TEST(PatcherLibrary, with_a_function_that_cannot_be_patched_only_what_it_can_hit_is_not_kept) {
   const struct {
     const char* name;
     int number;
@@ -262,7 +246,7 @@ TEST(PatcherPool, with_a_function_that_cannot_be_patched_only_what_it_can_hit_is
 }
 #endif
 
-TEST(PatcherPool, a_wrong_value_stops_the_program) {
+TEST(PatcherLibrary, a_wrong_value_stops_the_program) {
   const Library library(Settings{{"monitor", "patcher"}, {"monitor_patcher_check_interval", "often"}});
   EXPECT_EQ(library.status, PINRAIL_ERR_BAD_PARAM);
 }

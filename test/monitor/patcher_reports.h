@@ -7,6 +7,7 @@
 #include <sys/uio.h>
 
 #include <string>
+#include <vector>
 
 #include "base/core/kernel.h"
 #include "test/monitor/patcher_host.h"
@@ -48,6 +49,26 @@ inline bool came_after(const Patcher& patcher, uintptr_t base, size_t length) {
   }
   return false;
 }
+
+// A patcher that works.
+class PatcherEvents : public testing::Test {
+ protected:
+  void SetUp() override { NEED_PATCHER(patcher_); }
+  testing::AssertionResult came_first(uintptr_t base, size_t length) const {
+    return test::came_first(patcher_, base, length);
+  }
+  bool came_after(uintptr_t base, size_t length) const { return test::came_after(patcher_, base, length); }
+  std::vector<Report> touching(uintptr_t base, size_t length) const { return patcher_.recorder.touching(base, length); }
+  std::vector<Report> reports() const { return patcher_.recorder.reports(); }
+  void clear() { patcher_.recorder.clear(); }
+  // Marked pages; reports are those since then.
+  uintptr_t marked(size_t pages, int flags = MAP_PRIVATE | MAP_ANONYMOUS) {
+    const uintptr_t base = marked_pages(pages, flags);
+    clear();
+    return base;
+  }
+  Patcher patcher_;
+};
 
 inline std::string first_bytes(const char* name) { return {static_cast<const char*>(at(libc_function(name))), 16}; }
 

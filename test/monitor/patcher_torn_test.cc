@@ -13,7 +13,7 @@
 
 #include "config.h"
 #include "test/monitor/patcher_host.h"
-#include "test/support/child.h"
+#include "test/support/answer_of.h"
 
 #if PINRAIL_CAN_PATCH && defined(__x86_64__)
 
@@ -119,47 +119,39 @@ ChildAnswer torn_and_checked(size_t first, size_t count) {
 TEST(PatcherTorn, bytes_of_the_file_are_put_back_in_each_function_and_all_work_again) {
   for (const size_t count : {1, 3, 5, 8}) {
     SCOPED_TRACE(count);
-    ChildAnswer answer{};
-    ASSERT_TRUE(in_child([count] { return torn_and_checked(0, count); }, &answer));
+    const ChildAnswer answer = answer_of([count] { return torn_and_checked(0, count); });
     EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 1, PINRAIL_SUCCESS, 0, 1, 1, PINRAIL_EVENT_UNMAP}));
   }
 }
 
 TEST(PatcherTorn, bytes_in_the_midst_of_the_jump_are_put_back) {
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child([] { return torn_and_checked(2, 2); }, &answer));
+  const ChildAnswer answer = answer_of([] { return torn_and_checked(2, 2); });
   EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 1, PINRAIL_SUCCESS, 0, 1, 1, PINRAIL_EVENT_UNMAP}));
 }
 
 // However often: no other library contends for the place.
 TEST(PatcherTorn, a_probe_that_comes_and_goes_ends_no_caching) {
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [] {
-        Patcher patcher;
-        ChildAnswer said{};
-        for (int i = 0; i < 20; ++i) {
-          put_back({"munmap"}, 0, 1);
-          said[0] += patcher.check() == PINRAIL_SUCCESS && unmap_is_seen(&patcher) ? 1 : 0;
-        }
-        said[1] = blind_count.load();
-        return said;
-      },
-      &answer));
+  const ChildAnswer answer = answer_of([] {
+    Patcher patcher;
+    ChildAnswer said{};
+    for (int i = 0; i < 20; ++i) {
+      put_back({"munmap"}, 0, 1);
+      said[0] += patcher.check() == PINRAIL_SUCCESS && unmap_is_seen(&patcher) ? 1 : 0;
+    }
+    said[1] = blind_count.load();
+    return said;
+  });
   EXPECT_EQ(answer, (ChildAnswer{20, 0}));
 }
 
 // The monitor that ended its life without anybody who checks finds it when it starts again.
 TEST(PatcherTorn, what_was_torn_between_stop_and_start_is_whole_again) {
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [] {
-        { Patcher first; }
-        put_back({"munmap"}, 0, 1);
-        Patcher patcher;
-        return ChildAnswer{patcher.status, unmap_is_seen(&patcher), static_cast<int64_t>(patcher.said().size())};
-      },
-      &answer));
+  const ChildAnswer answer = answer_of([] {
+    { Patcher first; }
+    put_back({"munmap"}, 0, 1);
+    Patcher patcher;
+    return ChildAnswer{patcher.status, unmap_is_seen(&patcher), static_cast<int64_t>(patcher.said().size())};
+  });
   EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 1, 0}));
 }
 
@@ -171,35 +163,32 @@ void run_the_files_instruction(int, siginfo_t*, void* context) {
 }
 
 TEST(PatcherTorn, a_breakpoint_is_left_alone_and_what_it_hides_is_not_seen_until_it_is_gone) {
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [] {
-        Patcher patcher;
-        struct sigaction action {};
-        action.sa_sigaction = run_the_files_instruction;
-        action.sa_flags = SA_SIGINFO;
-        sigaction(SIGTRAP, &action, nullptr);
-        const uintptr_t jump = libc_code("munmap") + jumps_in("munmap").front();
-        const auto* const code = static_cast<const volatile uint8_t*>(at(jump));
-        const uint8_t before = code[0];
-        write_code(jump, {0xcc});
-        const pinrail_status_t checked = patcher.check();
-        const bool is_left = code[0] == 0xcc;
-        const int64_t sees = patcher.sees() & (PINRAIL_EVENT_UNMAP | PINRAIL_EVENT_DONTNEED);
-        patcher.recorder.clear();
-        patcher.check();  // is not tried again
-        const auto tries = static_cast<int64_t>(patcher.recorder.reports().size());
-        write_code(jump, {before});
-        patcher.check();
-        return ChildAnswer{checked,
-                           is_left,
-                           sees,
-                           tries,
-                           static_cast<int64_t>(patcher.sees() & PINRAIL_EVENT_UNMAP),
-                           unmap_is_seen(&patcher),
-                           blind_count.load()};
-      },
-      &answer));
+  const ChildAnswer answer = answer_of([] {
+    Patcher patcher;
+    struct sigaction action {};
+    action.sa_sigaction = run_the_files_instruction;
+    action.sa_flags = SA_SIGINFO;
+    sigaction(SIGTRAP, &action, nullptr);
+    const uintptr_t jump = libc_code("munmap") + jumps_in("munmap").front();
+    const auto* const code = static_cast<const volatile uint8_t*>(at(jump));
+    const uint8_t before = code[0];
+    write_code(jump, {0xcc});
+    const pinrail_status_t checked = patcher.check();
+    const bool is_left = code[0] == 0xcc;
+    const int64_t sees = patcher.sees() & (PINRAIL_EVENT_UNMAP | PINRAIL_EVENT_DONTNEED);
+    patcher.recorder.clear();
+    patcher.check();  // is not tried again
+    const auto tries = static_cast<int64_t>(patcher.recorder.reports().size());
+    write_code(jump, {before});
+    patcher.check();
+    return ChildAnswer{checked,
+                       is_left,
+                       sees,
+                       tries,
+                       static_cast<int64_t>(patcher.sees() & PINRAIL_EVENT_UNMAP),
+                       unmap_is_seen(&patcher),
+                       blind_count.load()};
+  });
   EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 1, PINRAIL_EVENT_DONTNEED, 0, PINRAIL_EVENT_UNMAP, 1, 2}));
 }
 
@@ -222,27 +211,24 @@ TEST(PatcherTorn, a_probe_of_the_kernel_on_a_running_process) {
   const int trial = attach_probe("munmap");
   if (trial < 0) GTEST_SKIP() << "no uprobe can be placed here: " << std::strerror(errno);
   close(trial);
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [] {
-        Patcher patcher;
-        const int probe = attach_probe("munmap");
-        const pinrail_status_t while_there = patcher.check();
-        const int64_t sees = patcher.sees() & PINRAIL_EVENT_UNMAP;
-        const bool works = munmap(at(marked_pages(1)), kPageBytes) == 0;
-        ioctl(probe, PERF_EVENT_IOC_DISABLE, 0);
-        close(probe);
-        const bool is_torn = munmap(at(marked_pages(1)), kPageBytes) != 0;
-        const pinrail_status_t checked = patcher.check();
-        return ChildAnswer{while_there,
-                           sees,
-                           works,
-                           is_torn,
-                           checked,
-                           static_cast<int64_t>(patcher.sees() & PINRAIL_EVENT_UNMAP),
-                           unmap_is_seen(&patcher)};
-      },
-      &answer));
+  const ChildAnswer answer = answer_of([] {
+    Patcher patcher;
+    const int probe = attach_probe("munmap");
+    const pinrail_status_t while_there = patcher.check();
+    const int64_t sees = patcher.sees() & PINRAIL_EVENT_UNMAP;
+    const bool works = munmap(at(marked_pages(1)), kPageBytes) == 0;
+    ioctl(probe, PERF_EVENT_IOC_DISABLE, 0);
+    close(probe);
+    const bool is_torn = munmap(at(marked_pages(1)), kPageBytes) != 0;
+    const pinrail_status_t checked = patcher.check();
+    return ChildAnswer{while_there,
+                       sees,
+                       works,
+                       is_torn,
+                       checked,
+                       static_cast<int64_t>(patcher.sees() & PINRAIL_EVENT_UNMAP),
+                       unmap_is_seen(&patcher)};
+  });
   EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 0, 1, 1, PINRAIL_SUCCESS, PINRAIL_EVENT_UNMAP, 1}));
 }
 

@@ -204,8 +204,7 @@ TEST(UffdLife, without_proc_nothing_is_kept_and_it_is_said_why) {
                          umount2("/proc", MNT_DETACH) == 0;
     if (!is_gone) return ChildAnswer{-2};
     const Library library(uffd_alone());
-    pinrail_memory_kind_t kind{};
-    kind.size = sizeof(kind);
+    auto kind = sized<pinrail_memory_kind_t>();
     const bool is_told = pinrail_memory_kind_at(0, &kind) == PINRAIL_SUCCESS;
     return ChildAnswer{is_told && std::strstr(kind.why_not, "/proc/self/maps") != nullptr ? 1 : 0, may_keep() ? 0 : 1};
   });

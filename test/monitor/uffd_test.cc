@@ -304,8 +304,7 @@ TEST(UffdCovers, nothing_that_no_monitor_sees_unless_the_administrator_says_that
 // Only kinds of memory that the unseen event can hit are not kept.
 TEST(UffdCovers, what_an_unseen_event_cannot_hit) {
   WATCHED(watched, uffd_alone());
-  pinrail_memory_kind_t kind{};
-  kind.size = sizeof(kind);
+  auto kind = sized<pinrail_memory_kind_t>();
   std::string kept, why_not_file;
   for (size_t i = 0; pinrail_memory_kind_at(i, &kind) == PINRAIL_SUCCESS; ++i) {
     if (kind.is_kept != 0) kept += std::string(kind.name) + " ";

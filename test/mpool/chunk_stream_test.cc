@@ -9,47 +9,36 @@
 #include <thread>
 
 #include "base/registration/registration.h"
-#include "test/support/library.h"
+#include "test/mpool/pinning.h"
 
 namespace pinrail::test {
 namespace {
 
-constexpr uintptr_t kBase = 0x10000000;
 constexpr size_t kPiece = 16 * kPage;
 constexpr size_t kPieces = 24;
 
-class ChunkStream : public testing::TestWithParam<uint32_t> {
- protected:
-  void make(const PoolOptions& options = {}, const fake::FakeOptions& fake = {}) {
-    pool_.reset();
-    registrar_ = std::make_unique<fake::FakeRegistrar>(fake);
-    pool_ = std::make_unique<Pool>(*registrar_, options);
-    ASSERT_EQ(pool_->status, PINRAIL_SUCCESS);
-  }
-  pinrail_chunk_stream_t* open(uintptr_t base, size_t length, uint32_t flags = PINRAIL_FLAG_PERSISTENT) {
-    pinrail_chunk_options_t options = PINRAIL_CHUNK_OPTIONS_INIT;
-    options.chunk_size = kPiece;
-    options.ahead = GetParam();
-    options.flags = flags;
-    pinrail_chunk_stream_t* stream = nullptr;
-    EXPECT_EQ(pinrail_chunk_stream_open(pool_->get(), reinterpret_cast<void*>(base), length, 1, &options, &stream),
-              PINRAIL_SUCCESS);
-    return stream;
-  }
-  void expect_nothing_is_left() {
-    EXPECT_EQ(registrar_->live_count(), 0u);
-    EXPECT_EQ(registrar_->violations(), std::vector<std::string>{});
-    EXPECT_TRUE(pool_->invariants_hold());
-    EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
-  }
+pinrail_chunk_stream_t* open_stream(const Pool& pool, uint32_t ahead, uint32_t flags, uintptr_t base = kBase,
+                                    size_t length = kPieces * kPiece) {
+  pinrail_chunk_options_t options = PINRAIL_CHUNK_OPTIONS_INIT;
+  options.chunk_size = kPiece;
+  options.ahead = ahead;
+  options.flags = flags;
+  pinrail_chunk_stream_t* stream = nullptr;
+  EXPECT_EQ(pinrail_chunk_stream_open(pool.get(), address(base), length, 1, &options, &stream), PINRAIL_SUCCESS);
+  return stream;
+}
+void close(pinrail_chunk_stream_t* stream) { EXPECT_EQ(pinrail_chunk_stream_close(stream), PINRAIL_SUCCESS); }
 
-  Library library_;
-  std::unique_ptr<fake::FakeRegistrar> registrar_;
-  std::unique_ptr<Pool> pool_;
+class ChunkStream : public Pinning, public testing::WithParamInterface<uint32_t> {
+ protected:
+  pinrail_chunk_stream_t* open(uintptr_t base = kBase, size_t length = kPieces * kPiece,
+                               uint32_t flags = PINRAIL_FLAG_PERSISTENT) const {
+    return open_stream(*pool_, GetParam(), flags, base, length);
+  }
 };
 
 TEST_P(ChunkStream, hands_out_registrations_of_all_pieces_in_order) {
-  make();
+  make_pool();
   const uintptr_t base = kBase + 3 * kPage + 100;
   const size_t length = kPieces * kPiece - 5 * kPage;
   pinrail_chunk_stream_t* const stream = open(base, length);
@@ -62,23 +51,23 @@ TEST_P(ChunkStream, hands_out_registrations_of_all_pieces_in_order) {
     EXPECT_LE(reinterpret_cast<uintptr_t>(handle.reg->base), at);
     EXPECT_GE(reinterpret_cast<uintptr_t>(handle.reg->base) + handle.reg->length, at + bytes);
     EXPECT_TRUE((at + bytes) % kPiece == 0 || at + bytes == base + length);
-    EXPECT_LE(registrar_->live_count(), GetParam() + 1);
-    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+    EXPECT_LE(device_->live_count(), GetParam() + 1);
+    drop(handle);
     at += bytes;
   }
   EXPECT_EQ(at, base + length);
-  EXPECT_EQ(pinrail_chunk_stream_close(stream), PINRAIL_SUCCESS);
+  close(stream);
   expect_nothing_is_left();
 }
 
 // chunk_stream/C4: what was registered ahead shows the device what the program had mapped then.
 TEST_P(ChunkStream, a_piece_whose_memory_was_remapped_meanwhile_is_registered_anew) {
-  make();
-  pinrail_chunk_stream_t* const stream = open(kBase, kPieces * kPiece);
+  make_pool();
+  pinrail_chunk_stream_t* const stream = open();
   std::vector<pinrail_handle_t> held(kPieces);
   for (size_t i = 0; i < kPieces; ++i) {
     const size_t ready = std::min<size_t>(GetParam(), kPieces - i);
-    while (registrar_->live_count() < i + ready) std::this_thread::yield();
+    while (device_->live_count() < i + ready) std::this_thread::yield();
     if (i % 5 == 2) pinrail_monitor_report(reinterpret_cast<void*>(kBase + i * kPiece), 2 * kPiece);
     void* addr = nullptr;
     ASSERT_EQ(pinrail_chunk_stream_next(stream, &held[i], &addr, nullptr), PINRAIL_SUCCESS);
@@ -87,9 +76,9 @@ TEST_P(ChunkStream, a_piece_whose_memory_was_remapped_meanwhile_is_registered_an
   }
   pinrail_handle_t more;
   EXPECT_EQ(pinrail_chunk_stream_next(stream, &more, nullptr, nullptr), PINRAIL_ERR_NOT_FOUND);
-  EXPECT_EQ(pinrail_chunk_stream_close(stream), PINRAIL_SUCCESS);
-  EXPECT_EQ(registrar_->live_count(), kPieces);
-  for (const pinrail_handle_t handle : held) EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  close(stream);
+  EXPECT_EQ(device_->live_count(), kPieces);
+  for (const pinrail_handle_t handle : held) drop(handle);
   expect_nothing_is_left();
 }
 
@@ -97,15 +86,15 @@ TEST_P(ChunkStream, a_piece_whose_memory_was_remapped_meanwhile_is_registered_an
 TEST_P(ChunkStream, that_is_closed_half_way_releases_the_rest) {
   for (size_t n = 0; n <= kPieces; ++n) {
     SCOPED_TRACE(n);
-    make();
-    pinrail_chunk_stream_t* const stream = open(kBase, kPieces * kPiece);
+    make_pool();
+    pinrail_chunk_stream_t* const stream = open();
     std::vector<pinrail_handle_t> held(n);
     for (pinrail_handle_t& handle : held) {
       ASSERT_EQ(pinrail_chunk_stream_next(stream, &handle, nullptr, nullptr), PINRAIL_SUCCESS);
     }
-    EXPECT_EQ(pinrail_chunk_stream_close(stream), PINRAIL_SUCCESS);
-    EXPECT_EQ(registrar_->live_count(), n);
-    for (const pinrail_handle_t handle : held) EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+    close(stream);
+    EXPECT_EQ(device_->live_count(), n);
+    for (const pinrail_handle_t handle : held) drop(handle);
     expect_nothing_is_left();
   }
 }
@@ -114,9 +103,9 @@ TEST_P(ChunkStream, that_is_closed_half_way_releases_the_rest) {
 TEST_P(ChunkStream, a_piece_that_failed_can_be_asked_for_again) {
   for (uint64_t n = 1; n <= kPieces; ++n) {
     SCOPED_TRACE(n);
-    make();
-    registrar_->fail_register(n, PINRAIL_ERR_PERM);
-    pinrail_chunk_stream_t* const stream = open(kBase, kPieces * kPiece);
+    make_pool();
+    device_->fail_register(n, PINRAIL_ERR_PERM);
+    pinrail_chunk_stream_t* const stream = open();
     uintptr_t at = kBase;
     int failures = 0;
     for (;;) {
@@ -130,19 +119,17 @@ TEST_P(ChunkStream, a_piece_that_failed_can_be_asked_for_again) {
       if (status != PINRAIL_SUCCESS) continue;
       ASSERT_EQ(reinterpret_cast<uintptr_t>(addr), at);
       at += bytes;
-      EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+      drop(handle);
     }
     EXPECT_EQ(at, kBase + kPieces * kPiece);
-    EXPECT_EQ(pinrail_chunk_stream_close(stream), PINRAIL_SUCCESS);
+    close(stream);
     expect_nothing_is_left();
   }
 }
 
 // The limit has room for two pieces: the caller must release before it gets the next one.
 TEST_P(ChunkStream, under_a_limit_the_caller_releases_and_goes_on) {
-  PoolOptions options;
-  options.size_limit = 2 * kPiece;
-  make(options);
+  make_pool({}, at_most_bytes(2 * kPiece));
   pinrail_chunk_stream_t* const stream = open(kBase, kPieces * kPiece, 0);
   std::vector<pinrail_handle_t> held;
   size_t pieces = 0;
@@ -157,29 +144,28 @@ TEST_P(ChunkStream, under_a_limit_the_caller_releases_and_goes_on) {
     }
     ASSERT_EQ(status, PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
     ASSERT_FALSE(held.empty());
-    for (const pinrail_handle_t each : held) EXPECT_EQ(pinrail_mpool_deregister(each), PINRAIL_SUCCESS);
+    for (const pinrail_handle_t each : held) drop(each);
     held.clear();
   }
-  for (const pinrail_handle_t each : held) EXPECT_EQ(pinrail_mpool_deregister(each), PINRAIL_SUCCESS);
+  for (const pinrail_handle_t each : held) drop(each);
   EXPECT_EQ(pieces, kPieces);
-  EXPECT_LE(registrar_->peak_live_bytes(), 2 * kPiece);
-  EXPECT_EQ(pinrail_chunk_stream_close(stream), PINRAIL_SUCCESS);
-  while (pinrail_mpool_evict(pool_->get()) == PINRAIL_SUCCESS) {
-  }
+  EXPECT_LE(device_->peak_live_bytes(), 2 * kPiece);
+  close(stream);
+  pool_->evict_all();
   expect_nothing_is_left();
 }
 
 TEST_P(ChunkStream, a_pool_with_an_open_stream_is_busy_and_force_ends_the_stream) {
-  make();
-  pinrail_chunk_stream_t* const stream = open(kBase, kPieces * kPiece);
+  make_pool();
+  pinrail_chunk_stream_t* const stream = open();
   pinrail_handle_t handle;
   ASSERT_EQ(pinrail_chunk_stream_next(stream, &handle, nullptr, nullptr), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  drop(handle);
   EXPECT_EQ(pool_->close(), PINRAIL_ERR_BUSY);
   EXPECT_EQ(pool_->close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
-  EXPECT_EQ(registrar_->live_count(), 0u);
+  EXPECT_EQ(device_->live_count(), 0u);
   EXPECT_EQ(pinrail_chunk_stream_next(stream, &handle, nullptr, nullptr), PINRAIL_ERR_NOT_FOUND);
-  EXPECT_EQ(pinrail_chunk_stream_close(stream), PINRAIL_SUCCESS);
+  close(stream);
 }
 
 // In a forked child. What a child has found wrong is a bit of its exit status.
@@ -192,134 +178,98 @@ void expect_child_can_only_close(pinrail_chunk_stream_t* stream) {
     wrong |= pinrail_chunk_stream_close(stream) == PINRAIL_SUCCESS ? 0 : 2;
     _exit(wrong);
   }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+  expect_success_of(child);
 }
 
 TEST_P(ChunkStream, a_forked_child_can_close_it_and_nothing_else) {
-  make();
-  pinrail_chunk_stream_t* const stream = open(kBase, kPieces * kPiece);
+  make_pool();
+  pinrail_chunk_stream_t* const stream = open();
   expect_child_can_only_close(stream);
-  EXPECT_EQ(pinrail_chunk_stream_close(stream), PINRAIL_SUCCESS);
+  close(stream);
   expect_nothing_is_left();
 }
 
 TEST_P(ChunkStream, a_forked_child_can_close_it_though_the_pool_was_gone_before) {
-  make();
-  pinrail_chunk_stream_t* const stream = open(kBase, kPieces * kPiece);
+  make_pool();
+  pinrail_chunk_stream_t* const stream = open();
   ASSERT_EQ(pool_->close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
   expect_child_can_only_close(stream);
-  EXPECT_EQ(pinrail_chunk_stream_close(stream), PINRAIL_SUCCESS);
+  close(stream);
 }
 
 TEST_P(ChunkStream, a_registrar_for_its_callers_alone_is_called_by_the_caller_alone) {
   fake::FakeOptions fake;
   fake.thread_mode = PINRAIL_THREAD_CALLER;
-  make({}, fake);
+  make_pool(fake);
   std::atomic<bool> strange{false};
   const std::thread::id own = std::this_thread::get_id();
-  registrar_->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
+  device_->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
     if (std::this_thread::get_id() != own) strange = true;
   });
-  pinrail_chunk_stream_t* const stream = open(kBase, kPieces * kPiece);
+  pinrail_chunk_stream_t* const stream = open();
   pinrail_handle_t handle;
-  while (pinrail_chunk_stream_next(stream, &handle, nullptr, nullptr) == PINRAIL_SUCCESS) {
-    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
-  }
+  while (pinrail_chunk_stream_next(stream, &handle, nullptr, nullptr) == PINRAIL_SUCCESS) drop(handle);
   EXPECT_FALSE(strange.load());
-  EXPECT_EQ(pinrail_chunk_stream_close(stream), PINRAIL_SUCCESS);
+  close(stream);
   expect_nothing_is_left();
-}
-
-TEST_P(ChunkStream, bad_arguments_change_nothing) {
-  make();
-  pinrail_chunk_stream_t* stream = nullptr;
-  pinrail_chunk_options_t options = PINRAIL_CHUNK_OPTIONS_INIT;
-  void* const addr = reinterpret_cast<void*>(kBase);
-  EXPECT_EQ(pinrail_chunk_stream_open(nullptr, addr, 1, 1, nullptr, &stream), PINRAIL_ERR_BAD_PARAM);
-  EXPECT_EQ(pinrail_chunk_stream_open(pool_->get(), addr, 0, 1, nullptr, &stream), PINRAIL_ERR_BAD_PARAM);
-  EXPECT_EQ(pinrail_chunk_stream_open(pool_->get(), addr, 1, 0x100, nullptr, &stream), PINRAIL_ERR_BAD_PARAM);
-  EXPECT_EQ(pinrail_chunk_stream_open(pool_->get(), addr, 1, 1, nullptr, nullptr), PINRAIL_ERR_BAD_PARAM);
-  options.flags = 0x100;
-  EXPECT_EQ(pinrail_chunk_stream_open(pool_->get(), addr, 1, 1, &options, &stream), PINRAIL_ERR_BAD_PARAM);
-  options.size = 1;
-  EXPECT_EQ(pinrail_chunk_stream_open(pool_->get(), addr, 1, 1, &options, &stream), PINRAIL_ERR_BAD_PARAM);
-  EXPECT_EQ(stream, nullptr);
-  EXPECT_EQ(pinrail_chunk_stream_close(nullptr), PINRAIL_ERR_BAD_PARAM);
-  pinrail_handle_t handle;
-  EXPECT_EQ(pinrail_chunk_stream_next(nullptr, &handle, nullptr, nullptr), PINRAIL_ERR_BAD_PARAM);
-  EXPECT_EQ(registrar_->register_calls(), 0u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ahead, ChunkStream, testing::Values(0u, 1u, 3u));
 
-pinrail_chunk_stream_t* open_ahead(pinrail_mpool_t* pool, uint32_t flags) {
-  pinrail_chunk_options_t options = PINRAIL_CHUNK_OPTIONS_INIT;
-  options.chunk_size = kPiece;
-  options.ahead = 3;
-  options.flags = flags;
-  pinrail_chunk_stream_t* stream = nullptr;
-  void* const addr = reinterpret_cast<void*>(kBase);
-  EXPECT_EQ(pinrail_chunk_stream_open(pool, addr, kPieces * kPiece, 1, &options, &stream), PINRAIL_SUCCESS);
-  return stream;
-}
+class ChunkStreamAhead : public Pinning {
+ protected:
+  static constexpr uint32_t kAhead = 3;
+};
 
 // chunk_stream/C4: an event would end nothing of these, so each piece is registered when the caller asks for it.
-TEST(ChunkStreamAhead, nothing_that_bypasses_the_cache_is_kept) {
-  const Library library;
-  fake::FakeRegistrar registrar;
-  Pool pool(registrar);
-  pinrail_chunk_stream_t* const stream = open_ahead(pool.get(), PINRAIL_FLAG_CACHE_BYPASS);
+TEST_F(ChunkStreamAhead, nothing_that_bypasses_the_cache_is_kept) {
+  make_pool();
+  pinrail_chunk_stream_t* const stream = open_stream(*pool_, kAhead, PINRAIL_FLAG_CACHE_BYPASS);
   for (size_t i = 0; i < kPieces; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    EXPECT_EQ(registrar.live_count(), 0u);
-    EXPECT_EQ(registrar.register_calls(), i);
+    EXPECT_EQ(device_->live_count(), 0u);
+    EXPECT_EQ(calls(), i);
     pinrail_handle_t handle;
     ASSERT_EQ(pinrail_chunk_stream_next(stream, &handle, nullptr, nullptr), PINRAIL_SUCCESS);
-    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+    drop(handle);
   }
-  EXPECT_EQ(pinrail_chunk_stream_close(stream), PINRAIL_SUCCESS);
-  EXPECT_EQ(registrar.violations(), std::vector<std::string>{});
+  close(stream);
+  expect_nothing_is_left();
 }
 
 // The device refuses a tile, so that the pool registers the piece alone and does not cache it.
-TEST(ChunkStreamAhead, nothing_that_the_pool_does_not_cache_is_kept) {
-  const Library library;
+TEST_F(ChunkStreamAhead, nothing_that_the_pool_does_not_cache_is_kept) {
   fake::FakeOptions paging;
   paging.on_demand = PINRAIL_ON_DEMAND_EXPLICIT;
-  fake::FakeRegistrar registrar(paging);
-  registrar.fail_register(1, PINRAIL_ERR_PERM);
-  const pinrail_registrar_choice_t lent = lend(registrar);
-  pinrail_mpool_t* pool = nullptr;
-  ASSERT_EQ(pinrail_mpool_create("odp", &lent, nullptr, nullptr, &pool), PINRAIL_SUCCESS);
-  pinrail_chunk_stream_t* const stream = open_ahead(pool, 0);
-  for (int i = 0; i < 5000 && (registrar.register_calls() < 2 || registrar.live_count() != 0); ++i) {
+  fake::FakeRegistrar device(paging);
+  device.fail_register(1, PINRAIL_ERR_PERM);
+  Pool pool(lend(device), {PINRAIL_UNSET}, "odp");
+  pinrail_chunk_stream_t* const stream = open_stream(pool, kAhead, 0);
+  for (int i = 0; i < 5000 && (device.register_calls() < 2 || device.live_count() != 0); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_EQ(registrar.register_calls(), 2u);
-  EXPECT_EQ(registrar.live_count(), 0u);
+  EXPECT_EQ(device.register_calls(), 2u);
+  EXPECT_EQ(device.live_count(), 0u);
   pinrail_handle_t handle;
   EXPECT_EQ(pinrail_chunk_stream_next(stream, &handle, nullptr, nullptr), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_chunk_stream_close(stream), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_mpool_destroy(pool, 0), PINRAIL_SUCCESS);
-  EXPECT_EQ(registrar.live_count(), 0u);
+  drop(handle);
+  close(stream);
+  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
+  EXPECT_EQ(device.live_count(), 0u);
 }
 
 // The helper thread registers up to `ahead` pieces before the caller asks, and no more.
-TEST(ChunkStreamAhead, the_next_pieces_are_registered_before_the_caller_asks) {
-  const Library library;
-  fake::FakeRegistrar registrar;
-  Pool pool(registrar);
-  pinrail_chunk_stream_t* const stream = open_ahead(pool.get(), 0);
-  for (int i = 0; i < 5000 && registrar.live_count() < 3; ++i)
+TEST_F(ChunkStreamAhead, the_next_pieces_are_registered_before_the_caller_asks) {
+  make_pool();
+  pinrail_chunk_stream_t* const stream = open_stream(*pool_, kAhead, 0);
+  for (int i = 0; i < 5000 && device_->live_count() < kAhead; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  EXPECT_EQ(registrar.live_count(), 3u);
+  }
+  EXPECT_EQ(device_->live_count(), kAhead);
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_EQ(registrar.live_count(), 3u);
-  EXPECT_EQ(pinrail_chunk_stream_close(stream), PINRAIL_SUCCESS);
+  EXPECT_EQ(device_->live_count(), kAhead);
+  close(stream);
 }
 
 }  // namespace

@@ -100,7 +100,7 @@ class InRecordAndWait : public Finalize {
     EXPECT_EQ(pinrail_mpool_register(pool_, page_, kPage, 1, 0, &handle_), PINRAIL_SUCCESS);
   }
   ~InRecordAndWait() override {
-    EXPECT_EQ(pinrail_mpool_deregister(handle_), PINRAIL_SUCCESS);
+    drop(handle_);
     EXPECT_EQ(pinrail_mpool_destroy(pool_, 0), PINRAIL_SUCCESS);
   }
 
@@ -171,8 +171,7 @@ TEST_F(Finalize, a_status_of_tail_init_that_does_not_exist_becomes_error) {
   table.tail_size = 8;
   table.tail_init = [](void*, void*) { return static_cast<pinrail_status_t>(5); };
   Pool pool(table);
-  pinrail_handle_t handle{};
-  EXPECT_EQ(pool.reg(kBase, kPage, &handle), PINRAIL_ERR_ERROR);
+  EXPECT_EQ(pool.answer_to(kBase, kPage), PINRAIL_ERR_ERROR);
 }
 
 }  // namespace

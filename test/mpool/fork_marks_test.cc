@@ -8,7 +8,7 @@
 #include <cstdio>
 
 #include "framework/registrar/fork_marks.h"
-#include "test/support/child.h"
+#include "test/support/answer_of.h"
 #include "test/support/library.h"
 #include "test/support/mapping.h"
 
@@ -39,11 +39,6 @@ class ForkMarks : public ::testing::Test {
   void SetUp() override { ASSERT_EQ(library_.status, PINRAIL_SUCCESS); }
   uintptr_t page(unsigned number) const { return reinterpret_cast<uintptr_t>(memory_.base()) + number * kPage; }
   unsigned seen() const { return seen_by_child(page(0)); }
-  static PoolOptions not_kept() {
-    PoolOptions options;
-    options.leave_pinned = 0;
-    return options;
-  }
   // A registration of the first two pages that is held, and dead: they are other memory by now.
   pinrail_handle_t take_dead(const Pool& pool) const {
     const pinrail_handle_t dead = pool.must(page(0), 2 * kPage);
@@ -61,7 +56,7 @@ TEST_F(ForkMarks, what_a_device_has_pinned_is_missing_in_a_child) {
   const Pool pool(device_);
   const pinrail_handle_t handle = pool.must(page(1), 2 * kPage);
   EXPECT_EQ(seen(), 0b11111001u);
-  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  drop(handle);
   EXPECT_EQ(seen(), 0b11111001u);  // it stays cached, and pinned
   EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
   EXPECT_EQ(seen(), 0xffu);
@@ -72,9 +67,9 @@ TEST_F(ForkMarks, a_page_of_two_registrations_is_missing_until_both_are_gone) {
   const pinrail_handle_t low = pool.must(page(0), 4 * kPage);
   const pinrail_handle_t high = pool.must(page(2), 4 * kPage);
   EXPECT_EQ(seen(), 0b11000000u);
-  EXPECT_EQ(pinrail_mpool_deregister(low), PINRAIL_SUCCESS);
+  drop(low);
   EXPECT_EQ(seen(), 0b11000011u);
-  EXPECT_EQ(pinrail_mpool_deregister(high), PINRAIL_SUCCESS);
+  drop(high);
   EXPECT_EQ(seen(), 0xffu);
 }
 
@@ -85,9 +80,9 @@ TEST_F(ForkMarks, a_dead_registration_does_not_unmark_a_later_one) {
   EXPECT_EQ(seen(), 0xffu);
   const pinrail_handle_t alive = pool.must(page(0), 2 * kPage);
   EXPECT_EQ(seen(), 0b11111100u);
-  EXPECT_EQ(pinrail_mpool_deregister(dead), PINRAIL_SUCCESS);
+  drop(dead);
   EXPECT_EQ(seen(), 0b11111100u);
-  EXPECT_EQ(pinrail_mpool_deregister(alive), PINRAIL_SUCCESS);
+  drop(alive);
   EXPECT_EQ(seen(), 0xffu);
 }
 
@@ -95,7 +90,7 @@ TEST_F(ForkMarks, a_dead_registration_leaves_the_marks_of_others) {
   const Pool pool(device_, not_kept());
   const pinrail_handle_t dead = take_dead(pool);
   ASSERT_EQ(madvise(memory_.base(), kPage, MADV_DONTFORK), 0);  // as another library would, for a device of its own
-  EXPECT_EQ(pinrail_mpool_deregister(dead), PINRAIL_SUCCESS);
+  drop(dead);
   EXPECT_EQ(seen(), 0b11111110u);
 }
 
@@ -115,25 +110,23 @@ TEST_F(ForkMarks, a_dmabuf_neither_marks_nor_unmarks) {
   ASSERT_EQ(reg_dmabuf(&dmabuf), PINRAIL_SUCCESS);
   EXPECT_EQ(seen(), 0xffu);
   const pinrail_handle_t host = pool.must(page(0), 2 * kPage);
-  EXPECT_EQ(pinrail_mpool_deregister(dmabuf), PINRAIL_SUCCESS);
+  drop(dmabuf);
   EXPECT_EQ(seen(), 0b11111100u);
-  EXPECT_EQ(pinrail_mpool_deregister(host), PINRAIL_SUCCESS);
+  drop(host);
   EXPECT_EQ(seen(), 0xffu);
 }
 
 TEST_F(ForkMarks, what_the_device_refused_is_there) {
   const Pool pool(device_);
   device_.fail_every_register(PINRAIL_ERR_PERM);
-  pinrail_handle_t handle{};
-  EXPECT_EQ(pool.reg(page(0), kPage, &handle), PINRAIL_ERR_PERM);
+  EXPECT_EQ(pool.answer_to(page(0), kPage), PINRAIL_ERR_PERM);
   EXPECT_EQ(seen(), 0xffu);
 }
 
 TEST_F(ForkMarks, a_hole_is_an_error_and_the_device_is_not_asked) {
   const Pool pool(device_);
   memory_.unmap(2 * kPage, kPage);
-  pinrail_handle_t handle{};
-  EXPECT_EQ(pool.reg(page(0), 4 * kPage, &handle), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pool.answer_to(page(0), 4 * kPage), PINRAIL_ERR_BAD_PARAM);
   EXPECT_EQ(device_.register_calls(), 0u);
   EXPECT_EQ(seen(), 0b11111011u);
 }
@@ -148,9 +141,9 @@ TEST_F(ForkMarks, ranges_within_pages_mark_their_pages) {
   const pinrail_handle_t first = pool.must(page(2) + 100, 64);
   const pinrail_handle_t second = pool.must(page(2) + 3000, 64);
   EXPECT_EQ(seen(), 0b00000011u);
-  EXPECT_EQ(pinrail_mpool_deregister(first), PINRAIL_SUCCESS);
+  drop(first);
   EXPECT_EQ(seen(), 0b00000011u);
-  EXPECT_EQ(pinrail_mpool_deregister(second), PINRAIL_SUCCESS);
+  drop(second);
   EXPECT_EQ(seen(), 0b00000111u);
 }
 
@@ -164,33 +157,29 @@ TEST_F(ForkMarks, a_registrar_that_pins_nothing_has_no_marks) {
   pinrail_handle_t handle{};
   ASSERT_EQ(pinrail_mpool_register(pool, memory_.base(), kPage, 1, 0, &handle), PINRAIL_SUCCESS);
   EXPECT_EQ(seen(), 0xffu);
-  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  drop(handle);
   EXPECT_EQ(pinrail_mpool_destroy(pool, 0), PINRAIL_SUCCESS);
 }
 
 // A child has none of the parent's marks, and makes its own for its own children.
 TEST_F(ForkMarks, a_child_begins_without_marks) {
   const Pool pool(device_);
-  const pinrail_handle_t handle = pool.must(page(0), 2 * kPage);
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [this] {
-        const unsigned at_first = seen();
-        const Library own{Settings{{"registrar_fork_marks", "always"}}};
-        fake::FakeRegistrar device;
-        const Pool inner(device, not_kept());
-        const pinrail_handle_t taken = inner.must(page(4), kPage);
-        const unsigned held = seen();
-        pinrail_mpool_deregister(taken);
-        return ChildAnswer{at_first, held, seen()};
-      },
-      &answer));
+  const Held handle = pool.hold(page(0), 2 * kPage);
+  const ChildAnswer answer = answer_of([this] {
+    const unsigned at_first = seen();
+    const Library own{Settings{{"registrar_fork_marks", "always"}}};
+    fake::FakeRegistrar device;
+    const Pool inner(device, not_kept());
+    const pinrail_handle_t taken = inner.must(page(4), kPage);
+    const unsigned held = seen();
+    pinrail_mpool_deregister(taken);
+    return ChildAnswer{at_first, held, seen()};
+  });
   // Where pages are missing the child may map something else by and by.
   constexpr int64_t kThere = 0b11111100;
   EXPECT_EQ(answer[0], kThere);
   EXPECT_EQ(answer[1] & kThere, 0b11101100);
   EXPECT_EQ(answer[2] & kThere, kThere);
-  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
 }
 
 // Splits the large mapping until the kernel grants no more. False: this kernel grants too many for a test.
@@ -206,21 +195,18 @@ bool use_up_mappings() {
 
 // R7: what is idle gives its mappings back; with nothing idle the request fails and the device is not asked.
 TEST_F(ForkMarks, without_a_mapping_left_what_is_idle_makes_room) {
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [this] {
-        const Library own{Settings{{"registrar_fork_marks", "always"}}};
-        fake::FakeRegistrar device;
-        const Pool pool(device);
-        pool.use(page(6), kPage);
-        if (!use_up_mappings()) return ChildAnswer{1};
-        pinrail_handle_t handle{};
-        const pinrail_status_t instead = pool.reg(page(2), kPage, &handle);
-        const pinrail_status_t besides = pool.reg(page(4), kPage, &handle);
-        return ChildAnswer{instead, besides, static_cast<int64_t>(device.register_calls()),
-                           static_cast<int64_t>(device.deregistered(PINRAIL_REASON_EVICTED))};
-      },
-      &answer));
+  const ChildAnswer answer = answer_of([this] {
+    const Library own{Settings{{"registrar_fork_marks", "always"}}};
+    fake::FakeRegistrar device;
+    const Pool pool(device);
+    pool.use(page(6), kPage);
+    if (!use_up_mappings()) return ChildAnswer{1};
+    pinrail_handle_t handle{};
+    const pinrail_status_t instead = pool.reg(page(2), kPage, &handle);
+    const pinrail_status_t besides = pool.reg(page(4), kPage, &handle);
+    return ChildAnswer{instead, besides, static_cast<int64_t>(device.register_calls()),
+                       static_cast<int64_t>(device.deregistered(PINRAIL_REASON_EVICTED))};
+  });
   if (answer[0] == 1) GTEST_SKIP() << "vm.max_map_count is larger than a test should use up";
   EXPECT_EQ(answer[0], PINRAIL_SUCCESS);
   EXPECT_EQ(answer[1], PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
@@ -240,9 +226,9 @@ TEST_F(ForkMarks, large_pages_are_marked_whole_until_the_last_part_is_released) 
     const pinrail_handle_t first = pool.must(base + kPage, kPage);
     const pinrail_handle_t second = pool.must(base + 8 * kPage, kPage);
     EXPECT_EQ(seen_by_child(base, 2, kLarge), 0b10u);
-    EXPECT_EQ(pinrail_mpool_deregister(first), PINRAIL_SUCCESS);
+    drop(first);
     EXPECT_EQ(seen_by_child(base, 2, kLarge), 0b10u);
-    EXPECT_EQ(pinrail_mpool_deregister(second), PINRAIL_SUCCESS);
+    drop(second);
     EXPECT_EQ(seen_by_child(base, 2, kLarge), 0b11u);
   }
   munmap(memory, 2 * kLarge);
@@ -254,9 +240,8 @@ TEST(ForkMarksChoice, never_is_never) {
   const fake::FakeRegistrar device;
   const Pool pool(device);
   const auto base = reinterpret_cast<uintptr_t>(memory.base());
-  const pinrail_handle_t handle = pool.must(base, kPage);
+  const Held handle = pool.hold(base, kPage);
   EXPECT_EQ(seen_by_child(base, 1), 1u);
-  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
 }
 
 TEST(ForkMarksChoice, kernels_before_5_12_share_pinned_pages) {

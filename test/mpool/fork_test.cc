@@ -37,8 +37,7 @@ void use(pinrail_mpool_t* pool, uintptr_t at) {
   ASSERT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
 }
 pinrail_mpool_stats_t stats_of(pinrail_mpool_t* pool) {
-  pinrail_mpool_stats_t figures{};
-  figures.size = sizeof(figures);
+  auto figures = sized<pinrail_mpool_stats_t>();
   EXPECT_EQ(pinrail_mpool_read_stats(pool, &figures), PINRAIL_SUCCESS);
   return figures;
 }
@@ -54,6 +53,8 @@ int first_wrong(const std::function<int()>& steps, void (*leave)(int) = _exit) {
   EXPECT_EQ(waitpid(child, &how, 0), child);
   return WIFEXITED(how) ? WEXITSTATUS(how) : -how;
 }
+
+void expect_right(const std::function<int()>& steps) { EXPECT_EQ(first_wrong(steps), 0); }
 
 #define STEP(number, condition) \
   if (!(condition)) return number
@@ -74,7 +75,7 @@ class Fork : public ::testing::Test {
     EXPECT_EQ(device_.live(), 2u);
     use(pool_, kBase);
     EXPECT_EQ(device_.live(), 2u);
-    EXPECT_EQ(pinrail_mpool_deregister(held_), PINRAIL_SUCCESS);
+    drop(held_);
     EXPECT_EQ(pinrail_mpool_destroy(pool_, 0), PINRAIL_SUCCESS);
     EXPECT_EQ(device_.live(), 0u);
   }
@@ -86,56 +87,52 @@ class Fork : public ::testing::Test {
 };
 
 TEST_F(Fork, a_pool_of_the_parent_is_inert_in_the_child) {
-  EXPECT_EQ(first_wrong([this] {
-              pinrail_handle_t handle{};
-              STEP(1, take(pool_, kBase, &handle) == PINRAIL_ERR_NOT_AVAILABLE);
-              STEP(11, take(pool_, kBase, &handle) == PINRAIL_ERR_NOT_AVAILABLE);
-              STEP(2, pinrail_mpool_find(pool_, address(kBase), kPage, 1, &handle) == PINRAIL_ERR_NOT_AVAILABLE);
-              STEP(3, pinrail_mpool_evict(pool_) == PINRAIL_ERR_NOT_AVAILABLE);
-              STEP(4, pinrail_mpool_progress(pool_) == PINRAIL_ERR_NOT_AVAILABLE);
-              STEP(12, pinrail_mpool_ft_event(pool_, PINRAIL_FT_CHECKPOINT) == PINRAIL_ERR_NOT_AVAILABLE);
-              STEP(13, pinrail_mpool_ft_event(pool_, PINRAIL_FT_RESTART) == PINRAIL_ERR_NOT_AVAILABLE);
-              STEP(5, pinrail_mpool_invalidate_range(pool_, address(kBase), kPage) == PINRAIL_SUCCESS);
-              char byte;
-              STEP(6, pinrail_mpool_device_read(held_, 0, &byte, 1) == PINRAIL_ERR_NOT_AVAILABLE);
-              STEP(7, pinrail_mpool_deregister(held_) == PINRAIL_SUCCESS);
-              STEP(8, pinrail_mpool_destroy(pool_, 0) == PINRAIL_SUCCESS);
-              STEP(9, pinrail_finalize() == PINRAIL_SUCCESS);
-              STEP(10, pinrail_finalize() == PINRAIL_ERR_BAD_PARAM);
-              return 0;
-            }),
-            0);
+  expect_right([this] {
+    pinrail_handle_t handle{};
+    STEP(1, take(pool_, kBase, &handle) == PINRAIL_ERR_NOT_AVAILABLE);
+    STEP(11, take(pool_, kBase, &handle) == PINRAIL_ERR_NOT_AVAILABLE);
+    STEP(2, pinrail_mpool_find(pool_, address(kBase), kPage, 1, &handle) == PINRAIL_ERR_NOT_AVAILABLE);
+    STEP(3, pinrail_mpool_evict(pool_) == PINRAIL_ERR_NOT_AVAILABLE);
+    STEP(4, pinrail_mpool_progress(pool_) == PINRAIL_ERR_NOT_AVAILABLE);
+    STEP(12, pinrail_mpool_ft_event(pool_, PINRAIL_FT_CHECKPOINT) == PINRAIL_ERR_NOT_AVAILABLE);
+    STEP(13, pinrail_mpool_ft_event(pool_, PINRAIL_FT_RESTART) == PINRAIL_ERR_NOT_AVAILABLE);
+    STEP(5, pinrail_mpool_invalidate_range(pool_, address(kBase), kPage) == PINRAIL_SUCCESS);
+    char byte;
+    STEP(6, pinrail_mpool_device_read(held_, 0, &byte, 1) == PINRAIL_ERR_NOT_AVAILABLE);
+    STEP(7, pinrail_mpool_deregister(held_) == PINRAIL_SUCCESS);
+    STEP(8, pinrail_mpool_destroy(pool_, 0) == PINRAIL_SUCCESS);
+    STEP(9, pinrail_finalize() == PINRAIL_SUCCESS);
+    STEP(10, pinrail_finalize() == PINRAIL_ERR_BAD_PARAM);
+    return 0;
+  });
 }
 
 TEST_F(Fork, a_deregister_is_the_first_call_as_well_as_any) {
-  EXPECT_EQ(first_wrong([this] {
-              STEP(1, pinrail_mpool_deregister(held_) == PINRAIL_SUCCESS);
-              pinrail_handle_t handle{};
-              STEP(2, take(pool_, kBase, &handle) == PINRAIL_ERR_NOT_AVAILABLE);
-              return 0;
-            }),
-            0);
+  expect_right([this] {
+    STEP(1, pinrail_mpool_deregister(held_) == PINRAIL_SUCCESS);
+    pinrail_handle_t handle{};
+    STEP(2, take(pool_, kBase, &handle) == PINRAIL_ERR_NOT_AVAILABLE);
+    return 0;
+  });
 }
 
 TEST_F(Fork, the_last_reference_to_a_dead_one_calls_no_device) {
-  EXPECT_EQ(first_wrong([this] {
-              report(kBase, kPage);  // goes nowhere: the hook saw that it is a child
-              pinrail_handle_t handle = held_;
-              STEP(1, pinrail_mpool_deregister(handle) == PINRAIL_SUCCESS);
-              return 0;
-            }),
-            0);
+  expect_right([this] {
+    report(kBase, kPage);  // goes nowhere: the hook saw that it is a child
+    pinrail_handle_t handle = held_;
+    STEP(1, pinrail_mpool_deregister(handle) == PINRAIL_SUCCESS);
+    return 0;
+  });
   use(pool_, kBase + 32 * kPage);
   pinrail_handle_t dead{};
   ASSERT_EQ(take(pool_, kBase + 32 * kPage, &dead), PINRAIL_SUCCESS);
   report(kBase + 32 * kPage, kPage);
-  EXPECT_EQ(first_wrong([&] {
-              STEP(1, pinrail_mpool_deregister(dead) == PINRAIL_SUCCESS);  // its thread counted it: the fast path
-              return 0;
-            }),
-            0);
+  expect_right([&] {
+    STEP(1, pinrail_mpool_deregister(dead) == PINRAIL_SUCCESS);  // its thread counted it: the fast path
+    return 0;
+  });
   EXPECT_EQ(device_.live(), 3u);
-  EXPECT_EQ(pinrail_mpool_deregister(dead), PINRAIL_SUCCESS);
+  drop(dead);
 }
 
 TEST_F(Fork, what_the_pool_does_not_keep_is_not_given_back_by_the_child) {
@@ -143,31 +140,29 @@ TEST_F(Fork, what_the_pool_does_not_keep_is_not_given_back_by_the_child) {
   ASSERT_NE(not_kept, nullptr);
   pinrail_handle_t handle{};
   ASSERT_EQ(take(not_kept, kBase, &handle), PINRAIL_SUCCESS);
-  EXPECT_EQ(first_wrong([&] {
-              STEP(1, pinrail_mpool_deregister(handle) == PINRAIL_SUCCESS);
-              return 0;
-            }),
-            0);
+  expect_right([&] {
+    STEP(1, pinrail_mpool_deregister(handle) == PINRAIL_SUCCESS);
+    return 0;
+  });
   EXPECT_EQ(device_.live(), 3u);
-  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  drop(handle);
   EXPECT_EQ(device_.live(), 2u);
 }
 
 TEST_F(Fork, figures_stay_readable) {
   const pinrail_mpool_stats_t before = stats_of(pool_);
-  EXPECT_EQ(first_wrong([&] {
-              const pinrail_mpool_stats_t figures = stats_of(pool_);
-              STEP(1, figures.hits == before.hits && figures.misses == before.misses && before.misses == 2);
-              STEP(2, figures.peak_registered_bytes == 2 * kPage);
-              STEP(3, figures.registered_bytes == 0 && figures.indexed == 0);
-              pinrail_chunks_t chunks;
-              STEP(4, pinrail_chunks_begin(pool_, address(kBase), kPage, &chunks) == PINRAIL_SUCCESS);
-              STEP(5, chunks.step == size_t{2} << 20);
-              STEP(6, std::string(pinrail_mpool_name(pool_)) == "grdma");
-              STEP(7, pinrail_component_count() == 0);
-              return 0;
-            }),
-            0);
+  expect_right([&] {
+    const pinrail_mpool_stats_t figures = stats_of(pool_);
+    STEP(1, figures.hits == before.hits && figures.misses == before.misses && before.misses == 2);
+    STEP(2, figures.peak_registered_bytes == 2 * kPage);
+    STEP(3, figures.registered_bytes == 0 && figures.indexed == 0);
+    pinrail_chunks_t chunks;
+    STEP(4, pinrail_chunks_begin(pool_, address(kBase), kPage, &chunks) == PINRAIL_SUCCESS);
+    STEP(5, chunks.step == size_t{2} << 20);
+    STEP(6, std::string(pinrail_mpool_name(pool_)) == "grdma");
+    STEP(7, pinrail_component_count() == 0);
+    return 0;
+  });
 }
 
 int works_anew(pinrail_mpool_t* inherited) {
@@ -210,15 +205,14 @@ TEST_F(Fork, a_handler_of_pthread_atfork_may_call_init_in_the_child) {
     alarm(kPatienceSeconds);
     library_of_handler = std::make_unique<Library>();
   };
-  EXPECT_EQ(first_wrong([this] {
-              STEP(1, library_of_handler->status == PINRAIL_SUCCESS);
-              const int wrong = works_anew(pool_);
-              STEP(wrong, wrong == 0);
-              library_of_handler.reset();
-              in_child_handler = nullptr;
-              return first_wrong([this] { return works_anew(pool_); });  // forks still wait for init, and end
-            }),
-            0);
+  expect_right([this] {
+    STEP(1, library_of_handler->status == PINRAIL_SUCCESS);
+    const int wrong = works_anew(pool_);
+    STEP(wrong, wrong == 0);
+    library_of_handler.reset();
+    in_child_handler = nullptr;
+    return first_wrong([this] { return works_anew(pool_); });  // forks still wait for init, and end
+  });
   in_child_handler = nullptr;
 }
 
@@ -229,7 +223,7 @@ TEST_F(Fork, init_and_finalize_inside_fork_are_busy_in_the_parent) {
     handler_statuses.push_back(pinrail_init(nullptr));
     handler_statuses.push_back(pinrail_finalize());
   };
-  EXPECT_EQ(first_wrong([] { return 0; }), 0);
+  expect_right([] { return 0; });
   in_parent_handlers = nullptr;
   alarm(0);
   EXPECT_EQ(handler_statuses, std::vector<pinrail_status_t>(4, PINRAIL_ERR_BUSY));
@@ -248,7 +242,7 @@ TEST_F(Fork, a_signal_that_comes_between_the_handlers_of_a_fork_waits_for_their_
     raise(SIGUSR1);
     is_between_handlers = 0;
   };
-  EXPECT_EQ(first_wrong([] { return 0; }), 0);
+  expect_right([] { return 0; });
   in_parent_handlers = nullptr;
   std::signal(SIGUSR1, former);
   EXPECT_GE(came, 1);
@@ -256,7 +250,7 @@ TEST_F(Fork, a_signal_that_comes_between_the_handlers_of_a_fork_waits_for_their_
 }
 
 TEST_F(Fork, init_again_gives_a_pool_that_works) {
-  EXPECT_EQ(first_wrong([this] { return works_anew(pool_); }), 0);
+  expect_right([this] { return works_anew(pool_); });
 }
 
 // Whether a descriptor of this process is that file of its own folder in /proc.
@@ -274,49 +268,46 @@ bool has_open_of_its_own(const char* file) {
 TEST_F(Fork, init_again_opens_the_childs_own_files_of_mappings_and_pages) {
   if (!has_open_of_its_own("maps")) GTEST_SKIP() << "no monitor works here";
   EXPECT_TRUE(has_open_of_its_own("pagemap"));
-  EXPECT_EQ(first_wrong([] {
-              STEP(1, !has_open_of_its_own("maps") && !has_open_of_its_own("pagemap"));
-              const Library again;
-              STEP(2, again.status == PINRAIL_SUCCESS);
-              STEP(3, has_open_of_its_own("maps"));
-              STEP(4, has_open_of_its_own("pagemap"));
-              return 0;
-            }),
-            0);
+  expect_right([] {
+    STEP(1, !has_open_of_its_own("maps") && !has_open_of_its_own("pagemap"));
+    const Library again;
+    STEP(2, again.status == PINRAIL_SUCCESS);
+    STEP(3, has_open_of_its_own("maps"));
+    STEP(4, has_open_of_its_own("pagemap"));
+    return 0;
+  });
 }
 
 TEST_F(Fork, a_child_of_a_child_too_whether_the_first_one_began_anew_or_not) {
-  EXPECT_EQ(first_wrong([this] { return first_wrong([this] { return works_anew(pool_); }); }), 0);
-  EXPECT_EQ(first_wrong([this] {
-              Library library;
-              const WatchedRegistrar device;
-              pinrail_mpool_t* const pool = device.make_pool();
-              pinrail_handle_t own{}, handle{};
-              STEP(1, take(pool, kBase, &own) == PINRAIL_SUCCESS);
-              const int wrong = first_wrong([&] {
-                STEP(2, take(pool, kBase, &handle) == PINRAIL_ERR_NOT_AVAILABLE);
-                STEP(3, pinrail_mpool_deregister(own) == PINRAIL_SUCCESS);
-                STEP(4, pinrail_mpool_deregister(held_) == PINRAIL_SUCCESS);
-                return works_anew(pool);
-              });
-              STEP(wrong, wrong == 0);
-              STEP(5, device.counts().by_strangers == 0 && device.live() == 1);
-              STEP(6, pinrail_mpool_deregister(own) == PINRAIL_SUCCESS);
-              STEP(7, pinrail_mpool_destroy(pool, 0) == PINRAIL_SUCCESS);
-              return 0;
-            }),
-            0);
+  expect_right([this] { return first_wrong([this] { return works_anew(pool_); }); });
+  expect_right([this] {
+    Library library;
+    const WatchedRegistrar device;
+    pinrail_mpool_t* const pool = device.make_pool();
+    pinrail_handle_t own{}, handle{};
+    STEP(1, take(pool, kBase, &own) == PINRAIL_SUCCESS);
+    const int wrong = first_wrong([&] {
+      STEP(2, take(pool, kBase, &handle) == PINRAIL_ERR_NOT_AVAILABLE);
+      STEP(3, pinrail_mpool_deregister(own) == PINRAIL_SUCCESS);
+      STEP(4, pinrail_mpool_deregister(held_) == PINRAIL_SUCCESS);
+      return works_anew(pool);
+    });
+    STEP(wrong, wrong == 0);
+    STEP(5, device.counts().by_strangers == 0 && device.live() == 1);
+    STEP(6, pinrail_mpool_deregister(own) == PINRAIL_SUCCESS);
+    STEP(7, pinrail_mpool_destroy(pool, 0) == PINRAIL_SUCCESS);
+    return 0;
+  });
 }
 
 TEST_F(Fork, finalize_may_be_called_for_the_parent_and_for_the_child) {
-  EXPECT_EQ(first_wrong([this] {
-              const int wrong = works_anew(pool_);  // a finalize of its own at its end
-              STEP(wrong, wrong == 0);
-              STEP(1, pinrail_finalize() == PINRAIL_SUCCESS);
-              STEP(2, pinrail_finalize() == PINRAIL_ERR_BAD_PARAM);
-              return 0;
-            }),
-            0);
+  expect_right([this] {
+    const int wrong = works_anew(pool_);  // a finalize of its own at its end
+    STEP(wrong, wrong == 0);
+    STEP(1, pinrail_finalize() == PINRAIL_SUCCESS);
+    STEP(2, pinrail_finalize() == PINRAIL_ERR_BAD_PARAM);
+    return 0;
+  });
 }
 
 // What programs do at their end: the child leaves by exit(), with destructors and functions of atexit().
@@ -345,21 +336,20 @@ TEST_F(Fork, threads_of_the_child_end_without_a_trace_in_the_parent) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "ThreadSanitizer starts no threads in forked children";
 #endif
-  EXPECT_EQ(first_wrong([this] {
-              int wrong = 0;
-              // The thread that makes the first call is not the one that forked.
-              std::thread([&] {
-                pinrail_handle_t handle{};
-                if (take(pool_, kBase, &handle) != PINRAIL_ERR_NOT_AVAILABLE) wrong = 1;
-                if (wrong == 0) wrong = works_anew(pool_);
-              }).join();
-              STEP(wrong, wrong == 0);
-              pinrail_handle_t handle{};
-              STEP(2, take(pool_, kBase, &handle) == PINRAIL_ERR_NOT_AVAILABLE);
-              STEP(3, pinrail_mpool_deregister(held_) == PINRAIL_SUCCESS);
-              return works_anew(pool_);
-            }),
-            0);
+  expect_right([this] {
+    int wrong = 0;
+    // The thread that makes the first call is not the one that forked.
+    std::thread([&] {
+      pinrail_handle_t handle{};
+      if (take(pool_, kBase, &handle) != PINRAIL_ERR_NOT_AVAILABLE) wrong = 1;
+      if (wrong == 0) wrong = works_anew(pool_);
+    }).join();
+    STEP(wrong, wrong == 0);
+    pinrail_handle_t handle{};
+    STEP(2, take(pool_, kBase, &handle) == PINRAIL_ERR_NOT_AVAILABLE);
+    STEP(3, pinrail_mpool_deregister(held_) == PINRAIL_SUCCESS);
+    return works_anew(pool_);
+  });
 }
 
 TEST_F(Fork, the_first_calls_may_come_at_once) {
@@ -367,21 +357,20 @@ TEST_F(Fork, the_first_calls_may_come_at_once) {
   GTEST_SKIP() << "ThreadSanitizer starts no threads in forked children";
 #endif
   for (int round = 0; round < 20; ++round) {
-    EXPECT_EQ(first_wrong([this] {
-                std::atomic<int> wrong{0};
-                const auto call = [&] {
-                  pinrail_handle_t handle{};
-                  for (int i = 0; i < 1000; ++i) {
-                    if (take(pool_, kBase, &handle) != PINRAIL_ERR_NOT_AVAILABLE) wrong = 1;
-                  }
-                };
-                std::thread one(call), two(call);
-                call();
-                one.join();
-                two.join();
-                return wrong.load();
-              }),
-              0);
+    expect_right([this] {
+      std::atomic<int> wrong{0};
+      const auto call = [&] {
+        pinrail_handle_t handle{};
+        for (int i = 0; i < 1000; ++i) {
+          if (take(pool_, kBase, &handle) != PINRAIL_ERR_NOT_AVAILABLE) wrong = 1;
+        }
+      };
+      std::thread one(call), two(call);
+      call();
+      one.join();
+      two.join();
+      return wrong.load();
+    });
   }
 }
 
@@ -392,14 +381,11 @@ TEST_F(Fork, vfork_and_posix_spawn_change_nothing) {
     execl("/bin/true", "true", nullptr);
     _exit(1);
   }
-  int how = -1;
-  ASSERT_EQ(waitpid(child, &how, 0), child);
-  EXPECT_EQ(how, 0);
+  expect_success_of(child);
   char name[] = "true";
   char* const arguments[] = {name, nullptr};
   ASSERT_EQ(posix_spawn(&child, "/bin/true", nullptr, nullptr, arguments, environ), 0);
-  ASSERT_EQ(waitpid(child, &how, 0), child);
-  EXPECT_EQ(how, 0);
+  expect_success_of(child);
   use(pool_, kBase);
   EXPECT_EQ(stats_of(pool_).hits, before.hits + 1);
   EXPECT_EQ(stats_of(pool_).misses, before.misses);

@@ -15,7 +15,6 @@
 #include <thread>
 
 #include "test/support/host_table.h"
-#include "test/support/lent_pool.h"
 #include "test/support/library.h"
 #include "test/support/tasks.h"
 
@@ -62,33 +61,18 @@ class CountingRegistrar {
 
 class ForkThreads : public testing::Test {
  protected:
-  void SetUp() override {
-    ASSERT_EQ(library_.status, PINRAIL_SUCCESS);
-    pool_ = make_grdma(device_.table(), -1, nullptr);
-    ASSERT_NE(pool_, nullptr);
-  }
-  void TearDown() override { EXPECT_EQ(pinrail_mpool_destroy(pool_, 0), PINRAIL_SUCCESS); }
-  static pinrail_mpool_stats_t stats_of(pinrail_mpool_t* pool) {
-    pinrail_mpool_stats_t stats{};
-    stats.size = sizeof(stats);
-    EXPECT_EQ(pinrail_mpool_read_stats(pool, &stats), PINRAIL_SUCCESS);
-    return stats;
-  }
+  void SetUp() override { ASSERT_EQ(pool_.status, PINRAIL_SUCCESS); }
+  void TearDown() override { EXPECT_EQ(pool_.close(), PINRAIL_SUCCESS); }
 
   // Registers pages, whose registrations an event ends; the gc thread deregisters them.
   void feed_gc_thread() const { feed_gc_thread(pool_); }
-  static void feed_gc_thread(pinrail_mpool_t* pool) {
-    for (size_t i = 0; i < kPages; ++i) {
-      pinrail_handle_t handle{};
-      void* const page = reinterpret_cast<void*>(kBase + i * kPage);
-      ASSERT_EQ(pinrail_mpool_register(pool, page, kPage, 1, 0, &handle), PINRAIL_SUCCESS);
-      ASSERT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
-    }
+  static void feed_gc_thread(const Pool& pool) {
+    for (size_t i = 0; i < kPages; ++i) pool.use(kBase + i * kPage, kPage);
     report(kBase, kPages * kPage);
   }
   // What a test has put into in_call refers to its variables, so it waits for the last call.
   bool all_are_deregistered() const {
-    return comes_true([&] { return stats_of(pool_).registered_count == 0; });
+    return comes_true([&] { return pool_.stats().registered_count == 0; });
   }
   // Returns the exit status of the child, which is how many calls it finds under way; -1: it did not end so.
   int calls_in_child() const {
@@ -102,7 +86,7 @@ class ForkThreads : public testing::Test {
 
   Library library_{settings()};
   CountingRegistrar device_;
-  pinrail_mpool_t* pool_ = nullptr;
+  Pool pool_{device_.table(), {-1}};
 };
 
 TEST_F(ForkThreads, no_child_finds_the_gc_thread_inside_a_registrar) {
@@ -122,10 +106,9 @@ TEST_F(ForkThreads, a_child_that_begins_anew_has_a_gc_thread_of_its_own) {
   if (child == 0) {
     const Library own{settings()};
     const CountingRegistrar device;
-    pinrail_mpool_t* const pool = make_grdma(device.table(), -1, nullptr);
-    if (pool == nullptr) _exit(1);
+    const Pool pool(device.table(), {-1});
     feed_gc_thread(pool);
-    _exit(comes_true([&] { return stats_of(pool).registered_count == 0; }) ? 0 : 2);
+    _exit(comes_true([&] { return pool.stats().registered_count == 0; }) ? 0 : 2);
   }
   int how = -1;
   EXPECT_EQ(waitpid(child, &how, 0), child);
@@ -140,11 +123,11 @@ TEST_F(ForkThreads, no_child_finds_helper_threads_inside_a_registrar) {
   const pinrail_range_t range = {reinterpret_cast<void*>(kBase), kBytes};
   for (int round = 0; round < 10; ++round) {
     pinrail_prepin_t* prepin = nullptr;
-    ASSERT_EQ(pinrail_mpool_prepin_start(pool_, &range, 1, 1, &options, &prepin), PINRAIL_SUCCESS);
+    ASSERT_EQ(pinrail_mpool_prepin_start(pool_.get(), &range, 1, 1, &options, &prepin), PINRAIL_SUCCESS);
     for (int i = 0; i < 20; ++i) ASSERT_EQ(calls_in_child(), 0) << "round " << round;
     EXPECT_EQ(pinrail_prepin_wait(prepin, nullptr), PINRAIL_SUCCESS);
     EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
-    EXPECT_EQ(pinrail_mpool_unpin(pool_, &range, 1, 1), PINRAIL_SUCCESS);
+    EXPECT_EQ(pinrail_mpool_unpin(pool_.get(), &range, 1, 1), PINRAIL_SUCCESS);
     report(kBase, kBytes);
   }
   EXPECT_GT(device_.calls(), 0);

@@ -20,37 +20,33 @@ Settings with_thread(const std::string& when, const std::string& gc_limit = "64M
   return {{"mpool_grdma_gc_thread", when}, {"mpool_grdma_gc_limit", gc_limit}};
 }
 
+using GcThread = OnePool<Pool>;
+
 // No thread calls into the library while it waits.
 bool are_gone(const fake::FakeRegistrar& device) {
   return comes_true([&] { return device.live_count() == 0; });
 }
 
-TEST(GcThread, what_an_event_killed_goes_back_without_a_call) {
-  Library library(with_thread("auto"));
-  fake::FakeRegistrar device;
-  Pool pool(device);
+TEST_F(GcThread, what_an_event_killed_goes_back_without_a_call) {
+  make(with_thread("auto"));
   for (int round = 0; round < 3; ++round) {
-    pool.use(kBase, kPage);
-    pool.use(kBase + 8 * kPage, kPage);
+    pool_->use(kBase, kPage);
+    pool_->use(kBase + 8 * kPage, kPage);
     report(kBase, 64 * kPage);
-    EXPECT_EQ(device.live_count(), 2u) << "a hook called the device";
-    EXPECT_TRUE(are_gone(device));
+    EXPECT_EQ(device_->live_count(), 2u) << "a hook called the device";
+    EXPECT_TRUE(are_gone(*device_));
   }
-  EXPECT_EQ(device.deregistered(PINRAIL_REASON_INVALIDATED), 6u);
-  EXPECT_TRUE(pool.invariants_hold());
-  EXPECT_EQ(device.violations(), std::vector<std::string>{});
+  EXPECT_EQ(device_->deregistered(PINRAIL_REASON_INVALIDATED), 6u);
 }
 
-TEST(GcThread, waits_a_while_for_calls_unless_the_limit_is_exceeded) {
+TEST_F(GcThread, waits_a_while_for_calls_unless_the_limit_is_exceeded) {
   using Clock = std::chrono::steady_clock;
-  Library library(with_thread("auto", "64K"));
-  fake::FakeRegistrar device;
-  Pool pool(device);
+  make(with_thread("auto", "64K"));
   const auto time_of = [&](size_t pages) {
-    pool.use(kBase, pages * kPage);
+    pool_->use(kBase, pages * kPage);
     const auto began = Clock::now();
     report(kBase, kPage);
-    EXPECT_TRUE(are_gone(device));
+    EXPECT_TRUE(are_gone(*device_));
     return Clock::now() - began;
   };
   EXPECT_GE(time_of(1), std::chrono::milliseconds(100));
@@ -59,68 +55,58 @@ TEST(GcThread, waits_a_while_for_calls_unless_the_limit_is_exceeded) {
   EXPECT_LT(least, std::chrono::milliseconds(100));
 }
 
-TEST(GcThread, a_dead_one_that_is_held_stays_until_it_is_dropped) {
-  Library library(with_thread("auto"));
-  fake::FakeRegistrar device;
-  Pool pool(device);
-  const pinrail_handle_t held = pool.must(kBase, kPage);
-  pool.use(kBase + 8 * kPage, kPage);
+TEST_F(GcThread, a_dead_one_that_is_held_stays_until_it_is_dropped) {
+  make(with_thread("auto"));
+  const pinrail_handle_t held = pool_->must(kBase, kPage);
+  pool_->use(kBase + 8 * kPage, kPage);
   report(kBase, 64 * kPage);
-  EXPECT_TRUE(comes_true([&] { return device.live_count() == 1; }));
-  EXPECT_TRUE(device.is_live(held.reg));
-  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
-  EXPECT_TRUE(are_gone(device));
+  EXPECT_TRUE(comes_true([&] { return device_->live_count() == 1; }));
+  EXPECT_TRUE(device_->is_live(held.reg));
+  drop(held);
+  EXPECT_TRUE(are_gone(*device_));
 }
 
 // So that no single call waits for all of them.
-TEST(GcThread, a_miss_gives_back_some_of_what_is_dead) {
-  Library library(with_thread("auto"));
-  fake::FakeRegistrar device;
-  Pool pool(device);
+TEST_F(GcThread, a_miss_gives_back_some_of_what_is_dead) {
+  make(with_thread("auto"));
   constexpr uintptr_t kMany = 128, kInOneCall = 32;
-  for (uintptr_t i = 0; i < kMany; ++i) pool.use(kBase + 2 * i * kPage, kPage);
+  for (uintptr_t i = 0; i < kMany; ++i) pool_->use(kBase + 2 * i * kPage, kPage);
   report(kBase, 2 * kMany * kPage);
-  pool.use(kBase - 2 * kPage, kPage);
-  EXPECT_LE(device.live_count(), kMany - kInOneCall + 1) << "the gc thread may have come already";
-  EXPECT_TRUE(comes_true([&] { return device.live_count() == 1; }));
+  pool_->use(kBase - 2 * kPage, kPage);
+  EXPECT_LE(device_->live_count(), kMany - kInOneCall + 1) << "the gc thread may have come already";
+  EXPECT_TRUE(comes_true([&] { return device_->live_count() == 1; }));
 }
 
-TEST(GcThread, without_it_a_miss_gives_back_whatever_is_dead) {
-  Library library(with_thread("never"));
-  fake::FakeRegistrar device;
-  Pool pool(device);
-  pool.use(kBase, kPage);
+TEST_F(GcThread, without_it_a_miss_gives_back_whatever_is_dead) {
+  make(with_thread("never"));
+  pool_->use(kBase, kPage);
   report(kBase, kPage);
-  pool.use(kBase + 2 * kPage, kPage);
-  EXPECT_EQ(device.live_count(), 1u);
+  pool_->use(kBase + 2 * kPage, kPage);
+  EXPECT_EQ(device_->live_count(), 1u);
 }
 
-TEST(GcThread, what_a_call_left_over_goes_back_too) {
-  Library library(with_thread("auto"));
-  fake::FakeRegistrar device;
-  Pool pool(device);
+TEST_F(GcThread, what_a_call_left_over_goes_back_too) {
+  make(with_thread("auto"));
   constexpr uintptr_t kMany = 2000;
-  for (uintptr_t i = 0; i < kMany; ++i) pool.use(kBase + 2 * i * kPage, kPage);
+  for (uintptr_t i = 0; i < kMany; ++i) pool_->use(kBase + 2 * i * kPage, kPage);
   report(kBase, 2 * kMany * kPage);
-  pool.use(kBase / 2, kPage);  // a miss gives some of them back
+  pool_->use(kBase / 2, kPage);  // a miss gives some of them back
   report(kBase / 2, kPage);
-  EXPECT_TRUE(are_gone(device));
+  EXPECT_TRUE(are_gone(*device_));
 }
 
-TEST(GcThread, progress_gives_back_what_a_call_left_over_and_what_came_since) {
-  Library library(with_thread("never"));
-  fake::FakeRegistrar device;
-  Pool pool(device);
+TEST_F(GcThread, progress_gives_back_what_a_call_left_over_and_what_came_since) {
+  make(with_thread("never"));
   constexpr uintptr_t kMany = 2000;
-  for (uintptr_t i = 0; i < kMany; ++i) pool.use(kBase + 2 * i * kPage, kPage);
+  for (uintptr_t i = 0; i < kMany; ++i) pool_->use(kBase + 2 * i * kPage, kPage);
   report(kBase, 2 * kMany * kPage);
-  pool.use(kBase / 2, kPage);
+  pool_->use(kBase / 2, kPage);
   report(kBase / 2, kPage);
-  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
-  EXPECT_EQ(device.live_count(), 0u);
+  EXPECT_EQ(pinrail_mpool_progress(pool_->get()), PINRAIL_SUCCESS);
+  EXPECT_EQ(device_->live_count(), 0u);
 }
 
-TEST(GcThread, is_there_for_pools_that_keep_and_ends_with_the_library) {
+TEST_F(GcThread, is_there_for_pools_that_keep_and_ends_with_the_library) {
   EXPECT_FALSE(has_thread(kThread));
   {
     Library library(with_thread("auto"));
@@ -138,7 +124,7 @@ TEST(GcThread, is_there_for_pools_that_keep_and_ends_with_the_library) {
 }
 
 // gc_thread/W3: the one that was drained first in this round, too.
-TEST(GcThread, an_event_while_it_drains_is_not_forgotten) {
+TEST_F(GcThread, an_event_while_it_drains_is_not_forgotten) {
   Library library(with_thread("auto"));
   fake::FakeRegistrar first_device, second_device;
   Pool first(first_device), second(second_device);
@@ -151,24 +137,22 @@ TEST(GcThread, an_event_while_it_drains_is_not_forgotten) {
 }
 
 // gc_thread/W2, R10.
-TEST(GcThread, a_pool_waits_at_its_end_until_the_thread_is_out_of_its_device) {
-  Library library(with_thread("auto"));
-  fake::FakeRegistrar device;
-  Pool pool(device);
+TEST_F(GcThread, a_pool_waits_at_its_end_until_the_thread_is_out_of_its_device) {
+  make(with_thread("auto"));
   std::atomic<bool> is_in{false}, is_out{false};
-  device.on_deregister([&](pinrail_registration_t*, pinrail_reason_t) {
+  device_->on_deregister([&](pinrail_registration_t*, pinrail_reason_t) {
     is_in = true;
     usleep(200000);
     is_out = true;
   });
-  pool.use(kBase, kPage);
+  pool_->use(kBase, kPage);
   report(kBase, kPage);
   ASSERT_TRUE(comes_true([&] { return is_in.load(); }));
-  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
   EXPECT_TRUE(is_out.load());
 }
 
-TEST(GcThread, never_and_always_are_what_they_say) {
+TEST_F(GcThread, never_and_always_are_what_they_say) {
   fake::FakeRegistrar device;
   {
     Library library(with_thread("never"));
@@ -185,12 +169,12 @@ TEST(GcThread, never_and_always_are_what_they_say) {
   EXPECT_TRUE(comes_true([] { return has_thread(kThread); }));
 }
 
-TEST(GcThread, a_wrong_value_stops_the_program) {
+TEST_F(GcThread, a_wrong_value_stops_the_program) {
   const Library library(with_thread("sometimes"));
   EXPECT_EQ(library.status, PINRAIL_ERR_BAD_PARAM);
 }
 
-TEST(GcThread, a_registrar_that_its_caller_alone_may_call_never_meets_it) {
+TEST_F(GcThread, a_registrar_that_its_caller_alone_may_call_never_meets_it) {
   fake::FakeOptions options;
   options.thread_mode = PINRAIL_THREAD_CALLER;
   options.needs_pool_scope = true;
@@ -210,7 +194,7 @@ TEST(GcThread, a_registrar_that_its_caller_alone_may_call_never_meets_it) {
   EXPECT_EQ(device.violations(), std::vector<std::string>{});
 }
 
-TEST(GcThread, a_device_that_blocks_it_blocks_no_other_thread_and_destroy_waits_for_it) {
+TEST_F(GcThread, a_device_that_blocks_it_blocks_no_other_thread_and_destroy_waits_for_it) {
   Library library(with_thread("auto", "4K"));
   fake::FakeRegistrar device, other;
   std::atomic<bool> inside{false}, go_on{false}, done{false}, destroyed{false};
@@ -243,7 +227,7 @@ TEST(GcThread, a_device_that_blocks_it_blocks_no_other_thread_and_destroy_waits_
   EXPECT_EQ(device.live_count(), 0u);
 }
 
-TEST(GcThread, a_serialized_device_is_called_by_one_at_a_time) {
+TEST_F(GcThread, a_serialized_device_is_called_by_one_at_a_time) {
   fake::FakeOptions options;
   options.thread_mode = PINRAIL_THREAD_SERIALIZED;
   fake::FakeRegistrar device(options);
@@ -259,7 +243,7 @@ TEST(GcThread, a_serialized_device_is_called_by_one_at_a_time) {
   EXPECT_EQ(device.violations(), std::vector<std::string>{});
 }
 
-TEST(GcThread, is_not_in_a_forked_child_until_that_begins_anew) {
+TEST_F(GcThread, is_not_in_a_forked_child_until_that_begins_anew) {
   Library library(with_thread("auto"));
   fake::FakeRegistrar device;
   Pool pool(device);

@@ -66,8 +66,7 @@ TEST(GrdmaVictim, leaves_the_index_though_the_registrar_has_cleared_what_it_had_
   }
   EXPECT_FALSE(pool.has(3 * kBase, kPage));
   fake.on_register([](const pinrail_register_request_t&, pinrail_registration_t*) { throw 1; });
-  pinrail_handle_t handle;
-  EXPECT_EQ(pool.reg(2 * kBase, kPage, &handle), PINRAIL_ERR_ERROR) << "the victim of a request that fails";
+  EXPECT_EQ(pool.answer_to(2 * kBase, kPage), PINRAIL_ERR_ERROR) << "the victim of a request that fails";
   EXPECT_EQ(pool.stats().indexed, 0u);
   EXPECT_TRUE(pool.invariants_hold());
 }
@@ -90,9 +89,7 @@ TEST(GrdmaDefaultLimit, what_is_in_use_may_exceed_it_and_what_is_idle_leaves_fir
   const pinrail_handle_t whole = pool.must(5 * kFar, 4 * half);
   EXPECT_EQ(pool.stats().registered_bytes, 7 * half);
   EXPECT_TRUE(pool.invariants_hold());
-  for (const pinrail_handle_t handle : {first, second, third, whole}) {
-    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
-  }
+  for (const pinrail_handle_t handle : {first, second, third, whole}) drop(handle);
   pool.use(kFar, kPage);
   EXPECT_LE(pool.stats().registered_bytes, limit);
   EXPECT_EQ(fake.violations(), std::vector<std::string>{});
@@ -120,11 +117,9 @@ TEST(GrdmaDefaultLimit, one_that_was_set_refuses) {
   Library library(Settings{{"mpool_default_limits", "yes"}, {"mpool_grdma_size_limit", "16K"}});
   const fake::FakeRegistrar fake;
   const Pool pool(fake);
-  const pinrail_handle_t held = pool.must(kBase, 4 * kPage);
-  pinrail_handle_t handle;
-  EXPECT_EQ(pool.reg(2 * kBase, kPage, &handle), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
-  EXPECT_EQ(pool.reg(2 * kBase, 5 * kPage, &handle), PINRAIL_ERR_OUT_OF_RESOURCE);
-  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  const Held held = pool.hold(kBase, 4 * kPage);
+  EXPECT_EQ(pool.answer_to(2 * kBase, kPage), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  EXPECT_EQ(pool.answer_to(2 * kBase, 5 * kPage), PINRAIL_ERR_OUT_OF_RESOURCE);
 }
 
 // R7: nothing is idle when the pool looks, because another thread gave back the last one after the device had refused.
@@ -133,7 +128,7 @@ TEST(GrdmaCache, what_was_given_back_after_the_device_refused_has_made_room) {
   fake::FakeRegistrar fake;
   const Pool pool(fake);
   fake.set_capacity(SIZE_MAX, 1);
-  const pinrail_handle_t held = pool.must(kBase, kPage);
+  const Held held = pool.hold(kBase, kPage);
   pinrail_handle_t handle{};
   EXPECT_EQ(pool.reg(2 * kBase, kPage, &handle), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
   const uint64_t asked = fake.register_calls();
@@ -141,8 +136,7 @@ TEST(GrdmaCache, what_was_given_back_after_the_device_refused_has_made_room) {
   fake.fail_register(1, PINRAIL_ERR_OUT_OF_RESOURCE);
   EXPECT_EQ(pool.reg(2 * kBase, kPage, &handle), PINRAIL_SUCCESS);
   EXPECT_EQ(fake.register_calls(), asked + 2);
-  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  drop(handle);
 }
 
 // R5: a call waits for the one that covers it, and not for the others that are under way.
@@ -206,8 +200,6 @@ template <typename Body>
 void on_another_thread(Body body) {
   std::thread(body).join();
 }
-
-void drop(pinrail_handle_t handle) { EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS); }
 
 // The last drop of a dead registration gives it back, without another call.
 class LastDrop : public ::testing::TestWithParam<bool> {

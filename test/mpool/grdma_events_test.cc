@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "test/support/library.h"
+#include "test/support/team.h"
 
 namespace pinrail::test {
 namespace {
@@ -77,8 +78,7 @@ TEST_F(Events, a_refusal_has_its_errno) {
   const Pool pool(fake_);
   fake_.on_register([](const pinrail_register_request_t&, pinrail_registration_t*) { errno = ENOSPC; });
   fake_.fail_every_register(PINRAIL_ERR_ERROR);
-  pinrail_handle_t handle{};
-  EXPECT_NE(pool.reg(kBase, kPage, &handle), PINRAIL_SUCCESS);
+  EXPECT_NE(pool.answer_to(kBase, kPage), PINRAIL_SUCCESS);
   const std::vector<pinrail_mpool_event_t> events = all_events(pool);
   ASSERT_GE(events.size(), 2u);
   EXPECT_EQ(events[0].kind, uint32_t{PINRAIL_EVENT_REFUSED});
@@ -89,9 +89,7 @@ TEST_F(Events, a_refusal_has_its_errno) {
 
 TEST_F(Events, the_ring_keeps_the_last_ones_and_a_reader_goes_on_where_it_was) {
   const Library library(Settings{{"mpool_base_events", "16"}});
-  PoolOptions never;
-  never.leave_pinned = 0;
-  const Pool pool(fake_, never);
+  const Pool pool(fake_, not_kept());
   uint64_t next = 0;
   for (int i = 0; i < 100; ++i) pool.use(kBase + i * kPage, kPage);  // a miss and a release each
   const std::vector<pinrail_mpool_event_t> events = read_events(pool, &next);
@@ -108,8 +106,7 @@ TEST_F(Events, without_a_ring_nothing_is_recorded) {
   const Library library(Settings{{"mpool_base_events", "0"}});
   const Pool pool(fake_);
   pool.use(kBase, kPage);
-  pinrail_mpool_event_t event{};
-  event.size = sizeof(event);
+  auto event = sized<pinrail_mpool_event_t>();
   uint64_t next = 0;
   size_t count = 0;
   EXPECT_EQ(pinrail_mpool_events(pool.get(), &event, 1, &next, &count), PINRAIL_ERR_NOT_AVAILABLE);
@@ -121,26 +118,19 @@ TEST_F(Events, a_forked_child_reads_what_its_parent_did) {
   pool.use(kBase, kPage);
   const pid_t child = fork();
   if (child == 0) _exit(all_events(pool).size() == 1 ? 0 : 1);
-  int how = 0;
-  EXPECT_EQ(waitpid(child, &how, 0), child);
-  EXPECT_EQ(how, 0);
+  expect_success_of(child);
 }
 
 // recorder/J1, recorder/J2: the length of each range tells its base.
 TEST_F(Events, events_are_read_whole_while_threads_write_them) {
   const Library library(Settings{{"mpool_base_events", "64"}});
-  PoolOptions never;
-  never.leave_pinned = 0;
-  const Pool pool(fake_, never);
+  const Pool pool(fake_, not_kept());
   std::atomic<bool> done{false};
-  std::vector<std::thread> writers;
-  for (uintptr_t writer = 0; writer < 4; ++writer) {
-    writers.emplace_back([&, writer] {
-      for (uintptr_t i = 1; !done.load(); i = i % 500 + 1) {
-        pool.use(kBase + writer * 0x1000000 + i * kPage, (writer * 500 + i) * kPage);
-      }
-    });
-  }
+  Team writers(uintptr_t{4}, [&](uintptr_t writer) {
+    for (uintptr_t i = 1; !done.load(); i = i % 500 + 1) {
+      pool.use(kBase + writer * 0x1000000 + i * kPage, (writer * 500 + i) * kPage);
+    }
+  });
   uint64_t next = 0, seen = 0;
   for (int round = 0; round < 20000 && seen < 20000; ++round) {
     for (const pinrail_mpool_event_t& event : read_events(pool, &next)) {
@@ -150,24 +140,22 @@ TEST_F(Events, events_are_read_whole_while_threads_write_them) {
     }
   }
   done.store(true);
-  for (std::thread& each : writers) each.join();
+  writers.join();
   EXPECT_GT(seen, 0u);
 }
 
 TEST_F(Events, a_full_pool_names_its_limit_and_what_is_held) {
   const Library library;
-  PoolOptions one;
-  one.count_limit = 1;
+  const PoolOptions one = at_most(1);
   const Pool pool(fake_, one);
   const pinrail_handle_t held = pool.must(kBase, kPage);
   wait_for_next_second();  // another test may have been told in this one
   const std::string said = said_by([&] {
-    pinrail_handle_t handle{};
     for (int i = 0; i < 100; ++i) {
-      EXPECT_EQ(pool.reg(kBase + 8 * kPage, kPage, &handle), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+      EXPECT_EQ(pool.answer_to(kBase + 8 * kPage, kPage), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
     }
   });
-  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  drop(held);
   EXPECT_TRUE(has(said, "count_limit is 1")) << said;
   EXPECT_TRUE(has(said, "1 registrations are in use")) << said;
   EXPECT_TRUE(has(said, "TEMP_OUT_OF_RESOURCE")) << said;
@@ -179,8 +167,7 @@ TEST_F(Events, a_device_that_is_full_is_named_instead_of_a_limit) {
   const Pool pool(fake_);
   wait_for_next_second();
   fake_.fail_every_register(PINRAIL_ERR_OUT_OF_RESOURCE);
-  pinrail_handle_t handle{};
-  const std::string said = said_by([&] { EXPECT_NE(pool.reg(kBase, kPage, &handle), PINRAIL_SUCCESS); });
+  const std::string said = said_by([&] { EXPECT_NE(pool.answer_to(kBase, kPage), PINRAIL_SUCCESS); });
   EXPECT_TRUE(has(said, "is full") && has(said, "ulimit -l") && !has(said, "size_limit")) << said;
 }
 
@@ -202,8 +189,7 @@ TEST_F(Events, verbosity_says_refusals_then_misses_then_everything) {
       pool.use(kBase, kPage);
       report(kBase, kPage);
       fake_.fail_every_register(PINRAIL_ERR_ERROR);
-      pinrail_handle_t handle{};
-      EXPECT_NE(pool.reg(kBase + 8 * kPage, kPage, &handle), PINRAIL_SUCCESS);
+      EXPECT_NE(pool.answer_to(kBase + 8 * kPage, kPage), PINRAIL_SUCCESS);
       fake_.fail_every_register(PINRAIL_SUCCESS);
     });
   };

@@ -61,7 +61,7 @@ class GrdmaExtent : public ::testing::Test {
     const pinrail_handle_t handle = pool.must(base, length, 1, flags);
     const Span span = Span::of(handle.reg->base, handle.reg->length);
     EXPECT_TRUE(span.contains(Span::of(base, length)));
-    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+    drop(handle);
     return span;
   }
   static void expect_exact(const Span& span, uintptr_t base, size_t length = kPage) {

@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "test/support/host_table.h"
-#include "test/support/lent_pool.h"
 #include "test/support/library.h"
+#include "test/support/team.h"
 
 namespace pinrail::test {
 namespace {
@@ -56,11 +56,7 @@ class Reopened {
     options.tail_size = 64;
     device = std::make_unique<fake::FakeRegistrar>(options);
   }
-  pinrail_mpool_t* make_pool(int64_t leave_pinned = 1, const char* cache_name = nullptr) const {
-    pinrail_mpool_t* const pool = make_grdma(table_, leave_pinned, cache_name);
-    EXPECT_NE(pool, nullptr);
-    return pool;
-  }
+  const pinrail_registrar_t& table() const { return table_; }
 
   std::unique_ptr<fake::FakeRegistrar> device;
   std::atomic<int> tails{0};  // made and not finished
@@ -74,41 +70,16 @@ class Reopened {
   pinrail_registrar_t table_{};
 };
 
-pinrail_handle_t take(pinrail_mpool_t* pool, uintptr_t at, uint32_t flags = 0) {
-  pinrail_handle_t handle{};
-  EXPECT_EQ(pinrail_mpool_register(pool, reinterpret_cast<void*>(at), kPage, 1, flags, &handle), PINRAIL_SUCCESS);
-  return handle;
-}
-void use(pinrail_mpool_t* pool, uintptr_t at) { EXPECT_EQ(pinrail_mpool_deregister(take(pool, at)), PINRAIL_SUCCESS); }
-bool has(pinrail_mpool_t* pool, uintptr_t at) {
-  pinrail_handle_t handle{};
-  const bool found = pinrail_mpool_find(pool, reinterpret_cast<void*>(at), kPage, 1, &handle) == PINRAIL_SUCCESS;
-  if (found) {
-    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
-  }
-  return found;
-}
-pinrail_mpool_stats_t stats(pinrail_mpool_t* pool) {
-  pinrail_mpool_stats_t figures{};
-  figures.size = sizeof(figures);
-  EXPECT_EQ(pinrail_mpool_read_stats(pool, &figures), PINRAIL_SUCCESS);
-  return figures;
-}
-void expect_sound(pinrail_mpool_t* pool) { EXPECT_EQ(pool->ops->check(pool->module), PINRAIL_SUCCESS); }
-void tell(pinrail_mpool_t* pool, pinrail_ft_state_t state) {
-  EXPECT_EQ(pinrail_mpool_ft_event(pool, state), PINRAIL_SUCCESS);
-  expect_sound(pool);
+void tell(const Pool& pool, pinrail_ft_state_t state) {
+  EXPECT_EQ(pinrail_mpool_ft_event(pool.get(), state), PINRAIL_SUCCESS);
+  EXPECT_TRUE(pool.invariants_hold());
 }
 
 class GrdmaFt : public ::testing::TestWithParam<int64_t> {
  protected:
-  void SetUp() override {
-    ASSERT_EQ(library_.status, PINRAIL_SUCCESS);
-    pool_ = reopened_.make_pool(GetParam());
-    ASSERT_NE(pool_, nullptr);
-  }
+  void SetUp() override { ASSERT_EQ(pool_.status, PINRAIL_SUCCESS); }
   void TearDown() override {
-    EXPECT_EQ(pinrail_mpool_destroy(pool_, 0), PINRAIL_SUCCESS) << "everything was given back";
+    EXPECT_EQ(pool_.close(), PINRAIL_SUCCESS) << "everything was given back";
     EXPECT_EQ(reopened_.device->live_count(), 0u);
     EXPECT_EQ(reopened_.tails, 0);
   }
@@ -116,98 +87,99 @@ class GrdmaFt : public ::testing::TestWithParam<int64_t> {
   void restart() { tell(pool_, PINRAIL_FT_RESTART); }
   Library library_;
   Reopened reopened_;
-  pinrail_mpool_t* pool_ = nullptr;
+  Pool pool_{reopened_.table(), {GetParam()}};
 };
 
 TEST_P(GrdmaFt, a_checkpoint_leaves_what_is_held_and_nothing_else_at_the_device) {
-  const pinrail_handle_t held = take(pool_, place(0)), own = take(pool_, place(1), PINRAIL_FLAG_CACHE_BYPASS),
-                         dead = take(pool_, place(2));
-  for (uintptr_t i = 3; i < 300; ++i) use(pool_, place(i));
+  const pinrail_handle_t held = pool_.must(place(0), kPage),
+                         own = pool_.must(place(1), kPage, {}, PINRAIL_FLAG_CACHE_BYPASS),
+                         dead = pool_.must(place(2), kPage);
+  for (uintptr_t i = 3; i < 300; ++i) pool_.use(place(i), kPage);
   report(place(2), 10 * kStride);  // `dead` and some idle ones
   for (const pinrail_ft_state_t state : {PINRAIL_FT_CHECKPOINT, PINRAIL_FT_TERM}) {
     tell(pool_, state);
     EXPECT_EQ(reopened_.device->live_count(), 3u);
-    EXPECT_EQ(stats(pool_).registered_count, 3u);
-    EXPECT_EQ(stats(pool_).indexed, 1u);
-    EXPECT_EQ(stats(pool_).dead_bytes, 0u);
-    EXPECT_TRUE(has(pool_, place(0)));
+    EXPECT_EQ(pool_.stats().registered_count, 3u);
+    EXPECT_EQ(pool_.stats().indexed, 1u);
+    EXPECT_EQ(pool_.stats().dead_bytes, 0u);
+    EXPECT_TRUE(pool_.has(place(0), kPage));
   }
-  for (const pinrail_handle_t handle : {held, own, dead}) EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
-  use(pool_, place(4));
+  for (const pinrail_handle_t handle : {held, own, dead}) drop(handle);
+  pool_.use(place(4), kPage);
   tell(pool_, PINRAIL_FT_CHECKPOINT);
   EXPECT_EQ(reopened_.device->live_count(), 0u);
-  EXPECT_EQ(stats(pool_).registered_bytes, 0u);
+  EXPECT_EQ(pool_.stats().registered_bytes, 0u);
 }
 
 TEST_P(GrdmaFt, what_another_thread_holds_is_held) {
   pinrail_handle_t held{};
-  std::thread([&] { held = take(pool_, place(0)); }).join();
+  std::thread([&] { held = pool_.must(place(0), kPage); }).join();
   tell(pool_, PINRAIL_FT_CHECKPOINT);
   EXPECT_EQ(reopened_.device->live_count(), 1u);
-  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  drop(held);
 }
 
 TEST_P(GrdmaFt, after_a_checkpoint_the_pool_goes_on) {
-  use(pool_, place(0));
+  pool_.use(place(0), kPage);
   tell(pool_, PINRAIL_FT_CHECKPOINT);
   tell(pool_, PINRAIL_FT_CONTINUE);
-  const pinrail_handle_t held = take(pool_, place(0));
+  const pinrail_handle_t held = pool_.must(place(0), kPage);
   const uint64_t asked = reopened_.device->register_calls();
-  use(pool_, place(0));
+  pool_.use(place(0), kPage);
   EXPECT_EQ(reopened_.device->register_calls(), asked) << "a hit";
   tell(pool_, PINRAIL_FT_CONTINUE);
   EXPECT_EQ(reopened_.device->live_count(), 1u);
-  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  drop(held);
 }
 
 TEST_P(GrdmaFt, a_checkpoint_is_of_one_pool_though_others_share_its_cache) {
-  pinrail_mpool_t* const other = reopened_.make_pool(GetParam());
-  const pinrail_handle_t held = take(other, place(7));
-  use(pool_, place(0));
-  use(other, place(1));
-  const uint64_t others = stats(other).indexed;
+  Pool other(reopened_.table(), {GetParam()});
+  const pinrail_handle_t held = other.must(place(7), kPage);
+  pool_.use(place(0), kPage);
+  other.use(place(1), kPage);
+  const uint64_t others = other.stats().indexed;
   tell(pool_, PINRAIL_FT_CHECKPOINT);
-  EXPECT_EQ(stats(pool_).indexed, 0u);
-  EXPECT_EQ(stats(other).indexed, others);
+  EXPECT_EQ(pool_.stats().indexed, 0u);
+  EXPECT_EQ(other.stats().indexed, others);
   EXPECT_EQ(reopened_.device->live_count(), others);
-  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_mpool_destroy(other, 0), PINRAIL_SUCCESS);
+  drop(held);
+  EXPECT_EQ(other.close(), PINRAIL_SUCCESS);
 }
 
 TEST_P(GrdmaFt, nothing_of_the_past_life_is_given_to_the_device) {
   std::vector<pinrail_handle_t> held;
-  for (int i = 0; i < 4; ++i) use(pool_, place(0));  // so that this thread remembers it
-  held.push_back(take(pool_, place(0)));
-  held.push_back(take(pool_, place(0)));
-  held.push_back(take(pool_, place(1), PINRAIL_FLAG_CACHE_BYPASS));
-  held.push_back(take(pool_, place(2), PINRAIL_FLAG_PERSISTENT));
-  std::thread([&] { held.push_back(take(pool_, place(3))); }).join();
-  held.push_back(take(pool_, place(4)));
+  for (int i = 0; i < 4; ++i) pool_.use(place(0), kPage);  // so that this thread remembers it
+  held.push_back(pool_.must(place(0), kPage));
+  held.push_back(pool_.must(place(0), kPage));
+  held.push_back(pool_.must(place(1), kPage, {}, PINRAIL_FLAG_CACHE_BYPASS));
+  held.push_back(pool_.must(place(2), kPage, {}, PINRAIL_FLAG_PERSISTENT));
+  std::thread([&] { held.push_back(pool_.must(place(3), kPage)); }).join();
+  held.push_back(pool_.must(place(4), kPage));
   report(place(4), kPage);
-  EXPECT_EQ(pinrail_mpool_progress(pool_), PINRAIL_SUCCESS);  // dead, and known to be held
-  for (uintptr_t i = 8; i < 200; ++i) use(pool_, place(i));
+  EXPECT_EQ(pinrail_mpool_progress(pool_.get()), PINRAIL_SUCCESS);  // dead, and known to be held
+  for (uintptr_t i = 8; i < 200; ++i) pool_.use(place(i), kPage);
   report(place(8), 8 * kStride);  // dead, and not yet drained
   const fake::FakeRegistrar& past = *reopened_.device;
   const uint64_t given_back = past.deregister_calls();
 
   restart();
   EXPECT_EQ(reopened_.tails, 0) << "what tail_init made was finished";
-  const pinrail_mpool_stats_t figures = stats(pool_);
+  const pinrail_mpool_stats_t figures = pool_.stats();
   EXPECT_EQ(figures.registered_bytes + figures.registered_count + figures.indexed + figures.dead_bytes, 0u);
   EXPECT_EQ(figures.pinned_bytes, 0u);
-  EXPECT_EQ(pinrail_mpool_evict(pool_), PINRAIL_ERR_NOT_FOUND);
-  EXPECT_EQ(pinrail_mpool_progress(pool_), PINRAIL_SUCCESS);
-  for (uintptr_t i = 0; i < 200; ++i) EXPECT_FALSE(has(pool_, place(i))) << i;
+  EXPECT_EQ(pinrail_mpool_evict(pool_.get()), PINRAIL_ERR_NOT_FOUND);
+  EXPECT_EQ(pinrail_mpool_progress(pool_.get()), PINRAIL_SUCCESS);
+  for (uintptr_t i = 0; i < 200; ++i) EXPECT_FALSE(pool_.has(place(i), kPage)) << i;
 
   const fake::FakeRegistrar& device = *reopened_.device;
-  const pinrail_handle_t fresh = take(pool_, place(0));
+  const pinrail_handle_t fresh = pool_.must(place(0), kPage);
   EXPECT_EQ(device.register_calls(), 1u);
   EXPECT_EQ(fresh.reg->lkey, device.live()[0].lkey);
-  use(pool_, place(0));
+  pool_.use(place(0), kPage);
   EXPECT_EQ(device.register_calls(), 1u) << "a hit";
   for (const pinrail_handle_t handle : held) {
-    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
-    expect_sound(pool_);
+    drop(handle);
+    EXPECT_TRUE(pool_.invariants_hold());
   }
   for (size_t i = 1; i < held.size(); ++i) {
     EXPECT_EQ(pinrail_mpool_deregister(held[i]), PINRAIL_ERR_BAD_PARAM) << "it was good for one, " << i;
@@ -215,13 +187,13 @@ TEST_P(GrdmaFt, nothing_of_the_past_life_is_given_to_the_device) {
   EXPECT_EQ(past.deregister_calls(), given_back);
   EXPECT_EQ(device.deregister_calls(), 0u);
   EXPECT_EQ(device.live_count(), 1u);
-  EXPECT_EQ(pinrail_mpool_deregister(fresh), PINRAIL_SUCCESS);
+  drop(fresh);
 }
 
 TEST_P(GrdmaFt, an_old_handle_dropped_by_another_thread_is_as_harmless) {
-  const pinrail_handle_t held = take(pool_, place(0));
+  const pinrail_handle_t held = pool_.must(place(0), kPage);
   restart();
-  std::thread([&] { EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS); }).join();
+  std::thread([&] { drop(held); }).join();
   EXPECT_EQ(reopened_.device->deregister_calls(), 0u);
 }
 
@@ -229,9 +201,9 @@ TEST_P(GrdmaFt, memory_of_registrations_without_references_is_reused_after_the_c
   std::set<pinrail_registration_t*> seen;
   for (int life = 0; life < 100; ++life) {
     for (uintptr_t i = 0; i < 8; ++i) {
-      const pinrail_handle_t handle = take(pool_, place(i));
+      const pinrail_handle_t handle = pool_.must(place(i), kPage);
       seen.insert(handle.reg);
-      EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+      drop(handle);
     }
     restart();
   }
@@ -239,39 +211,38 @@ TEST_P(GrdmaFt, memory_of_registrations_without_references_is_reused_after_the_c
 }
 
 TEST_P(GrdmaFt, what_cannot_be_is_refused_and_nothing_changes) {
-  const pinrail_handle_t held = take(pool_, place(0));
-  EXPECT_EQ(pinrail_mpool_ft_event(nullptr, PINRAIL_FT_CHECKPOINT), PINRAIL_ERR_BAD_PARAM);
-  EXPECT_EQ(pinrail_mpool_ft_event(pool_, static_cast<pinrail_ft_state_t>(4)), PINRAIL_ERR_BAD_PARAM);
-  EXPECT_EQ(pinrail_mpool_ft_event(pool_, static_cast<pinrail_ft_state_t>(-1)), PINRAIL_ERR_BAD_PARAM);
-  const pinrail_mpool_ops_t* const all = pool_->ops;
+  const pinrail_handle_t held = pool_.must(place(0), kPage);
+  EXPECT_EQ(pinrail_mpool_ft_event(pool_.get(), static_cast<pinrail_ft_state_t>(4)), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pinrail_mpool_ft_event(pool_.get(), static_cast<pinrail_ft_state_t>(-1)), PINRAIL_ERR_BAD_PARAM);
+  const pinrail_mpool_ops_t* const all = pool_.get()->ops;
   pinrail_mpool_ops_t lacking = *all;
   lacking.ft_event = nullptr;
-  pool_->ops = &lacking;
-  EXPECT_EQ(pinrail_mpool_ft_event(pool_, PINRAIL_FT_RESTART), PINRAIL_ERR_NOT_SUPPORTED);
-  pool_->ops = all;
+  pool_.get()->ops = &lacking;
+  EXPECT_EQ(pinrail_mpool_ft_event(pool_.get(), PINRAIL_FT_RESTART), PINRAIL_ERR_NOT_SUPPORTED);
+  pool_.get()->ops = all;
   pinrail_status_t inside = PINRAIL_SUCCESS;
   reopened_.device->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
-    inside = pinrail_mpool_ft_event(pool_, PINRAIL_FT_RESTART);
+    inside = pinrail_mpool_ft_event(pool_.get(), PINRAIL_FT_RESTART);
   });
-  use(pool_, place(1));
+  pool_.use(place(1), kPage);
   reopened_.device->on_register(nullptr);
   EXPECT_EQ(inside, PINRAIL_ERR_BUSY);
-  EXPECT_TRUE(has(pool_, place(0)));
-  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  EXPECT_TRUE(pool_.has(place(0), kPage));
+  drop(held);
 }
 
 TEST_P(GrdmaFt, a_registrar_that_refuses_a_restart_is_asked_again_and_nothing_has_changed) {
-  const pinrail_handle_t held = take(pool_, place(0));
-  use(pool_, place(1));
-  const pinrail_mpool_stats_t before = stats(pool_);
+  const pinrail_handle_t held = pool_.must(place(0), kPage);
+  pool_.use(place(1), kPage);
+  const pinrail_mpool_stats_t before = pool_.stats();
   // -15: of the type, but no status.
   for (const pinrail_status_t refusal : {PINRAIL_ERR_OUT_OF_RESOURCE, static_cast<pinrail_status_t>(-15)}) {
     reopened_.refusal = refusal;
-    EXPECT_EQ(pinrail_mpool_ft_event(pool_, PINRAIL_FT_RESTART),
+    EXPECT_EQ(pinrail_mpool_ft_event(pool_.get(), PINRAIL_FT_RESTART),
               refusal == PINRAIL_ERR_OUT_OF_RESOURCE ? refusal : PINRAIL_ERR_ERROR);
-    expect_sound(pool_);
-    EXPECT_EQ(stats(pool_).registered_count, before.registered_count);
-    EXPECT_EQ(stats(pool_).indexed, before.indexed);
+    EXPECT_TRUE(pool_.invariants_hold());
+    EXPECT_EQ(pool_.stats().registered_count, before.registered_count);
+    EXPECT_EQ(pool_.stats().indexed, before.indexed);
     EXPECT_EQ(reopened_.device->live_count(), before.registered_count);
   }
   EXPECT_EQ(reopened_.restarts, 2);
@@ -281,7 +252,7 @@ TEST_P(GrdmaFt, a_registrar_that_refuses_a_restart_is_asked_again_and_nothing_ha
   tell(pool_, PINRAIL_FT_CHECKPOINT);
   tell(pool_, PINRAIL_FT_CONTINUE);
   EXPECT_EQ(reopened_.restarts, 3) << "of a restart alone";
-  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  drop(held);
 }
 
 INSTANTIATE_TEST_SUITE_P(LeavePinned, GrdmaFt, ::testing::Values(0, 1));
@@ -290,7 +261,7 @@ INSTANTIATE_TEST_SUITE_P(LeavePinned, GrdmaFt, ::testing::Values(0, 1));
 TEST(GrdmaFtThread, a_restart_waits_for_the_gc_thread) {
   Library library(Settings{{"mpool_grdma_gc_thread", "always"}});
   Reopened reopened;
-  pinrail_mpool_t* const pool = reopened.make_pool();
+  Pool pool(reopened.table());
   std::atomic<bool> began{false}, ended{false};
   const fake::FakeRegistrar& past = *reopened.device;
   reopened.device->on_deregister([&](pinrail_registration_t*, pinrail_reason_t) {
@@ -298,68 +269,65 @@ TEST(GrdmaFtThread, a_restart_waits_for_the_gc_thread) {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     ended = true;
   });
-  use(pool, place(0));
-  use(pool, place(1));
+  pool.use(place(0), kPage);
+  pool.use(place(1), kPage);
   report(place(0), kPage);
   while (!began) std::this_thread::yield();
   tell(pool, PINRAIL_FT_RESTART);
   EXPECT_TRUE(ended);
   EXPECT_EQ(past.deregister_calls(), 1u);
-  EXPECT_EQ(stats(pool).registered_count, 0u);
-  use(pool, place(0));
+  EXPECT_EQ(pool.stats().registered_count, 0u);
+  pool.use(place(0), kPage);
   report(place(0), kPage);
   while (reopened.device->live_count() != 0) std::this_thread::yield();  // it goes on afterwards
-  EXPECT_EQ(pinrail_mpool_destroy(pool, 0), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
 }
 
 // That it does not come is true however long one looks.
 TEST(GrdmaFtThread, the_gc_thread_does_not_come_while_a_registrar_hears_of_a_restart) {
   Library library(Settings{{"mpool_grdma_gc_thread", "always"}, {"mpool_grdma_gc_limit", "1"}});
   Reopened reopened;
-  pinrail_mpool_t* const pool = reopened.make_pool();
+  Pool pool(reopened.table());
   const fake::FakeRegistrar& past = *reopened.device;
-  use(pool, place(0));
+  pool.use(place(0), kPage);
   reopened.in_restart = [] {
     report(place(0), kPage);
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   };
   tell(pool, PINRAIL_FT_RESTART);
   EXPECT_EQ(past.deregister_calls(), 0u);
-  EXPECT_EQ(pinrail_mpool_destroy(pool, 0), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
 }
 
 TEST(GrdmaFtThread, checkpoints_come_while_threads_use_the_pool) {
   Library library;
   Reopened reopened;
-  pinrail_mpool_t* const pool = reopened.make_pool();
+  Pool pool(reopened.table());
   std::atomic<bool> stop{false};
   std::atomic<int> rounds{0};
   std::atomic<uint64_t> wrong{0};
-  std::vector<std::thread> threads;
-  for (unsigned seed = 0; seed < 3; ++seed) {
-    threads.emplace_back([&, seed] {
-      std::mt19937 random(seed);
-      pinrail_handle_t kept{};
-      for (; !stop; ++rounds) {
-        const pinrail_handle_t handle = take(pool, place(random() % 32));
-        if (!reopened.device->is_live(handle.reg)) ++wrong;  // held, and yet given back
-        if (kept.reg != nullptr && !reopened.device->is_live(kept.reg)) ++wrong;
-        if (kept.reg != nullptr && pinrail_mpool_deregister(kept) != PINRAIL_SUCCESS) ++wrong;
-        kept = handle;
-        if (random() % 64 == 0) report(place(random() % 32), kPage);
-      }
+  Team threads(3u, [&](unsigned seed) {
+    std::mt19937 random(seed);
+    pinrail_handle_t kept{};
+    for (; !stop; ++rounds) {
+      const pinrail_handle_t handle = pool.must(place(random() % 32), kPage);
+      if (!reopened.device->is_live(handle.reg)) ++wrong;  // held, and yet given back
+      if (kept.reg != nullptr && !reopened.device->is_live(kept.reg)) ++wrong;
       if (kept.reg != nullptr && pinrail_mpool_deregister(kept) != PINRAIL_SUCCESS) ++wrong;
-    });
-  }
+      kept = handle;
+      if (random() % 64 == 0) report(place(random() % 32), kPage);
+    }
+    if (kept.reg != nullptr && pinrail_mpool_deregister(kept) != PINRAIL_SUCCESS) ++wrong;
+  });
   do {
     tell(pool, PINRAIL_FT_CHECKPOINT);
   } while (rounds < 12000);
   stop = true;
-  for (std::thread& thread : threads) thread.join();
+  threads.join();
   EXPECT_EQ(wrong, 0u);
   tell(pool, PINRAIL_FT_CHECKPOINT);
   EXPECT_EQ(reopened.device->live_count(), 0u);
-  EXPECT_EQ(pinrail_mpool_destroy(pool, 0), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
 }
 
 }  // namespace

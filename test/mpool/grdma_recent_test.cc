@@ -33,19 +33,17 @@ TEST_F(Recent, every_hit_is_counted) {
 TEST_F(Recent, a_longer_range_is_another_question) {
   const Pool pool(fake_);
   make_recent(pool, kBase, kPage);
-  const pinrail_handle_t longer = pool.must(kBase, 2 * kPage);
+  const Held longer = pool.hold(kBase, 2 * kPage);
   EXPECT_EQ(longer.reg->length, 2 * kPage);
   EXPECT_EQ(fake_.register_calls(), 2u);
-  EXPECT_EQ(pinrail_mpool_deregister(longer), PINRAIL_SUCCESS);
 }
 
 TEST_F(Recent, other_rights_are_another_question) {
   const Pool pool(fake_);
   make_recent(pool, kBase, kPage);
-  const pinrail_handle_t wider = pool.must(kBase, kPage, 3);
+  const Held wider = pool.hold(kBase, kPage, 3);
   EXPECT_EQ(wider.reg->rights, 3u);
   EXPECT_EQ(fake_.register_calls(), 2u);
-  EXPECT_EQ(pinrail_mpool_deregister(wider), PINRAIL_SUCCESS);
 }
 
 TEST_F(Recent, a_bypass_is_another_question) {
@@ -81,10 +79,9 @@ TEST_F(Recent, another_pool_is_another_question) {
   fake::FakeRegistrar other_device;
   const Pool other(other_device);
   make_recent(pool, kBase, kPage);
-  const pinrail_handle_t handle = other.must(kBase, kPage);
+  const Held handle = other.hold(kBase, kPage);
   EXPECT_EQ(handle.reg->pool, other.get());
   EXPECT_EQ(other_device.register_calls(), 1u);
-  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
 }
 
 // A part of a larger buffer. No hint of starts leads to it: it is searched for in the index once, and then it is
@@ -100,8 +97,7 @@ TEST_F(Recent, a_request_inside_a_registration_ends_where_that_ends) {
     EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS) << i;
     EXPECT_EQ(pool.stats().hits, i);
   }
-  pinrail_handle_t handle{};
-  EXPECT_EQ(pool.reg(kPart, 0, &handle), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pool.answer_to(kPart, 0), PINRAIL_ERR_BAD_PARAM);
   EXPECT_NE(pool.must(kPart, kLongest + 1).reg, whole.reg);
   EXPECT_EQ(pool.stats().misses, 2u);
   report(kBase, kPage);
@@ -119,7 +115,7 @@ TEST_F(Recent, one_buffer_in_two_pools_in_turns) {
     for (const Pool* each : {&pool, &other}) {
       const pinrail_handle_t handle = each->must(kBase, kPage);
       EXPECT_EQ(handle.reg->pool, each->get()) << i;
-      EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+      drop(handle);
     }
   }
   EXPECT_EQ(pool.stats().hits, 9u);
@@ -135,7 +131,7 @@ TEST_F(Recent, many_buffers_in_turns_and_one_again_and_again) {
       for (const uintptr_t base : {kBase + i * 3 * kPage, kBase}) {
         const pinrail_handle_t handle = pool.must(base, kPage);
         EXPECT_EQ(handle.reg->base, reinterpret_cast<void*>(base));
-        EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+        drop(handle);
       }
     }
   }
@@ -154,7 +150,7 @@ TEST_F(Recent, an_address_is_not_taken_for_another_one) {
       const pinrail_handle_t handle = pool.must(addr, 1);
       const auto base = reinterpret_cast<uintptr_t>(handle.reg->base);
       EXPECT_EQ(base, addr / kPage * kPage) << std::hex << addr;
-      EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+      drop(handle);
     }
   }
 }
@@ -169,13 +165,12 @@ TEST_F(Recent, repeated_requests_beside_many_that_are_held) {
     for (uintptr_t i = 0; i < 200; ++i) {
       const pinrail_handle_t handle = pool.must(kOther + 2 * i * kPage, kPage);
       EXPECT_EQ(handle.reg->base, reinterpret_cast<void*>(kOther + 2 * i * kPage));
-      EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+      drop(handle);
     }
   }
   EXPECT_EQ(pool.stats().hits, 800u);
-  for (const pinrail_handle_t handle : held) EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
-  while (pinrail_mpool_evict(pool.get()) == PINRAIL_SUCCESS) {
-  }
+  for (const pinrail_handle_t handle : held) drop(handle);
+  pool.evict_all();
   EXPECT_EQ(fake_.live_count(), 0u);
 }
 
@@ -191,7 +186,7 @@ TEST_F(Recent, a_repeated_request_while_it_is_held_is_one_more_reference) {
   for (const pinrail_handle_t handle : held) {
     EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS) << "another one";
     EXPECT_EQ(handle.reg->base, reinterpret_cast<void*>(kBase));
-    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+    drop(handle);
   }
   EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
   EXPECT_EQ(fake_.live_count(), 0u);

@@ -11,7 +11,6 @@ namespace pinrail::test {
 namespace {
 
 constexpr uintptr_t kBase = 0x100000;
-constexpr size_t kPage = 4096;
 
 class GrdmaRefusal : public ::testing::Test {
  protected:
@@ -19,58 +18,42 @@ class GrdmaRefusal : public ::testing::Test {
   fake::FakeRegistrar fake_;
 };
 
-void use(const Pool& pool, uintptr_t base, size_t length, uint32_t access = 1) {
-  EXPECT_EQ(pinrail_mpool_deregister(pool.must(base, length, access)), PINRAIL_SUCCESS);
-}
-bool has(const Pool& pool, uintptr_t base, size_t length) {
-  pinrail_handle_t handle{};
-  const bool found =
-      pinrail_mpool_find(pool.get(), reinterpret_cast<void*>(base), length, 1, &handle) == PINRAIL_SUCCESS;
-  if (found) pinrail_mpool_deregister(handle);
-  return found;
-}
-void report(uintptr_t base, size_t length) { pinrail_monitor_report(reinterpret_cast<void*>(base), length); }
-
 // R7: what is held leaves no room for it, whatever is evicted.
 TEST_F(GrdmaRefusal, what_cannot_fit_beside_what_is_held_evicts_nothing) {
   Pool pool(fake_, {1, 100 * kPage});
   std::vector<pinrail_handle_t> held;
   for (uintptr_t i = 0; i < 70; ++i) held.push_back(pool.must(kBase + 2 * i * kPage, kPage));
-  for (uintptr_t i = 70; i < 100; ++i) use(pool, kBase + 2 * i * kPage, kPage);
-  pinrail_handle_t handle{};
-  EXPECT_EQ(pool.reg(0x10000000, 31 * kPage, &handle), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  for (uintptr_t i = 70; i < 100; ++i) pool.use(kBase + 2 * i * kPage, kPage);
+  EXPECT_EQ(pool.answer_to(0x10000000, 31 * kPage), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
   EXPECT_EQ(pool.stats().evictions, 0u);
   EXPECT_EQ(pool.stats().registered_count, 100u);
-  use(pool, 0x10000000, 30 * kPage);
+  pool.use(0x10000000, 30 * kPage);
   EXPECT_EQ(pool.stats().evictions, 30u);
-  for (const pinrail_handle_t& each : held) EXPECT_EQ(pinrail_mpool_deregister(each), PINRAIL_SUCCESS);
+  for (const pinrail_handle_t& each : held) drop(each);
 }
 
 // R7: one that an earlier search found idle, and that was taken since.
 TEST_F(GrdmaRefusal, what_was_idle_and_is_taken_again_leaves_no_room_for_another) {
   constexpr uintptr_t kCount = 16;
   Pool pool(fake_, {1, kCount * kPage});
-  for (uintptr_t i = 0; i < kCount; ++i) use(pool, kBase + 2 * i * kPage, kPage);
-  const pinrail_handle_t fresh = pool.must(0x10000000, kPage);  // the search for its victim found more than one idle
+  for (uintptr_t i = 0; i < kCount; ++i) pool.use(kBase + 2 * i * kPage, kPage);
+  const Held fresh = pool.hold(0x10000000, kPage);  // the search for its victim found more than one idle
   EXPECT_EQ(pool.stats().evictions, 1u);
   std::vector<pinrail_handle_t> held;
   for (uintptr_t i = 1; i + 1 < kCount; ++i) held.push_back(pool.must(kBase + 2 * i * kPage, kPage));
-  pinrail_handle_t handle{};
-  EXPECT_EQ(pool.reg(0x20000000, 2 * kPage, &handle), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  EXPECT_EQ(pool.answer_to(0x20000000, 2 * kPage), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
   EXPECT_EQ(pool.stats().evictions, 1u);
-  for (const pinrail_handle_t& each : held) EXPECT_EQ(pinrail_mpool_deregister(each), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_mpool_deregister(fresh), PINRAIL_SUCCESS);
+  for (const pinrail_handle_t& each : held) drop(each);
 }
 
 // R2: refused for its arguments.
 TEST_F(GrdmaRefusal, a_range_in_the_first_page_evicts_nothing_and_is_no_miss) {
   Pool pool(fake_, {1, PINRAIL_UNSET, 1});
-  use(pool, kBase, kPage);
-  pinrail_handle_t handle{};
-  EXPECT_EQ(pool.reg(1, 10, &handle), PINRAIL_ERR_BAD_PARAM);
+  pool.use(kBase, kPage);
+  EXPECT_EQ(pool.answer_to(1, 10), PINRAIL_ERR_BAD_PARAM);
   EXPECT_EQ(pool.stats().evictions, 0u);
   EXPECT_EQ(pool.stats().misses, 1u);
-  EXPECT_TRUE(has(pool, kBase, kPage));
+  EXPECT_TRUE(pool.has(kBase, kPage));
 }
 
 TEST_F(GrdmaRefusal, a_call_that_races_four_times_is_one_miss) {
@@ -78,18 +61,16 @@ TEST_F(GrdmaRefusal, a_call_that_races_four_times_is_one_miss) {
     pinrail_monitor_report(request.addr, request.length);
   });
   Pool pool(fake_);
-  pinrail_handle_t handle{};
-  EXPECT_EQ(pool.reg(kBase, kPage, &handle), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  EXPECT_EQ(pool.answer_to(kBase, kPage), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
   EXPECT_EQ(pool.stats().races, 4u);
   EXPECT_EQ(pool.stats().misses, 1u);
 }
 
 TEST_F(GrdmaRefusal, what_never_fits_is_said_once_whatever_its_size_is) {
   Pool pool(fake_, {1, 10 * kPage});
-  pinrail_handle_t handle{};
   testing::internal::CaptureStderr();
   for (size_t pages = 11; pages < 20; ++pages) {
-    EXPECT_EQ(pool.reg(kBase, pages * kPage, &handle), PINRAIL_ERR_OUT_OF_RESOURCE);
+    EXPECT_EQ(pool.answer_to(kBase, pages * kPage), PINRAIL_ERR_OUT_OF_RESOURCE);
   }
   const std::string said = testing::internal::GetCapturedStderr();
   const size_t first = said.find("never fits");
@@ -105,25 +86,24 @@ TEST(GrdmaAllRights, that_the_device_has_no_room_for_evicts_nothing_and_what_was
     return (request->rights & PINRAIL_ACCESS_REMOTE_WRITE) != 0 ? PINRAIL_ERR_OUT_OF_RESOURCE : PINRAIL_SUCCESS;
   };
   Pool pool(table);
-  use(pool, kBase, kPage, PINRAIL_ACCESS_LOCAL_WRITE);
-  use(pool, 2 * kBase, kPage, PINRAIL_ACCESS_LOCAL_WRITE);
-  const pinrail_handle_t other = pool.must(kBase, kPage, PINRAIL_ACCESS_REMOTE_READ);
+  pool.use(kBase, kPage, PINRAIL_ACCESS_LOCAL_WRITE);
+  pool.use(2 * kBase, kPage, PINRAIL_ACCESS_LOCAL_WRITE);
+  const Held other = pool.hold(kBase, kPage, PINRAIL_ACCESS_REMOTE_READ);
   EXPECT_EQ(other.reg->rights, uint32_t{PINRAIL_ACCESS_REMOTE_READ});
   EXPECT_EQ(pool.stats().evictions, 0u);
-  EXPECT_TRUE(has(pool, kBase, kPage) && has(pool, 2 * kBase, kPage));
-  EXPECT_EQ(pinrail_mpool_deregister(other), PINRAIL_SUCCESS);
+  EXPECT_TRUE(pool.has(kBase, kPage) && pool.has(2 * kBase, kPage));
 }
 
 TEST_F(GrdmaRefusal, persistent_asked_for_what_is_cached_is_a_pin_of_the_callers_own) {
   Pool pool(fake_);
-  use(pool, kBase, kPage);
+  pool.use(kBase, kPage);
   const pinrail_handle_t own = pool.must(kBase, kPage, 1, PINRAIL_FLAG_PERSISTENT);
   EXPECT_EQ(fake_.register_calls(), 2u);
   EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
   EXPECT_EQ(fake_.live_count(), 1u) << "it displaces the equal one that is cached";
   EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_ERR_NOT_FOUND);
-  EXPECT_TRUE(has(pool, kBase, kPage)) << "later calls hit it";
-  EXPECT_EQ(pinrail_mpool_deregister(own), PINRAIL_SUCCESS);
+  EXPECT_TRUE(pool.has(kBase, kPage)) << "later calls hit it";
+  drop(own);
   EXPECT_EQ(fake_.live_count(), 0u) << "its last deregister gives it back";
 }
 
@@ -132,9 +112,9 @@ TEST_F(GrdmaRefusal, persistent_asked_for_twice_is_one_pin) {
   const pinrail_handle_t first = pool.must(kBase, kPage, 1, PINRAIL_FLAG_PERSISTENT);
   const pinrail_handle_t second = pool.must(kBase, kPage, 1, PINRAIL_FLAG_PERSISTENT);
   EXPECT_EQ(first.reg, second.reg);
-  EXPECT_EQ(pinrail_mpool_deregister(first), PINRAIL_SUCCESS);
+  drop(first);
   EXPECT_EQ(fake_.live_count(), 1u);
-  EXPECT_EQ(pinrail_mpool_deregister(second), PINRAIL_SUCCESS);
+  drop(second);
   EXPECT_EQ(fake_.live_count(), 0u);
 }
 
@@ -144,8 +124,8 @@ TEST_F(GrdmaRefusal, what_bypassed_the_cache_is_given_back_as_invalidated_if_an_
   const pinrail_handle_t gone = pool.must(kBase, kPage, 1, PINRAIL_FLAG_CACHE_BYPASS);
   const pinrail_handle_t there = pool.must(2 * kBase, kPage, 1, PINRAIL_FLAG_CACHE_BYPASS);
   report(kBase, kPage);
-  EXPECT_EQ(pinrail_mpool_deregister(gone), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_mpool_deregister(there), PINRAIL_SUCCESS);
+  drop(gone);
+  drop(there);
   EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_INVALIDATED), 1u);
   EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_RELEASED), 1u);
   report(kBase, kPage);
@@ -167,9 +147,7 @@ TEST_F(GrdmaRefusal, what_was_displaced_and_is_held_is_given_back_as_invalidated
       EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
     }
     report(kBase, 2 * kPage);
-    for (const pinrail_handle_t handle : {gone, gone_too, there, large}) {
-      EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
-    }
+    for (const pinrail_handle_t handle : {gone, gone_too, there, large}) drop(handle);
     EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
     EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_INVALIDATED) - invalidated, 3u);
     EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_RELEASED) - released, 1u);
@@ -185,13 +163,13 @@ TEST_F(GrdmaRefusal, what_is_dead_and_held_is_given_back_although_many_more_were
   Pool pool(fake_);
   std::vector<pinrail_handle_t> held;
   for (uintptr_t i = 0; i < kHeld; ++i) held.push_back(pool.must(kBase + i * kPage, kPage));
-  use(pool, kBase, kHeld * kPage);  // displaces them
+  pool.use(kBase, kHeld * kPage);  // displaces them
   EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
-  for (uintptr_t i = 0; i < 500; ++i) use(pool, kOthers + 2 * i * kPage, kPage);
+  for (uintptr_t i = 0; i < 500; ++i) pool.use(kOthers + 2 * i * kPage, kPage);
   EXPECT_TRUE(pool.invariants_hold());
   report(kBase, kPage);
   for (uintptr_t i = 0; i < kHeld; ++i) {
-    EXPECT_EQ(pinrail_mpool_deregister(held[i * 7 % kHeld]), PINRAIL_SUCCESS);
+    drop(held[i * 7 % kHeld]);
     EXPECT_TRUE(pool.invariants_hold());
   }
   EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
@@ -208,9 +186,9 @@ TEST_F(GrdmaRefusal, a_displaced_one_that_its_word_counts_is_given_back_as_inval
   const pinrail_handle_t gone = pool.must(kBase, kPage);
   const pinrail_handle_t large = pool.must(kBase, 8 * kPage);
   report(kBase, kPage);
-  EXPECT_EQ(pinrail_mpool_deregister(gone), PINRAIL_SUCCESS);
+  drop(gone);
   EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_INVALIDATED), 1u);
-  EXPECT_EQ(pinrail_mpool_deregister(large), PINRAIL_SUCCESS);
+  drop(large);
   EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_INVALIDATED), 2u);
 }
 
@@ -218,8 +196,8 @@ TEST_F(GrdmaRefusal, a_displaced_one_that_its_word_counts_is_given_back_as_inval
 TEST_F(GrdmaRefusal, what_an_event_touches_while_the_pool_is_destroyed_is_given_back_as_invalidated) {
   {
     Pool pool(fake_);
-    use(pool, kBase, kPage);
-    use(pool, 2 * kBase, kPage);
+    pool.use(kBase, kPage);
+    pool.use(2 * kBase, kPage);
     bool is_first = true;
     fake_.on_deregister([&](pinrail_registration_t* reg, pinrail_reason_t) {
       if (is_first) report(reg->base == reinterpret_cast<void*>(kBase) ? 2 * kBase : kBase, kPage);

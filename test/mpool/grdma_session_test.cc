@@ -39,11 +39,10 @@ TEST(GrdmaSession, what_was_absent_in_one_session_is_found_in_the_next) {
   Pool& pool = session.pool;
   pinrail_handle_t first{};
   std::thread([&] { first = pool.must(at(1000), kPage, 1, PINRAIL_FLAG_PERSISTENT); }).join();
-  const pinrail_handle_t second = pool.must(at(1000), kPage, 1, PINRAIL_FLAG_PERSISTENT);
+  const Held second = pool.hold(at(1000), kPage, 1, PINRAIL_FLAG_PERSISTENT);
   EXPECT_EQ(second.reg, first.reg);
   EXPECT_EQ(session.fake.live_count(), 1u);
-  EXPECT_EQ(pinrail_mpool_deregister(second), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_mpool_deregister(first), PINRAIL_SUCCESS);
+  drop(first);
 }
 
 // The place of the range in the index is another one than in the session before.
@@ -62,12 +61,11 @@ TEST(GrdmaSession, an_insert_goes_no_way_of_the_last_session) {
   Session session;
   Pool& pool = session.pool;
   use_two(&pool, 40);
-  const pinrail_handle_t wide = pool.must(at(25), 35 * kPage, 1, PINRAIL_FLAG_PERSISTENT);
+  const Held wide = pool.hold(at(25), 35 * kPage, 1, PINRAIL_FLAG_PERSISTENT);
   EXPECT_TRUE(pool.invariants_hold());
   std::thread([&] { EXPECT_TRUE(pool.has(at(25), 35 * kPage)); }).join();
   report(at(30), kPage);
   EXPECT_EQ(pool.stats().invalidations, 1u);
-  EXPECT_EQ(pinrail_mpool_deregister(wide), PINRAIL_SUCCESS);
 }
 
 // The slots that counted the orphan's references are those of the parent's threads. What a child registers later could
@@ -85,14 +83,12 @@ TEST(GrdmaSession, what_a_child_holds_is_held_although_it_has_dropped_an_orphan_
     Library of_child;
     if (pinrail_mpool_deregister(orphan) != PINRAIL_SUCCESS) return false;
     fake::FakeRegistrar other_fake;
-    PoolOptions one;
-    one.count_limit = 1;
-    Pool pool(other_fake, one);
+    Pool pool(other_fake, at_most(1));
     pool.must(at(1), kPage);
     pinrail_handle_t other{};
     return pool.reg(at(500), kPage, &other) != PINRAIL_SUCCESS && pool.has(at(1), kPage);
   }));
-  EXPECT_EQ(pinrail_mpool_deregister(orphan), PINRAIL_SUCCESS);
+  drop(orphan);
 }
 
 TEST(GrdmaSession, what_is_idle_in_a_child_is_idle_although_it_has_dropped_an_orphan_of_its_parent) {
@@ -116,7 +112,7 @@ TEST(GrdmaSession, what_is_idle_in_a_child_is_idle_although_it_has_dropped_an_or
     pool.use(at(1), kPage);
     return pool.close() == PINRAIL_SUCCESS;
   }));
-  EXPECT_EQ(pinrail_mpool_deregister(orphan), PINRAIL_SUCCESS);
+  drop(orphan);
 }
 
 // A child's first call is one as well: what is called from within it is refused.

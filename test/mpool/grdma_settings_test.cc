@@ -5,7 +5,7 @@
 
 #include <cerrno>
 
-#include "test/support/child.h"
+#include "test/support/answer_of.h"
 #include "test/support/library.h"
 
 namespace pinrail::test {
@@ -35,7 +35,7 @@ TEST(GrdmaSettings, a_miss_or_a_find_drains_first_when_the_gc_limit_is_passed) {
   pinrail_handle_t handle;
   ASSERT_EQ(pinrail_mpool_find(pool.get(), reinterpret_cast<void*>(kBase), kPage, 0, &handle), PINRAIL_SUCCESS);
   EXPECT_EQ(fake.live_count(), 2u) << "a hit, but first this";
-  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  drop(handle);
   report(kBase, kPage);
   pool.use(kBase, kPage);  // a miss
   EXPECT_EQ(fake.live_count(), 2u);
@@ -115,18 +115,15 @@ TEST(GrdmaSettings, nothing_works_before_init) {
 }
 
 TEST(GrdmaStart, a_thread_that_cannot_be_made_is_named) {
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [] {
-        if (!refuse_system_call(SYS_clone3, EAGAIN) || !refuse_system_call(SYS_clone, EAGAIN)) return ChildAnswer{-1};
-        testing::internal::CaptureStderr();
-        const Library library(Settings{{"monitor", "patcher"}});
-        const std::string said = testing::internal::GetCapturedStderr();
-        const bool is_other = said.find("thread") == std::string::npos && said.find("patcher") != std::string::npos;
-        return ChildAnswer{library.status == PINRAIL_SUCCESS, said.find("cannot start its thread") != std::string::npos,
-                           is_other};
-      },
-      &answer));
+  const ChildAnswer answer = answer_of([] {
+    if (!refuse_system_call(SYS_clone3, EAGAIN) || !refuse_system_call(SYS_clone, EAGAIN)) return ChildAnswer{-1};
+    testing::internal::CaptureStderr();
+    const Library library(Settings{{"monitor", "patcher"}});
+    const std::string said = testing::internal::GetCapturedStderr();
+    const bool is_other = said.find("thread") == std::string::npos && said.find("patcher") != std::string::npos;
+    return ChildAnswer{library.status == PINRAIL_SUCCESS, said.find("cannot start its thread") != std::string::npos,
+                       is_other};
+  });
   if (answer[0] == -1 || answer[2] != 0) GTEST_SKIP() << "no filter, or the monitor patcher, works here";
   EXPECT_EQ(answer, (ChildAnswer{0, 1}));
 }

@@ -44,8 +44,8 @@ TEST_F(Grdma, a_second_call_is_a_hit_and_the_device_is_asked_once) {
   const pinrail_handle_t second = pool.must(kBase, 2 * kPage);
   EXPECT_EQ(first.reg, second.reg);
   EXPECT_EQ(first.reg->lkey, fake_.live()[0].lkey);
-  EXPECT_EQ(pinrail_mpool_deregister(first), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_mpool_deregister(second), PINRAIL_SUCCESS);
+  drop(first);
+  drop(second);
   pool.use(kBase, 1);
   EXPECT_EQ(fake_.register_calls(), 1u);
   EXPECT_EQ(fake_.live_count(), 1u);
@@ -58,9 +58,9 @@ TEST_F(Grdma, a_part_of_a_registration_holds_the_whole_until_both_are_released) 
   const pinrail_handle_t whole = pool.must(0x1000, 3 * kPage);
   const pinrail_handle_t part = pool.must(0x2000, kPage);
   EXPECT_EQ(whole.reg, part.reg);
-  EXPECT_EQ(pinrail_mpool_deregister(whole), PINRAIL_SUCCESS);
+  drop(whole);
   EXPECT_EQ(fake_.live_count(), 1u);
-  EXPECT_EQ(pinrail_mpool_deregister(part), PINRAIL_SUCCESS);
+  drop(part);
   EXPECT_EQ(fake_.live_count(), 0u);
   EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_RELEASED), 1u);
   EXPECT_EQ(pool.stats().registered_bytes, 0u);
@@ -107,8 +107,7 @@ TEST_F(Grdma, a_victim_is_gone_before_the_device_registers_what_takes_its_place)
         EXPECT_FALSE(pool.has(kBase, kPage));
       }
       std::thread([&] {
-        pinrail_handle_t handle{};
-        EXPECT_EQ(pool.reg(3 * kBase, kPage, &handle), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE)
+        EXPECT_EQ(pool.answer_to(3 * kBase, kPage), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE)
             << "no release is left to wait for";
       }).join();
     });
@@ -126,8 +125,7 @@ TEST_F(Grdma, a_victim_whose_place_is_not_used_after_all_leaves_the_index_too) {
   Pool pool(fake_, {1, PINRAIL_UNSET, 1});
   pool.use(kBase, kPage);
   fake_.fail_register(1, PINRAIL_ERR_ERROR);
-  pinrail_handle_t handle{};
-  EXPECT_EQ(pool.reg(2 * kBase, kPage, &handle, PINRAIL_RIGHTS_MASK), PINRAIL_ERR_ERROR);
+  EXPECT_EQ(pool.answer_to(2 * kBase, kPage, PINRAIL_RIGHTS_MASK), PINRAIL_ERR_ERROR);
   EXPECT_EQ(pool.stats().indexed, 0u);
   EXPECT_EQ(pool.stats().registered_count, 0u);
   EXPECT_EQ(fake_.live_count(), 0u);
@@ -154,7 +152,7 @@ TEST_F(Grdma, what_a_checkpoint_found_held_is_evicted_once_it_is_idle) {
   Pool pool(fake_, {1, PINRAIL_UNSET, 1});
   const pinrail_handle_t held = pool.must(kBase, kPage);
   EXPECT_EQ(pinrail_mpool_ft_event(pool.get(), PINRAIL_FT_CHECKPOINT), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  drop(held);
   EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
 }
 
@@ -163,15 +161,14 @@ TEST_F(Grdma, what_is_referenced_is_never_evicted_and_idle_again_it_is) {
   const pinrail_handle_t held = pool.must(kBase, kPage);
   for (uintptr_t i = 2; i < 10; ++i) pool.use(kBase * i, kPage);
   EXPECT_TRUE(pool.has(kBase, kPage));
-  const pinrail_handle_t other = pool.must(kBase * 20, kPage);
+  const Held other = pool.hold(kBase * 20, kPage);
   pinrail_handle_t third{};
   EXPECT_EQ(pool.reg(kBase * 21, kPage, &third), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
   EXPECT_EQ(third.reg, nullptr);
   EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_ERR_NOT_FOUND);
-  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  drop(held);
   pool.use(kBase * 21, kPage);
   EXPECT_FALSE(pool.has(kBase, kPage)) << "parked while it was held, listed again by its last drop";
-  EXPECT_EQ(pinrail_mpool_deregister(other), PINRAIL_SUCCESS);
 }
 
 TEST_F(Grdma, the_byte_limit_holds_at_every_step_and_what_never_fits_is_out_of_resource) {
@@ -181,8 +178,7 @@ TEST_F(Grdma, the_byte_limit_holds_at_every_step_and_what_never_fits_is_out_of_r
     EXPECT_LE(fake_.peak_live_bytes(), 4 * kPage);
     EXPECT_EQ(pool.stats().registered_bytes, fake_.live_bytes());
   }
-  pinrail_handle_t handle{};
-  EXPECT_EQ(pool.reg(kBase, 5 * kPage, &handle), PINRAIL_ERR_OUT_OF_RESOURCE);
+  EXPECT_EQ(pool.answer_to(kBase, 5 * kPage), PINRAIL_ERR_OUT_OF_RESOURCE);
   EXPECT_TRUE(pool.has(kBase * 49, 2 * kPage)) << "a request that never fits evicts nothing";
   EXPECT_EQ(pool.stats().peak_registered_bytes, fake_.peak_live_bytes());
 }
@@ -191,8 +187,7 @@ TEST_F(Grdma, another_error_of_the_device_is_returned_at_once_and_evicts_nothing
   Pool pool(fake_);
   pool.use(kBase, kPage);
   fake_.fail_register(1, PINRAIL_ERR_PERM);
-  pinrail_handle_t handle{};
-  EXPECT_EQ(pool.reg(kBase * 2, kPage, &handle, PINRAIL_RIGHTS_MASK), PINRAIL_ERR_PERM);
+  EXPECT_EQ(pool.answer_to(kBase * 2, kPage, PINRAIL_RIGHTS_MASK), PINRAIL_ERR_PERM);
   EXPECT_TRUE(pool.has(kBase, kPage));
   EXPECT_EQ(pool.stats().registered_count, 1u);
 }
@@ -202,108 +197,10 @@ TEST_F(Grdma, a_device_that_never_agrees_gets_everything_idle_back_first) {
   for (uintptr_t i = 1; i <= 5; ++i) pool.use(kBase * i, kPage);
   const pinrail_handle_t held = pool.must(kBase * 6, kPage);
   fake_.fail_every_register(PINRAIL_ERR_OUT_OF_RESOURCE);
-  pinrail_handle_t handle{};
-  EXPECT_EQ(pool.reg(kBase * 7, kPage, &handle), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
-  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
-  EXPECT_EQ(pool.reg(kBase * 7, kPage, &handle), PINRAIL_ERR_OUT_OF_RESOURCE);
+  EXPECT_EQ(pool.answer_to(kBase * 7, kPage), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  drop(held);
+  EXPECT_EQ(pool.answer_to(kBase * 7, kPage), PINRAIL_ERR_OUT_OF_RESOURCE);
   EXPECT_EQ(fake_.live_count(), 0u);
-}
-
-// R4: a miss registers with all rights, so that one registration answers requests for any.
-TEST_F(Grdma, one_registration_serves_all_rights) {
-  Pool pool(fake_);
-  for (uint32_t rights = 0; rights <= PINRAIL_RIGHTS_MASK; ++rights) pool.use(kBase, kPage, rights);
-  EXPECT_EQ(fake_.register_calls(), 1u);
-  EXPECT_EQ(fake_.live()[0].rights, uint32_t{PINRAIL_RIGHTS_MASK});
-}
-
-TEST_F(Grdma, an_exact_pool_registers_with_the_rights_of_the_request) {
-  Pool pool(fake_, {1, PINRAIL_UNSET, PINRAIL_UNSET, PINRAIL_POOL_EXACT});
-  EXPECT_EQ(pool.must(kBase, kPage, 2).reg->rights, 2u);
-}
-
-TEST_F(Grdma, what_is_not_cached_has_the_rights_of_the_request) {
-  Pool pool(fake_);
-  EXPECT_EQ(pool.must(kBase, kPage, 2, PINRAIL_FLAG_CACHE_BYPASS).reg->rights, 2u);
-}
-
-class GrdmaAsked : public ::testing::Test {
- protected:
-  void TearDown() override { EXPECT_EQ(fake_.violations(), std::vector<std::string>{}); }
-  Library library_{{{"mpool_grdma_rights", "asked"}}};
-  fake::FakeRegistrar fake_;
-};
-
-TEST_F(GrdmaAsked, other_rights_are_registered_beside_and_neither_displaces_the_other) {
-  Pool pool(fake_);
-  for (int i = 0; i < 3; ++i) {
-    pool.use(kBase, kPage, 1);
-    pool.use(kBase, kPage, 2);
-  }
-  EXPECT_EQ(fake_.register_calls(), 2u);
-}
-
-TEST_F(GrdmaAsked, more_rights_make_a_registration_that_displaces_the_narrow_one) {
-  Pool pool(fake_);
-  pool.use(kBase, 2 * kPage, 1);
-  const pinrail_handle_t wide = pool.must(kBase, 2 * kPage, 3);
-  EXPECT_EQ(wide.reg->rights, 3u);
-  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
-  EXPECT_EQ(fake_.live_count(), 1u) << "the dominated one was idle, so it is gone";
-  EXPECT_EQ(pool.must(kBase, 1, 3).reg, wide.reg);
-}
-
-TEST_F(GrdmaAsked, a_narrow_one_that_is_held_lives_until_it_is_released) {
-  Pool pool(fake_);
-  const pinrail_handle_t narrow = pool.must(kBase, 2 * kPage, 1);
-  const pinrail_handle_t wide = pool.must(kBase, 2 * kPage, 3);
-  EXPECT_TRUE(fake_.is_live(narrow.reg));
-  EXPECT_EQ(pool.must(kBase, 1, 1).reg, wide.reg);
-  EXPECT_EQ(pinrail_mpool_deregister(narrow), PINRAIL_SUCCESS);
-  EXPECT_EQ(fake_.live_count(), 1u);
-}
-
-TEST_F(GrdmaAsked, an_old_one_that_reaches_further_is_kept_beside_the_wider_one) {
-  Pool pool(fake_);
-  pool.use(kBase, 4 * kPage, 1);
-  pool.use(kBase, 2 * kPage, 2);
-  EXPECT_EQ(fake_.live_count(), 2u);
-  EXPECT_TRUE(pool.has(kBase + 3 * kPage, kPage, 1));
-  EXPECT_FALSE(pool.has(kBase + 3 * kPage, kPage, 2));
-}
-
-// R4: as of memory that may only be read. The refusal is remembered for the neighbourhood until an event ends what is
-// registered there, because other memory may follow.
-TEST_F(Grdma, a_device_that_refuses_all_rights_gets_what_was_asked_and_is_not_asked_again_there) {
-  Pool pool(fake_);
-  pool.use(3 * kBase, kPage);
-  fake_.fail_register(1, PINRAIL_ERR_PERM);
-  const pinrail_handle_t handle = pool.must(kBase, kPage, 2);
-  EXPECT_EQ(handle.reg->rights, 2u);
-  EXPECT_EQ(fake_.register_calls(), 3u);
-  pool.use(kBase + kPage, kPage, 2);
-  EXPECT_EQ(fake_.register_calls(), 4u);
-  EXPECT_EQ(pool.must(2 * kBase, kPage, 2).reg->rights, uint32_t{PINRAIL_RIGHTS_MASK}) << "elsewhere";
-  report(kBase, kPage);
-  EXPECT_EQ(pool.must(kBase, kPage, 2).reg->rights, uint32_t{PINRAIL_RIGHTS_MASK}) << "other memory";
-}
-
-TEST(GrdmaRefusing, a_device_without_atomics_refuses_one_call) {
-  fake::FakeOptions options;
-  options.refused_rights = PINRAIL_ACCESS_REMOTE_ATOMIC;
-  const Library library;
-  fake::FakeRegistrar fake(options);
-  Pool pool(fake);
-  for (uintptr_t i = 1; i <= 4; ++i) pool.use(i * kBase, kPage, 2);
-  EXPECT_EQ(fake.register_calls(), 5u);
-  EXPECT_EQ(fake.live()[3].rights, 7u);
-}
-
-TEST_F(Grdma, traits_never_mix) {
-  Pool pool(fake_);
-  pool.use(kBase, kPage, 1 | PINRAIL_TRAIT_RELAXED_ORDERING);
-  EXPECT_FALSE(pool.has(kBase, kPage, 1));
-  EXPECT_TRUE(pool.has(kBase, kPage, 1 | PINRAIL_TRAIT_RELAXED_ORDERING));
 }
 
 TEST_F(Grdma, bypass_is_neither_served_from_the_cache_nor_put_into_it) {
@@ -311,7 +208,7 @@ TEST_F(Grdma, bypass_is_neither_served_from_the_cache_nor_put_into_it) {
   pool.use(kBase, kPage);
   const pinrail_handle_t own = pool.must(kBase, kPage, 1, PINRAIL_FLAG_CACHE_BYPASS);
   EXPECT_EQ(fake_.live_count(), 2u);
-  EXPECT_EQ(pinrail_mpool_deregister(own), PINRAIL_SUCCESS);
+  drop(own);
   EXPECT_EQ(fake_.live_count(), 1u);
   EXPECT_EQ(pinrail_mpool_deregister(own), PINRAIL_ERR_BAD_PARAM);
 }
@@ -321,23 +218,22 @@ TEST_F(Grdma, a_persistent_one_serves_others_and_goes_with_its_last_reference) {
   const pinrail_handle_t pin = pool.must(kBase, kPage, 1, PINRAIL_FLAG_PERSISTENT);
   const pinrail_handle_t user = pool.must(kBase, kPage);
   EXPECT_EQ(pin.reg, user.reg);
-  EXPECT_EQ(pinrail_mpool_deregister(user), PINRAIL_SUCCESS);
+  drop(user);
   pool.use(kBase, 2 * kPage);  // contains it, but does not displace it
   EXPECT_TRUE(fake_.is_live(pin.reg));
-  EXPECT_EQ(pinrail_mpool_deregister(pin), PINRAIL_SUCCESS);
+  drop(pin);
   EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_RELEASED), 1u);
 }
 
 TEST_F(Grdma, handles_that_are_spent_are_bad_param) {
   Pool pool(fake_);
   const pinrail_handle_t handle = pool.must(kBase, kPage);
-  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  drop(handle);
   EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_ERR_BAD_PARAM) << "no reference is left";
   ASSERT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
   EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_ERR_BAD_PARAM) << "it is gone";
-  const pinrail_handle_t next = pool.must(kBase, kPage);
+  const Held next = pool.hold(kBase, kPage);
   EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_ERR_BAD_PARAM) << "its memory serves another";
-  EXPECT_EQ(pinrail_mpool_deregister(next), PINRAIL_SUCCESS);
 }
 
 TEST_F(Grdma, an_event_hides_at_once_and_the_device_gives_back_on_the_next_miss) {
@@ -360,7 +256,7 @@ TEST_F(Grdma, an_event_on_one_that_is_held_waits_for_its_last_reference) {
   EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
   EXPECT_TRUE(fake_.is_live(handle.reg));
   EXPECT_FALSE(pool.has(kBase, kPage));
-  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  drop(handle);
   EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_INVALIDATED), 1u);
 }
 
@@ -389,8 +285,7 @@ TEST_F(Grdma, an_event_during_the_device_call_is_noticed_and_the_call_repeated) 
 TEST_F(Grdma, a_range_that_keeps_going_away_fails_after_three_repeats) {
   Pool pool(fake_);
   fake_.on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) { report(kBase, kPage); });
-  pinrail_handle_t handle{};
-  EXPECT_EQ(pool.reg(kBase, kPage, &handle), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  EXPECT_EQ(pool.answer_to(kBase, kPage), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
   EXPECT_EQ(fake_.register_calls(), 4u);
   EXPECT_EQ(fake_.live_count(), 0u);
   EXPECT_EQ(pool.stats().registered_bytes, 0u);
@@ -405,11 +300,10 @@ TEST_F(Grdma, a_call_from_inside_the_device_call_never_waits_for_itself) {
     once = false;
     inner = pool.must(kBase, kPage);
   });
-  const pinrail_handle_t outer = pool.must(kBase, kPage);
+  const Held outer = pool.hold(kBase, kPage);
   EXPECT_NE(inner.reg, outer.reg);
-  EXPECT_EQ(pinrail_mpool_deregister(inner), PINRAIL_SUCCESS);
+  drop(inner);
   EXPECT_EQ(fake_.live_count(), 1u);
-  EXPECT_EQ(pinrail_mpool_deregister(outer), PINRAIL_SUCCESS);
 }
 
 // It would wait for the call that it is made in, or return to a registrar that is closed.
@@ -444,8 +338,8 @@ TEST_F(Grdma, a_referenced_pool_is_busy_and_force_leaves_one_harmless_deregister
   EXPECT_EQ(fake_.live_count(), 0u);
   EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_FINALIZED), 2u);
   const uint64_t calls = fake_.deregister_calls();
-  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_mpool_deregister(again), PINRAIL_SUCCESS);
+  drop(handle);
+  drop(again);
   EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_ERR_BAD_PARAM);
   EXPECT_EQ(fake_.deregister_calls(), calls) << "no callback after the destroy";
 }
@@ -508,8 +402,7 @@ TEST_F(Grdma, a_caller_registrar_is_not_called_from_another_pool) {
     mine.use(kBase, kPage);
     mine.use(kBase * 2, kPage);
   }
-  pinrail_handle_t handle{};
-  EXPECT_EQ(other.reg(kBase * 3, kPage, &handle), PINRAIL_ERR_OUT_OF_RESOURCE) << "nothing that it may evict";
+  EXPECT_EQ(other.answer_to(kBase * 3, kPage), PINRAIL_ERR_OUT_OF_RESOURCE) << "nothing that it may evict";
   fake::PoolScope scope;
   EXPECT_EQ(mine.close(), PINRAIL_SUCCESS);
   EXPECT_EQ(caller.violations(), std::vector<std::string>{});
@@ -538,8 +431,7 @@ TEST_F(Grdma, a_range_over_the_devices_maximum_is_not_supported) {
   options.max_length = 8 * kPage;
   fake::FakeRegistrar small(options);
   Pool pool(small);
-  pinrail_handle_t handle{};
-  EXPECT_EQ(pool.reg(kBase, 9 * kPage, &handle), PINRAIL_ERR_NOT_SUPPORTED);
+  EXPECT_EQ(pool.answer_to(kBase, 9 * kPage), PINRAIL_ERR_NOT_SUPPORTED);
   EXPECT_EQ(small.register_calls(), 0u);
   pool.use(kBase, 8 * kPage);
 }
@@ -555,7 +447,7 @@ TEST_F(Grdma, tails_convert_both_ways_and_are_made_and_finished_once) {
   EXPECT_EQ(reinterpret_cast<uintptr_t>(tail) % 64, 0u);
   EXPECT_EQ(pinrail_registration_of_tail(tail), handle.reg);
   EXPECT_EQ(pinrail_registration_handle(handle.reg).generation, handle.generation);
-  EXPECT_EQ(pinrail_mpool_deregister(pinrail_registration_handle(handle.reg)), PINRAIL_SUCCESS);
+  drop(pinrail_registration_handle(handle.reg));
   EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
   EXPECT_EQ(tailed.tails_made(), 1u);
   EXPECT_EQ(tailed.tails_finished(), 1u);

@@ -18,6 +18,7 @@
 #include "test/support/mapping.h"
 #include "test/support/proc_status.h"
 #include "test/support/said.h"
+#include "test/support/team.h"
 
 namespace pinrail::test {
 namespace {
@@ -75,11 +76,11 @@ TEST_F(HitCheck, a_hit_that_differs_is_named_with_its_life_and_is_registered_ane
   const Library library(Settings{{"mpool_grdma_check", "all"}});
   const Pool pool(table_of(fake_));
   const pinrail_handle_t before = pool.must(base_, kLength);
-  EXPECT_EQ(pinrail_mpool_deregister(before), PINRAIL_SUCCESS);
+  drop(before);
   wrong_byte = base_ + kLength - 1;
   const pinrail_handle_t after = pool.must(base_, kLength);
   EXPECT_FALSE(before.reg == after.reg && before.generation == after.generation);
-  EXPECT_EQ(pinrail_mpool_deregister(after), PINRAIL_SUCCESS);
+  drop(after);
   EXPECT_EQ(fake_.register_calls(), 2u);
   EXPECT_EQ(pool.stats().invalidations, 1u);
   EXPECT_EQ(pool.stats().misses_event, 1u);
@@ -134,18 +135,15 @@ TEST_F(HitCheck, what_the_program_writes_meanwhile_is_no_difference) {
   const Library library(Settings{{"mpool_grdma_check", "all"}});
   const Pool pool(table_of(fake_));
   std::atomic<bool> ends{false};
-  std::vector<std::thread> writers;
-  for (int i = 0; i < 2; ++i) {
-    writers.emplace_back([&, i] {
-      auto* const words = reinterpret_cast<uint64_t*>(base_ + static_cast<uintptr_t>(i) * kPage);
-      for (uint64_t value = 0; !ends; ++value) {
-        for (size_t word = 0; word < kPage / 8; ++word) __atomic_store_n(&words[word], value, __ATOMIC_RELAXED);
-      }
-    });
-  }
+  Team writers(2, [&](int i) {
+    auto* const words = reinterpret_cast<uint64_t*>(base_ + static_cast<uintptr_t>(i) * kPage);
+    for (uint64_t value = 0; !ends; ++value) {
+      for (size_t word = 0; word < kPage / 8; ++word) __atomic_store_n(&words[word], value, __ATOMIC_RELAXED);
+    }
+  });
   for (int i = 0; i < 300; ++i) pool.use(base_, 2 * kPage);
   ends = true;
-  for (std::thread& writer : writers) writer.join();
+  writers.join();
   EXPECT_EQ(fake_.register_calls(), 1u);
   EXPECT_EQ(said(), "");
 }
@@ -183,16 +181,12 @@ TEST_F(HitCheck, a_check_that_can_compare_nothing_says_so) {
 TEST_F(HitCheck, threads_that_hit_and_events_at_once_are_no_difference) {
   const Library library(Settings{{"mpool_grdma_check", "all"}});
   const Pool pool(table_of(fake_));
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 4; ++i) {
-    threads.emplace_back([&, i] {
-      for (int round = 0; round < 500; ++round) {
-        pool.use(base_, 3 * kPage);
-        if (round % 16 == i) report(base_, kPage);
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  on_threads(4, [&](int i) {
+    for (int round = 0; round < 500; ++round) {
+      pool.use(base_, 3 * kPage);
+      if (round % 16 == i) report(base_, kPage);
+    }
+  });
   EXPECT_EQ(said(), "");
 }
 
@@ -202,21 +196,6 @@ class PinnedHitCheck : public testing::Test {
   struct Seen {
     bool is_skipped, is_named_by_frame, is_named_by_byte, is_right_after;
     uint64_t device_calls;
-  };
-
-  class IouringPool : public AnyPool {
-   public:
-    IouringPool() {
-      pinrail_registrar_choice_t choice{};
-      choice.name = "iouring";
-      make("grdma", choice, {});
-    }
-    ~IouringPool() { close(PINRAIL_DESTROY_FORCE); }
-    pinrail_handle_t must(void* base) const {
-      pinrail_handle_t handle{};
-      EXPECT_EQ(pinrail_mpool_register(pool_, base, kLength, PINRAIL_ACCESS_REMOTE_READ, 0, &handle), PINRAIL_SUCCESS);
-      return handle;
-    }
   };
 
   // Drops the right to see page frames, which is asked for when Pinrail starts.
@@ -233,21 +212,23 @@ class PinnedHitCheck : public testing::Test {
   static Seen leave_a_report_out(const char* check) {
     Seen seen{};
     const Library library(Settings{{"mpool_grdma_check", check}});
-    const IouringPool pool;
+    pinrail_registrar_choice_t device{};
+    device.name = "iouring";
+    const Pool pool(device, {}, "grdma", PINRAIL_ACCESS_REMOTE_READ);
     if (pool.status != PINRAIL_SUCCESS) return {true, false, false, false, 0};
     const Mapping memory(kLength);
     memory.fill(1);
     testing::internal::CaptureStderr();
-    EXPECT_EQ(pinrail_mpool_deregister(pool.must(memory.base())), PINRAIL_SUCCESS);
-    EXPECT_EQ(pinrail_mpool_deregister(pool.must(memory.base())), PINRAIL_SUCCESS);
+    pool.use(address(memory.base()), kLength);
+    pool.use(address(memory.base()), kLength);
     EXPECT_EQ(pool.stats().misses, 1u) << "nothing has happened yet";
     memory.map_again();
     memory.fill(2);
-    const pinrail_handle_t handle = pool.must(memory.base());
+    const pinrail_handle_t handle = pool.must(address(memory.base()), kLength);
     std::vector<unsigned char> bytes(kLength);
     EXPECT_EQ(pinrail_mpool_device_read(handle, 0, bytes.data(), kLength), PINRAIL_SUCCESS);
     seen.is_right_after = bytes == stamped(2, 0, kLength);
-    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+    drop(handle);
     seen.device_calls = pool.stats().misses;
     const std::string text = testing::internal::GetCapturedStderr();
     seen.is_named_by_frame = has(text, "page frame 0x") && has(text, "external");

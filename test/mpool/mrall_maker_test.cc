@@ -104,9 +104,7 @@ TEST_F(MrallMaker, what_a_limit_kept_out_is_registered_when_there_is_room) {
   const uint64_t others = pool_->stats().registered_bytes;
   EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
   void* const first = map(kLong);
-  PoolOptions options;
-  options.size_limit = static_cast<int64_t>(others + kLong + kLong / 2);
-  pool_ = std::make_unique<MrallPool>(*device_, options);
+  pool_ = std::make_unique<MrallPool>(*device_, at_most_bytes(static_cast<int64_t>(others + kLong + kLong / 2)));
   ASSERT_EQ(pool_->status, PINRAIL_SUCCESS);
   EXPECT_EQ(pool_->pinned(first, kLong), PINRAIL_PINNED_WHOLLY);
   void* const second = map(kLong);
@@ -125,9 +123,7 @@ class MrallRoom : public MrallMaker {
     const uint64_t others = pool_->stats().registered_bytes;
     EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
     void* const at = map(kLong);
-    PoolOptions options;
-    options.size_limit = static_cast<int64_t>(others + kLong + room);
-    pool_ = std::make_unique<MrallPool>(*device_, options);
+    pool_ = std::make_unique<MrallPool>(*device_, at_most_bytes(static_cast<int64_t>(others + kLong + room)));
     EXPECT_EQ(pool_->status, PINRAIL_SUCCESS);
     return static_cast<char*>(at);
   }
@@ -154,7 +150,7 @@ TEST_F(MrallRoom, what_is_held_stays_although_a_request_lacks_room) {
   EXPECT_TRUE(becomes_registered(at, kLong, kWrite)) << "what was to make room is registered again";
   for (const pinrail_handle_t& each : held) {
     EXPECT_TRUE(is_indexed(each.reg));
-    EXPECT_EQ(pinrail_mpool_deregister(each), PINRAIL_SUCCESS);
+    drop(each);
   }
   EXPECT_EQ(pool_->use(at, kLong, kWrite), PINRAIL_SUCCESS);
   munmap(at, kLong);
@@ -167,9 +163,7 @@ TEST_F(MrallRoom, a_request_that_cannot_be_met_costs_no_registration) {
   const uint64_t others = pool_->stats().registered_bytes;
   EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
   void* const at = map(kMuch);
-  PoolOptions options;
-  options.size_limit = static_cast<int64_t>(others + kMuch / 2);
-  pool_ = std::make_unique<MrallPool>(*device_, options);
+  pool_ = std::make_unique<MrallPool>(*device_, at_most_bytes(static_cast<int64_t>(others + kMuch / 2)));
   ASSERT_EQ(pool_->status, PINRAIL_SUCCESS);
   EXPECT_EQ(pool_->pinned(at, kMuch), PINRAIL_PINNED_PARTLY);
   EXPECT_EQ(pool_->use(static_cast<char*>(at) + kMuch / 16 * 7, kMuch / 2), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);

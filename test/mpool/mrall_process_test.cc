@@ -10,6 +10,7 @@
 
 #include "test/mpool/mrall_under_test.h"
 #include "test/support/mapping.h"
+#include "test/support/team.h"
 
 namespace pinrail::test {
 namespace {
@@ -132,9 +133,7 @@ TEST_F(Mrall, a_forked_child_finds_nothing_and_makes_its_own) {
     }
     _exit(is_right && device.live_count() == 0 ? 0 : 1);
   }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+  expect_success_of(child);
   EXPECT_EQ(pool_->find(at, kPage), PINRAIL_SUCCESS);
   munmap(at, kPage);
 }
@@ -176,7 +175,7 @@ void expect_read_only(const MrallPool& pool) {
   EXPECT_EQ(seen, 77);
   EXPECT_EQ(handle.reg->rights, kRead);
   EXPECT_NE(pinrail_mpool_device_write(handle, offset, &seen, 1), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  drop(handle);
   munmap(at, kPage);
 }
 
@@ -212,16 +211,14 @@ TEST_P(MrallDevice, sees_the_bytes_of_every_live_mapping) {
         const pinrail_status_t read = pinrail_mpool_device_read(handle, within, &seen, 1);
         if (read == PINRAIL_SUCCESS && seen != at[offset]) ++wrong;
         if (read != PINRAIL_SUCCESS && read != PINRAIL_ERR_NOT_SUPPORTED) ++failed;
-        EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+        drop(handle);
         ++steps;
         EXPECT_EQ(mmap(at, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), at);
       }
       munmap(at, length);
     }
   };
-  std::vector<std::thread> threads;
-  for (unsigned i = 0; i < 8; ++i) threads.emplace_back(run, i);
-  for (std::thread& thread : threads) thread.join();
+  on_threads(8u, run);
   EXPECT_EQ(wrong.load(), 0u);
   EXPECT_EQ(failed.load(), 0u);
   Oracle oracle;

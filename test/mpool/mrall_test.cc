@@ -75,8 +75,8 @@ TEST_F(Mrall, mapping_over_and_moving_and_resizing_are_followed) {
   ASSERT_EQ(pool_->reg(at, 8 * kPage, kRead, &after), PINRAIL_SUCCESS);
   EXPECT_NE(after.reg, before.reg) << "the old pages' registration is no answer";
   EXPECT_TRUE(device_->is_live(before.reg)) << "held";
-  EXPECT_EQ(pinrail_mpool_deregister(before), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_mpool_deregister(after), PINRAIL_SUCCESS);
+  drop(before);
+  drop(after);
   auto* const larger = static_cast<char*>(mremap(at, 8 * kPage, 64 * kPage, MREMAP_MAYMOVE));
   EXPECT_EQ(pool_->find(larger, 64 * kPage), PINRAIL_SUCCESS);
   auto* const room = static_cast<char*>(map(64 * kPage));
@@ -287,20 +287,17 @@ TEST_F(Mrall, requests_across_pieces_get_one_registration) {
   pinrail_handle_t handle;
   ASSERT_EQ(pool_->reg(at + 100, 1000 * kPage, kWrite, &handle), PINRAIL_SUCCESS);
   EXPECT_TRUE(span_of(handle.reg).contains(Span::of(at + 100, 1000 * kPage)));
-  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  drop(handle);
   munmap(at, 1024 * kPage);
 }
 
 TEST_F(Mrall, limits_hold_and_what_does_not_fit_is_left_out) {
-  PoolOptions options;
-  options.size_limit = 1 << 20;
-  start({}, {}, options);
+  start({}, {}, at_most_bytes(1 << 20));
   const pinrail_mpool_stats_t stats = pool_->stats();
   EXPECT_LE(stats.registered_bytes, 1u << 20);
   EXPECT_LE(device_->peak_live_bytes(), 1u << 20);
   void* const at = map(2 << 20);
-  pinrail_handle_t handle;
-  EXPECT_EQ(pool_->reg(at, 2 << 20, kRead, &handle), PINRAIL_ERR_OUT_OF_RESOURCE);
+  EXPECT_EQ(pool_->use(at, 2 << 20), PINRAIL_ERR_OUT_OF_RESOURCE);
   pool_->catch_up();
   EXPECT_TRUE(pool_->leaves_out(at, PINRAIL_LEFT_OUT_LIMIT));
   Oracle oracle;
@@ -358,7 +355,7 @@ TEST_F(Mrall, destroy_is_busy_while_something_is_held) {
   munmap(at, kPage);
   EXPECT_EQ(pool_->close(), PINRAIL_ERR_BUSY) << "dead and held";
   EXPECT_EQ(pool_->close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  drop(handle);
   EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_ERR_BAD_PARAM);
   EXPECT_EQ(device_->live_count(), 0u);
   pool_.reset();

@@ -127,7 +127,7 @@ class Mrall : public OnePool<MrallPool> {
     if (kUnderSanitizer) GTEST_SKIP() << "the patcher alone does not see what a sanitizer unmaps";
   }
   void start(const Settings& settings = {}, const fake::FakeOptions& fake = {}, const PoolOptions& options = {}) {
-    make({{"monitor", "patcher"}, {"mpool_mrall_rescan", "0"}}, settings, fake, options);
+    make(with({{"monitor", "patcher"}, {"mpool_mrall_rescan", "0"}}, settings), fake, options);
   }
   bool becomes_registered(const void* at, size_t length, uint32_t access = kRead) const {
     return comes_true([&] { return pool_->pinned(at, length, access) == PINRAIL_PINNED_WHOLLY; });

@@ -15,14 +15,8 @@ class OdpPins : public Odp {
   pinrail_status_t unpin() { return pinrail_mpool_unpin(pool_->get(), &kRange, 1, kRead); }
 };
 
-PoolOptions with_count_limit(int64_t count) {
-  PoolOptions options;
-  options.count_limit = count;
-  return options;
-}
-
 TEST_F(OdpPins, a_pinned_tile_serves_requests_though_wider_rights_came_and_were_evicted) {
-  start(paging(), with_count_limit(2));
+  start(paging(), at_most(2));
   ASSERT_EQ(pin(), PINRAIL_SUCCESS);
   pool_->use(kBase, kPage, kWrite);
   pool_->use(kBase + 8 * kTile, kPage);
@@ -31,7 +25,7 @@ TEST_F(OdpPins, a_pinned_tile_serves_requests_though_wider_rights_came_and_were_
 }
 
 TEST_F(OdpPins, a_pinned_tile_serves_requests_though_longer_ranges_came_and_were_evicted) {
-  start(paging(), with_count_limit(2));
+  start(paging(), at_most(2));
   ASSERT_EQ(pin(), PINRAIL_SUCCESS);
   pool_->use(kBase, 2 * kTile);
   pool_->use(kBase + 8 * kTile, kPage);
@@ -45,9 +39,9 @@ TEST_F(OdpPins, the_last_release_of_a_persistent_one_ends_it) {
   EXPECT_EQ(own.reg->length, kTile);
   const pinrail_handle_t hit = pool_->must(kBase + kPage, kPage);
   EXPECT_EQ(hit.reg, own.reg);
-  EXPECT_EQ(pinrail_mpool_deregister(own), PINRAIL_SUCCESS);
+  drop(own);
   EXPECT_TRUE(pool_->has(kBase, kPage)) << "it is still in use";
-  EXPECT_EQ(pinrail_mpool_deregister(hit), PINRAIL_SUCCESS);
+  drop(hit);
   EXPECT_FALSE(pool_->has(kBase, kPage));
   EXPECT_EQ(device_->live_count(), 0u);
 }
@@ -55,20 +49,16 @@ TEST_F(OdpPins, the_last_release_of_a_persistent_one_ends_it) {
 TEST_F(OdpPins, a_persistent_request_hits_no_tile_that_may_be_evicted) {
   start();
   pool_->use(kBase, kPage);
-  const pinrail_handle_t own = pool_->must(kBase, kPage, kRead, PINRAIL_FLAG_PERSISTENT);
+  const Held own = pool_->hold(kBase, kPage, kRead, PINRAIL_FLAG_PERSISTENT);
   EXPECT_EQ(device_->register_calls(), 2u);
-  const pinrail_handle_t again = pool_->must(kBase, kPage, kRead, PINRAIL_FLAG_PERSISTENT);
+  const Held again = pool_->hold(kBase, kPage, kRead, PINRAIL_FLAG_PERSISTENT);
   EXPECT_EQ(again.reg, own.reg);
   EXPECT_EQ(pinrail_mpool_progress(pool_->get()), PINRAIL_SUCCESS);
   EXPECT_EQ(device_->live_count(), 1u) << "the other one was displaced";
-  EXPECT_EQ(pinrail_mpool_deregister(own), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_mpool_deregister(again), PINRAIL_SUCCESS);
 }
 
 TEST_F(OdpPins, all_memory_at_once_can_be_pinned_whatever_the_limit_of_bytes) {
-  PoolOptions options;
-  options.size_limit = kPage;
-  start(paging(PINRAIL_ON_DEMAND_IMPLICIT), options);
+  start(paging(PINRAIL_ON_DEMAND_IMPLICIT), at_most_bytes(kPage));
   const pinrail_range_t large = {kRange.addr, kTile};
   EXPECT_EQ(pinrail_mpool_prepin(pool_->get(), &large, 1, kRead, nullptr, nullptr), PINRAIL_SUCCESS);
   EXPECT_EQ(pinrail_mpool_unpin(pool_->get(), &large, 1, kRead), PINRAIL_SUCCESS);

@@ -30,7 +30,7 @@ TEST_F(Odp, one_tile_serves_all_requests_within_it_without_a_monitor) {
   EXPECT_EQ(device_->register_calls(), 1u);
   pool_->use(kBase + kTile, 1);
   EXPECT_EQ(device_->register_calls(), 2u);
-  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  drop(handle);
   const pinrail_mpool_stats_t stats = pool_->stats();
   EXPECT_EQ(stats.hits, 2u);
   EXPECT_EQ(stats.misses, 2u);
@@ -55,9 +55,9 @@ TEST_F(Odp, a_request_across_tiles_gets_them_all_and_displaces_what_it_contains)
   const pinrail_handle_t both = pool_->must(kBase + kTile - 10, 20);
   EXPECT_EQ(both.reg->length, 2 * kTile);
   EXPECT_EQ(device_->live_count(), 2u) << "the first one is still referenced";
-  EXPECT_EQ(pinrail_mpool_deregister(first), PINRAIL_SUCCESS);
+  drop(first);
   EXPECT_EQ(device_->live_count(), 1u);
-  EXPECT_EQ(pinrail_mpool_deregister(both), PINRAIL_SUCCESS);
+  drop(both);
   pool_->use(kBase, kPage);
   EXPECT_EQ(device_->register_calls(), 2u);
 }
@@ -68,7 +68,7 @@ TEST_F(Odp, a_tile_has_the_rights_of_the_request_and_other_rights_are_registered
     pool_->use(kBase, kPage, kRead);
     const pinrail_handle_t handle = pool_->must(kBase, kPage, kWrite);
     EXPECT_EQ(handle.reg->rights, kWrite);
-    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+    drop(handle);
   }
   EXPECT_EQ(device_->register_calls(), 2u);
   EXPECT_EQ(device_->live_count(), 2u);
@@ -79,7 +79,7 @@ TEST_F(Odp, what_the_device_refuses_as_a_tile_is_registered_alone) {
   device_->fail_register(1, PINRAIL_ERR_BAD_PARAM);
   const pinrail_handle_t handle = pool_->must(kBase + kPage, 2 * kPage);
   EXPECT_EQ(handle.reg->length, 2 * kPage);
-  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  drop(handle);
   EXPECT_EQ(device_->live_count(), 0u) << "it is not kept";
 }
 
@@ -92,21 +92,18 @@ TEST_F(Odp, ranges_longer_than_the_device_takes_are_refused_and_tiles_never_exce
   EXPECT_EQ(pool_->reg(kBase, 4 * kPage, &handle), PINRAIL_ERR_NOT_SUPPORTED);
   handle = pool_->must(kBase + kPage, 3 * kPage);
   EXPECT_EQ(handle.reg->length, 3 * kPage) << "tiles of two pages, of which it would need two";
-  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  drop(handle);
 }
 
 TEST_F(Odp, the_ends_of_the_address_space_have_tiles_too) {
   start();
   pool_->use(kPage, kPage);
   pool_->use(UINTPTR_MAX - 3 * kPage, kPage);
-  pinrail_handle_t handle;
-  EXPECT_EQ(pool_->reg(1, 10, &handle), PINRAIL_ERR_BAD_PARAM) << "page 0";
+  EXPECT_EQ(pool_->answer_to(1, 10), PINRAIL_ERR_BAD_PARAM) << "page 0";
 }
 
 TEST_F(Odp, implicit_is_one_registration_of_all_memory_and_takes_nothing_of_the_limits) {
-  PoolOptions options;
-  options.size_limit = kPage;
-  start(paging(PINRAIL_ON_DEMAND_IMPLICIT), options);
+  start(paging(PINRAIL_ON_DEMAND_IMPLICIT), at_most_bytes(kPage));
   pool_->use(kBase, kTile);
   pool_->use(kPage, kPage);
   pool_->use(uintptr_t{1} << 46, size_t{1} << 45);
@@ -116,29 +113,22 @@ TEST_F(Odp, implicit_is_one_registration_of_all_memory_and_takes_nothing_of_the_
 }
 
 TEST_F(Odp, limits_evict_what_was_used_least_recently) {
-  PoolOptions options;
-  options.size_limit = 2 * kTile;
-  start(paging(), options);
-  const pinrail_handle_t held = pool_->must(kBase, kPage);
+  start(paging(), at_most_bytes(2 * kTile));
+  const Held held = pool_->hold(kBase, kPage);
   pool_->use(kBase + kTile, kPage);
   pool_->use(kBase + 2 * kTile, kPage);
   EXPECT_TRUE(pool_->has(kBase, kPage)) << "it is referenced";
   EXPECT_FALSE(pool_->has(kBase + kTile, kPage));
   EXPECT_EQ(pool_->stats().evictions, 1u);
-  const pinrail_handle_t other = pool_->must(kBase + 3 * kTile, kPage);
-  pinrail_handle_t refused;
-  EXPECT_EQ(pool_->reg(kBase + 4 * kTile, kPage, &refused), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
-  EXPECT_EQ(pool_->reg(kBase + 4 * kTile, 3 * kTile, &refused), PINRAIL_ERR_OUT_OF_RESOURCE);
+  const Held other = pool_->hold(kBase + 3 * kTile, kPage);
+  EXPECT_EQ(pool_->answer_to(kBase + 4 * kTile, kPage), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  EXPECT_EQ(pool_->answer_to(kBase + 4 * kTile, 3 * kTile), PINRAIL_ERR_OUT_OF_RESOURCE);
   EXPECT_LE(device_->peak_live_bytes(), 2 * kTile);
-  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_mpool_deregister(other), PINRAIL_SUCCESS);
 }
 
 // No other pool of the process moves the clock of uses.
 TEST_F(Odp, a_hit_is_a_use_and_a_registration_that_is_found_held_counts_as_used) {
-  PoolOptions options;
-  options.count_limit = 3;
-  start(paging(), options);
+  start(paging(), at_most(3));
   const auto use = [&](uintptr_t number) { pool_->use(kBase + number * kTile, kPage); };
   const auto tiles = [&] {
     std::vector<uintptr_t> numbers;
@@ -152,7 +142,7 @@ TEST_F(Odp, a_hit_is_a_use_and_a_registration_that_is_found_held_counts_as_used)
   EXPECT_EQ(tiles(), (std::vector<uintptr_t>{2, 3, 4}));
   use(5);
   EXPECT_EQ(tiles(), (std::vector<uintptr_t>{2, 4, 5})) << "2 is held";
-  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  drop(held);
   EXPECT_EQ(pool_->stats().evictions, 3u);
 }
 
@@ -165,11 +155,9 @@ TEST_F(Odp, a_miss_beside_a_hundred_thousand_tiles_costs_about_what_it_costs_bes
   };
   for (const size_t tiles : {size_t{10}, size_t{100000}}) {
     constexpr size_t kMisses = 1000;
-    PoolOptions options;
-    options.count_limit = static_cast<int64_t>(tiles);
     fake::FakeOptions fake = paging();
     fake.zero_cost = true;
-    start(fake, options, {{"mpool_odp_tile_size", "4K"}});
+    start(fake, at_most(static_cast<int64_t>(tiles)), {{"mpool_odp_tile_size", "4K"}});
     uintptr_t next = kBase;
     for (size_t i = 0; i < tiles; ++i, next += 2 * kPage) pool_->use(next, kPage);
     const auto before = processor_time();
@@ -178,10 +166,7 @@ TEST_F(Odp, a_miss_beside_a_hundred_thousand_tiles_costs_about_what_it_costs_bes
     std::printf("%zu tiles: %.1f us a miss\n", tiles, static_cast<double>(each.count()) / 1000);
     EXPECT_LT(each, std::chrono::microseconds(200)) << tiles << " tiles";
     EXPECT_EQ(pool_->stats().evictions, kMisses);
-    TearDown();
-    pool_.reset();
-    device_.reset();
-    library_.reset();
+    expect_nothing_is_left();
   }
 }
 
@@ -194,7 +179,7 @@ TEST_F(Odp, a_lack_is_for_now_also_where_the_last_other_registration_ends_during
     uint64_t tries = 0;
     device_->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
       if (++tries != 2 || !is_other_held) return;
-      std::thread([&] { EXPECT_EQ(pinrail_mpool_deregister(other), PINRAIL_SUCCESS); }).join();
+      std::thread([&] { drop(other); }).join();
       EXPECT_EQ(device_->live_count(), 0u);
     });
     device_->fail_every_register(PINRAIL_ERR_OUT_OF_RESOURCE);
@@ -208,8 +193,7 @@ TEST_F(Odp, a_lack_is_for_now_also_where_the_last_other_registration_ends_during
 }
 
 TEST_F(Odp, pools_of_one_cache_share_the_limit_and_evict_from_each_other) {
-  PoolOptions options;
-  options.count_limit = 2;
+  const PoolOptions options = at_most(2);
   start(paging(), options);
   OdpPool other(*device_, options);
   pool_->use(kBase, kPage);
@@ -221,8 +205,7 @@ TEST_F(Odp, pools_of_one_cache_share_the_limit_and_evict_from_each_other) {
 }
 
 TEST_F(Odp, a_pool_may_end_while_its_neighbour_evicts_from_it) {
-  PoolOptions options;
-  options.count_limit = 4;
+  const PoolOptions options = at_most(4);
   start(paging(), options);
   std::atomic<bool> is_over{false};
   std::atomic<int> wrong{0};
@@ -246,13 +229,11 @@ TEST_F(Odp, a_pool_may_end_while_its_neighbour_evicts_from_it) {
 }
 
 TEST_F(Odp, tiles_longer_than_the_limit_are_not_tried) {
-  PoolOptions options;
-  options.size_limit = kTile / 4;
-  start(paging(), options);
+  start(paging(), at_most_bytes(kTile / 4));
   testing::internal::CaptureStderr();
   const pinrail_handle_t handle = pool_->must(kBase + 3 * kPage, 2 * kPage);
   EXPECT_EQ(handle.reg->length, 2 * kPage);
-  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  drop(handle);
   pool_->use(kBase + 3 * kPage, kPage);
   EXPECT_EQ(device_->register_calls(), 1u) << "it was kept";
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "") << "the request fits the limit";
@@ -275,12 +256,10 @@ TEST_F(Odp, its_limits_count_nothing_of_other_pools) {
   start(paging(), options);
   options.leave_pinned = 0;
   const Pool grdma(*device_, options);
-  const pinrail_handle_t pinned = grdma.must(kBase, kTile);
-  const pinrail_handle_t paged = pool_->must(kBase, kTile);
+  const Held pinned = grdma.hold(kBase, kTile);
+  const Held paged = pool_->hold(kBase, kTile);
   EXPECT_EQ(grdma.stats().registered_bytes, kTile);
   EXPECT_EQ(pool_->stats().registered_bytes, kTile);
-  EXPECT_EQ(pinrail_mpool_deregister(pinned), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_mpool_deregister(paged), PINRAIL_SUCCESS);
 }
 
 TEST_F(Odp, advice_reaches_the_device_with_the_range) {
@@ -293,19 +272,13 @@ TEST_F(Odp, advice_reaches_the_device_with_the_range) {
   EXPECT_EQ(advices[0].base, kBase + 100);
   EXPECT_EQ(advices[0].length, 5000u);
   EXPECT_EQ(advices[0].advice, PINRAIL_ADVICE_PREFETCH_WRITE);
-  EXPECT_EQ(pinrail_mpool_advise(pool_->get(), nullptr, 1, kRead, PINRAIL_ADVICE_PREFETCH), PINRAIL_ERR_BAD_PARAM);
-  EXPECT_EQ(
-      pinrail_mpool_advise(pool_->get(), reinterpret_cast<void*>(kBase), 1, kRead, static_cast<pinrail_advice_t>(3)),
-      PINRAIL_ERR_BAD_PARAM);
   EXPECT_EQ(pool_->stats().registered_count, 1u) << "it is cached, and not referenced";
 }
 
 TEST_F(Odp, advice_needs_a_device_that_pages) {
   start();
   const fake::FakeRegistrar pins;
-  PoolOptions options;
-  options.leave_pinned = 0;
-  const Pool grdma(pins, options);
+  const Pool grdma(pins, not_kept());
   EXPECT_EQ(pinrail_mpool_advise(grdma.get(), reinterpret_cast<void*>(kBase), kPage, kRead, PINRAIL_ADVICE_PREFETCH),
             PINRAIL_ERR_NOT_SUPPORTED);
 }
@@ -345,7 +318,7 @@ TEST_F(Odp, a_serialized_registrar_has_one_call_at_a_time_advice_and_transfers_i
     other.join();
     EXPECT_EQ(most_inside, 1);
   }
-  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  drop(handle);
   EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
 }
 
@@ -354,7 +327,7 @@ TEST_F(Odp, bypass_and_calls_inside_the_registrar_get_one_of_their_own) {
   const pinrail_handle_t own = pool_->must(kBase, kPage, kRead, PINRAIL_FLAG_CACHE_BYPASS);
   EXPECT_EQ(own.reg->length, kPage);
   EXPECT_FALSE(pool_->has(kBase, kPage));
-  EXPECT_EQ(pinrail_mpool_deregister(own), PINRAIL_SUCCESS);
+  drop(own);
   EXPECT_EQ(device_->live_count(), 0u);
   std::atomic<int> depth{0};
   device_->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
@@ -407,7 +380,7 @@ TEST_F(Odp, the_nth_failure_of_the_device_leaves_nothing_behind) {
       pinrail_handle_t handle;
       const pinrail_status_t status = pool_->reg(kBase + i * kTile, kTile, &handle);
       if (status == PINRAIL_SUCCESS) {
-        EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+        drop(handle);
       } else {
         EXPECT_EQ(status, PINRAIL_ERR_ERROR);
         ++failures;
@@ -416,9 +389,7 @@ TEST_F(Odp, the_nth_failure_of_the_device_leaves_nothing_behind) {
     EXPECT_EQ(failures, 1);
     EXPECT_EQ(pool_->stats().registered_count, 5u);
     EXPECT_EQ(device_->live_count(), 5u);
-    TearDown();
-    pool_.reset();
-    library_.reset();
+    expect_nothing_is_left();
   }
 }
 
@@ -429,7 +400,7 @@ TEST_F(Odp, a_pool_with_references_is_busy_and_can_be_destroyed_by_force) {
   EXPECT_EQ(device_->live_count(), 1u);
   EXPECT_EQ(pool_->close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
   EXPECT_EQ(device_->live_count(), 0u);
-  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  drop(handle);
   pool_.reset();
 }
 
@@ -456,9 +427,7 @@ TEST_F(Odp, what_it_cannot_do_is_refused) {
 }
 
 TEST_F(Odp, threads_use_and_evict_tiles_at_random) {
-  PoolOptions options;
-  options.count_limit = 5;
-  start(paging(), options);
+  start(paging(), at_most(5));
   std::vector<std::thread> team;
   std::atomic<int> wrong{0};
   for (unsigned thread = 0; thread < 4; ++thread) {

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <pinrail/alloc.h>
-#include <pinrail/pin.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -17,65 +16,26 @@
 #include <utility>
 #include <vector>
 
-#include "test/support/leaving_registrar.h"
-#include "test/support/library.h"
+#include "test/mpool/pinning.h"
 
 namespace pinrail::test {
 namespace {
 
-constexpr uintptr_t kBase = 0x10000000;
-constexpr size_t kChunk = 16 * kPage;
-
-pinrail_range_t range(uintptr_t base, size_t length) {
-  return {reinterpret_cast<void*>(base), length};  // NOLINT(performance-no-int-to-ptr)
-}
 const pinrail_range_t kFirst = range(kBase, kChunk), kSecond = range(kBase + 100 * kChunk, kChunk);
 
-using Ranges = std::vector<pinrail_range_t>;
-
-pinrail_prepin_options_t in_chunks(uint32_t flags = 0, uint32_t threads = 0) {
-  pinrail_prepin_options_t options = PINRAIL_PREPIN_OPTIONS_INIT;
-  options.chunk_size = kChunk;
-  options.flags = flags;
-  options.threads = threads;
-  return options;
-}
-
-class PrepinJobs : public testing::Test {
+class PrepinJobs : public Pinning {
  protected:
-  void make(const fake::FakeOptions& fake = {}, const PoolOptions& options = {}) {
-    device_ = std::make_unique<fake::FakeRegistrar>(fake);
-    pool_ = std::make_unique<Pool>(*device_, options);
-    ASSERT_EQ(pool_->status, PINRAIL_SUCCESS);
-  }
   void TearDown() override { alarm(0); }
-  pinrail_status_t pin(const Ranges& ranges, uint32_t flags = 0, pinrail_status_t* statuses = nullptr) {
-    const pinrail_prepin_options_t options = in_chunks(flags);
-    return pinrail_mpool_prepin(pool_->get(), ranges.data(), ranges.size(), 1, &options, statuses);
-  }
-  pinrail_prepin_t* start(const Ranges& ranges, uint32_t flags = 0) {
-    const pinrail_prepin_options_t options = in_chunks(flags, 1);
-    pinrail_prepin_t* job = nullptr;
-    EXPECT_EQ(pinrail_mpool_prepin_start(pool_->get(), ranges.data(), ranges.size(), 1, &options, &job),
-              PINRAIL_SUCCESS);
-    return job;
-  }
-  pinrail_status_t unpin(const Ranges& ranges) {
-    return pinrail_mpool_unpin(pool_->get(), ranges.data(), ranges.size(), 1);
-  }
   bool is_pinned(const pinrail_range_t& what) {
     pinrail_pinned_t pinned = PINRAIL_PINNED_NONE;
     EXPECT_EQ(pinrail_mpool_query(pool_->get(), what.addr, what.length, 1, &pinned, nullptr, 0, nullptr),
               PINRAIL_SUCCESS);
     return pinned == PINRAIL_PINNED_WHOLLY;
   }
-  const Library library_;
-  std::unique_ptr<fake::FakeRegistrar> device_;
-  std::unique_ptr<Pool> pool_;
 };
 
 TEST_F(PrepinJobs, a_pin_from_before_an_event_does_not_take_the_place_of_a_newer_one) {
-  make();
+  make_pool();
   std::atomic<int> calls{0};
   std::atomic<bool> may_go{false};
   device_->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
@@ -87,8 +47,7 @@ TEST_F(PrepinJobs, a_pin_from_before_an_event_does_not_take_the_place_of_a_newer
   report(kBase, kChunk);
   ASSERT_EQ(pin({kFirst}), PINRAIL_SUCCESS) << "what is mapped there now";
   may_go = true;
-  EXPECT_EQ(pinrail_prepin_wait(slow, nullptr), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_prepin_free(slow), PINRAIL_SUCCESS);
+  finish(slow);
   EXPECT_TRUE(is_pinned(kFirst));
   EXPECT_EQ(unpin({kFirst}), PINRAIL_SUCCESS);
   EXPECT_EQ(unpin({kFirst, kSecond}), PINRAIL_SUCCESS);
@@ -98,7 +57,7 @@ TEST_F(PrepinJobs, a_pin_from_before_an_event_does_not_take_the_place_of_a_newer
 TEST_F(PrepinJobs, a_dmabuf_may_be_closed_after_the_start) {
   fake::FakeOptions fake;
   fake.kinds = PINRAIL_KIND_HOST | PINRAIL_KIND_DMABUF;
-  make(fake);
+  make_pool(fake);
   const int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
   std::atomic<bool> is_closed{false};
   std::atomic<int> bad{0};
@@ -115,8 +74,7 @@ TEST_F(PrepinJobs, a_dmabuf_may_be_closed_after_the_start) {
   ASSERT_EQ(pinrail_mpool_prepin_start(pool_->get(), &all, 1, 1, &options, &job), PINRAIL_SUCCESS);
   close(fd);
   is_closed = true;
-  EXPECT_EQ(pinrail_prepin_wait(job, nullptr), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_prepin_free(job), PINRAIL_SUCCESS);
+  finish(job);
   EXPECT_EQ(bad, 0);
   EXPECT_EQ(open("/dev/null", O_RDONLY | O_CLOEXEC), fd) << "the job's copy is closed, too";
   close(fd);
@@ -126,7 +84,7 @@ TEST_F(PrepinJobs, a_dmabuf_may_be_closed_after_the_start) {
 TEST_F(PrepinJobs, a_forked_child_does_not_inherit_the_jobs_copy_of_a_descriptor) {
   fake::FakeOptions fake;
   fake.kinds = PINRAIL_KIND_HOST | PINRAIL_KIND_DMABUF;
-  make(fake);
+  make_pool(fake);
   const int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
   std::atomic<int> copy{-1};
   std::atomic<bool> may_go{false};
@@ -147,13 +105,10 @@ TEST_F(PrepinJobs, a_forked_child_does_not_inherit_the_jobs_copy_of_a_descriptor
     const int wrong = fcntl(copy, F_GETFD) >= 0 ? 1 : 0;
     _exit(wrong | (fcntl(fd, F_GETFD) >= 0 ? 0 : 2));
   }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+  expect_success_of(child);
   EXPECT_GE(fcntl(copy, F_GETFD), 0) << "the parent's is open";
   may_go = true;
-  EXPECT_EQ(pinrail_prepin_wait(job, nullptr), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_prepin_free(job), PINRAIL_SUCCESS);
+  finish(job);
   EXPECT_LT(fcntl(copy, F_GETFD), 0);
   close(fd);
 }
@@ -162,7 +117,7 @@ TEST_F(PrepinJobs, a_forked_child_does_not_inherit_the_jobs_copy_of_a_descriptor
 TEST_F(PrepinJobs, a_registrar_may_pin_and_ask_for_helper_threads) {
   fake::FakeOptions fake;
   fake.thread_mode = PINRAIL_THREAD_SERIALIZED;
-  make(fake);
+  make_pool(fake);
   bool is_first = true;
   pinrail_status_t inner = PINRAIL_ERR_ERROR;
   device_->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
@@ -180,17 +135,13 @@ TEST_F(PrepinJobs, a_registrar_may_pin_and_ask_for_helper_threads) {
 }
 
 TEST_F(PrepinJobs, ranges_that_overlap_are_counted_once_against_a_limit) {
-  PoolOptions options;
-  options.size_limit = 12 * kChunk;
-  make({}, options);
+  make_pool({}, at_most_bytes(12 * kChunk));
   EXPECT_EQ(pin({range(kBase, 8 * kChunk), range(kBase + 4 * kChunk, 8 * kChunk)}), PINRAIL_SUCCESS);
   EXPECT_EQ(device_->live_bytes(), 12 * kChunk);
 }
 
 TEST_F(PrepinJobs, statuses_are_written_though_the_ranges_can_never_fit) {
-  PoolOptions options;
-  options.size_limit = kChunk;
-  make({}, options);
+  make_pool({}, at_most_bytes(kChunk));
   constexpr auto kUnwritten = static_cast<pinrail_status_t>(77);
   pinrail_status_t statuses[2] = {kUnwritten, kUnwritten};
   EXPECT_EQ(pin({range(kBase, 8 * kChunk), kSecond}, 0, statuses), PINRAIL_ERR_OUT_OF_RESOURCE);
@@ -199,9 +150,7 @@ TEST_F(PrepinJobs, statuses_are_written_though_the_ranges_can_never_fit) {
 
 // What the allocator keeps free.
 TEST_F(PrepinJobs, a_request_with_options_gets_the_room_of_free_slabs) {
-  PoolOptions options;
-  options.size_limit = 40 << 20;
-  make({}, options);
+  make_pool({}, at_most_bytes(40 << 20));
   void* at = nullptr;
   ASSERT_EQ(pinrail_mpool_alloc(pool_->get(), 100, 0, -1, &at), PINRAIL_SUCCESS);
   ASSERT_EQ(pinrail_mpool_free(pool_->get(), at), PINRAIL_SUCCESS);
@@ -209,13 +158,14 @@ TEST_F(PrepinJobs, a_request_with_options_gets_the_room_of_free_slabs) {
   wanted.user_value = 5;
   pinrail_handle_t handle{};
   ASSERT_EQ(pinrail_mpool_register_with(pool_->get(), kFirst.addr, 20 << 20, 1, 0, &wanted, &handle), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  drop(handle);
 }
 
 class AllocAfter : public PrepinJobs {
  protected:
   void SetUp() override {
-    make();
+    PrepinJobs::SetUp();
+    make_pool();
     ASSERT_EQ(pinrail_mpool_alloc(pool_->get(), 100, 0, -1, &kept_), PINRAIL_SUCCESS);
   }
   // What is handed out next, of the same region, is registered: a request for it is a hit.
@@ -274,8 +224,7 @@ TEST(AllocSingle, allocations_are_whole_granules) {
   const Pool pool(device);
   void* at = nullptr;
   ASSERT_EQ(pinrail_mpool_alloc(pool.get(), 100, 0, -1, &at), PINRAIL_SUCCESS);
-  pinrail_alloc_stats_t stats{};
-  stats.size = sizeof(stats);
+  auto stats = sized<pinrail_alloc_stats_t>();
   EXPECT_EQ(pinrail_mpool_alloc_read_stats(pool.get(), &stats), PINRAIL_SUCCESS);
   EXPECT_EQ(device.live_bytes(), kGranule);
   EXPECT_EQ(stats.mapped_bytes, kGranule) << "all that is registered is the allocation's own";

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Ranges that helper threads register chunk by chunk: pinrail_mpool_prepin_start() and the calls on its handle.
-#include <pinrail/pin.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -12,33 +11,22 @@
 #include <mutex>
 #include <thread>
 
-#include "test/support/library.h"
+#include "test/mpool/pinning.h"
 #include "test/support/nth_allocation.h"
 
 namespace pinrail::test {
 namespace {
 
-constexpr uintptr_t kBase = 0x10000000;
-constexpr size_t kChunk = 16 * kPage;
 constexpr size_t kChunks = 32;
 
-pinrail_range_t range(uintptr_t base, size_t length) { return {reinterpret_cast<void*>(base), length}; }
-void* address(uintptr_t at) { return reinterpret_cast<void*>(at); }
-
-class PrepinStart : public testing::Test {
+class PrepinStart : public PinningAsked {
  protected:
-  void make(const fake::FakeOptions& fake = {}, const PoolOptions& options = {}) {
-    pool_.reset();
-    registrar_ = std::make_unique<fake::FakeRegistrar>(fake);
-    pool_ = std::make_unique<Pool>(*registrar_, options);
-    ASSERT_EQ(pool_->status, PINRAIL_SUCCESS);
-  }
   // Registrations from the n-th on wait until open() is called.
   void close_gate(uint64_t n) {
     const std::lock_guard<std::mutex> guard(mutex_);
     open_until_ = n - 1;
     passed_ = 0;
-    registrar_->on_register([this](const pinrail_register_request_t&, pinrail_registration_t*) {
+    device_->on_register([this](const pinrail_register_request_t&, pinrail_registration_t*) {
       std::unique_lock<std::mutex> lock(mutex_);
       ++arrived_;
       changed_.notify_all();
@@ -55,47 +43,23 @@ class PrepinStart : public testing::Test {
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait(lock, [&] { return arrived_ >= count; });
   }
-  pinrail_prepin_t* start(const std::vector<pinrail_range_t>& ranges, uint32_t threads = 2, uint32_t flags = 0) {
-    pinrail_prepin_options_t options = PINRAIL_PREPIN_OPTIONS_INIT;
-    options.threads = threads;
-    options.flags = flags;
-    options.chunk_size = kChunk;
-    pinrail_prepin_t* prepin = nullptr;
-    EXPECT_EQ(pinrail_mpool_prepin_start(pool_->get(), ranges.data(), ranges.size(), 1, &options, &prepin),
-              PINRAIL_SUCCESS);
-    return prepin;
-  }
   static pinrail_prepin_progress_t progress(pinrail_prepin_t* prepin) {
-    pinrail_prepin_progress_t now{};
-    now.size = sizeof(now);
+    auto now = sized<pinrail_prepin_progress_t>();
     EXPECT_EQ(pinrail_prepin_read_progress(prepin, &now), PINRAIL_SUCCESS);
     return now;
   }
-  pinrail_status_t unpin(const std::vector<pinrail_range_t>& ranges) {
-    return pinrail_mpool_unpin(pool_->get(), ranges.data(), ranges.size(), 1);
-  }
-  void expect_nothing_is_left() {
-    EXPECT_EQ(registrar_->live_count(), 0u);
-    EXPECT_EQ(registrar_->violations(), std::vector<std::string>{});
-    EXPECT_TRUE(pool_->invariants_hold());
-    EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
-  }
 
-  const std::vector<pinrail_range_t> whole_ = {range(kBase, kChunks* kChunk)};
-  // With rights=all a pool asks once more after a refusal, for the rights that were asked for.
-  Library library_{{{"mpool_grdma_rights", "asked"}}};
-  std::unique_ptr<fake::FakeRegistrar> registrar_;
-  std::unique_ptr<Pool> pool_;
+  const Ranges whole_ = {range(kBase, kChunks* kChunk)};
   std::mutex mutex_;
   std::condition_variable changed_;
   uint64_t open_until_ = UINT64_MAX, passed_ = 0, arrived_ = 0;
 };
 
 TEST_F(PrepinStart, each_chunk_is_one_registration_that_serves_requests_inside_it) {
-  make();
-  pinrail_prepin_t* const prepin = start(whole_);
+  make_pool();
+  pinrail_prepin_t* const prepin = start(whole_, 2);
   ASSERT_EQ(pinrail_prepin_wait(prepin, nullptr), PINRAIL_SUCCESS);
-  EXPECT_EQ(registrar_->live_count(), kChunks);
+  EXPECT_EQ(device_->live_count(), kChunks);
   const pinrail_prepin_progress_t now = progress(prepin);
   EXPECT_EQ(now.is_finished, 1);
   EXPECT_EQ(now.status, PINRAIL_SUCCESS);
@@ -105,49 +69,47 @@ TEST_F(PrepinStart, each_chunk_is_one_registration_that_serves_requests_inside_i
   EXPECT_EQ(now.pinned_bytes, kChunks * kChunk);
   EXPECT_EQ(now.limit, nullptr);
   EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
-  const uint64_t before = registrar_->register_calls();
+  const uint64_t before = device_->register_calls();
   for (size_t i = 0; i < kChunks; ++i) pool_->use(kBase + i * kChunk, kChunk);
-  EXPECT_EQ(registrar_->register_calls(), before);
+  EXPECT_EQ(device_->register_calls(), before);
   EXPECT_EQ(pool_->close(), PINRAIL_ERR_BUSY) << "the pins are there";
   EXPECT_EQ(unpin(whole_), PINRAIL_SUCCESS);
   expect_nothing_is_left();
 }
 
 TEST_F(PrepinStart, a_chunk_is_usable_while_the_others_wait) {
-  make();
+  make_pool();
   close_gate(3);
-  pinrail_prepin_t* const prepin = start(whole_, 1);
+  pinrail_prepin_t* const prepin = start(whole_);
   wait_for_arrivals(3);
   EXPECT_EQ(progress(prepin).pinned_chunks, 2u);
   EXPECT_EQ(progress(prepin).is_finished, 0);
-  const uint64_t before = registrar_->register_calls();
+  const uint64_t before = device_->register_calls();
   pool_->use(kBase + kPage, kPage);
   pool_->use(kBase + kChunk, kChunk);
-  EXPECT_EQ(registrar_->register_calls(), before);
+  EXPECT_EQ(device_->register_calls(), before);
   EXPECT_EQ(unpin(whole_), PINRAIL_ERR_NOT_FOUND) << "the range is not pinned before all of it is";
   open();
-  EXPECT_EQ(pinrail_prepin_wait(prepin, nullptr), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
+  finish(prepin);
   EXPECT_EQ(unpin(whole_), PINRAIL_SUCCESS);
   expect_nothing_is_left();
 }
 
 // A chunk that serves the request lies under a range that is cut elsewhere.
 TEST_F(PrepinStart, a_request_finds_the_queued_chunk_of_each_of_two_overlapping_ranges) {
-  make();
+  make_pool();
   close_gate(1);
   pinrail_prepin_t* const prepin =
       start({range(kBase, kPage), range(kBase + 17 * kPage, kChunk), range(kBase + 18 * kPage, 3 * kChunk)}, 1);
   wait_for_arrivals(1);
-  registrar_->on_register(nullptr);
+  device_->on_register(nullptr);
   pool_->use(kBase + 31 * kPage, 2 * kPage);
-  for (const fake::FakeRecord& each : registrar_->live()) {
+  for (const fake::FakeRecord& each : device_->live()) {
     EXPECT_EQ(each.length, kChunk) << "a chunk, not the request's own range";
   }
-  EXPECT_NE(registrar_->live_count(), 0u);
+  EXPECT_NE(device_->live_count(), 0u);
   open();
-  EXPECT_EQ(pinrail_prepin_wait(prepin, nullptr), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
+  finish(prepin);
   EXPECT_EQ(unpin({range(kBase, kPage), range(kBase + 17 * kPage, kChunk), range(kBase + 18 * kPage, 3 * kChunk)}),
             PINRAIL_SUCCESS);
   expect_nothing_is_left();
@@ -156,47 +118,45 @@ TEST_F(PrepinStart, a_request_finds_the_queued_chunk_of_each_of_two_overlapping_
 // The only helper thread is inside the device; the caller registers the chunk by itself, and it is no extra
 // registration.
 TEST_F(PrepinStart, a_request_inside_a_queued_chunk_registers_that_chunk_first) {
-  make();
+  make_pool();
   std::atomic<int> calls{0};
   std::atomic<bool> released{false};
-  registrar_->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
+  device_->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
     if (calls++ != 0) return;
     while (!released.load()) std::this_thread::yield();
   });
-  pinrail_prepin_t* const prepin = start(whole_, 1);
+  pinrail_prepin_t* const prepin = start(whole_);
   while (calls.load() == 0) std::this_thread::yield();
   const uintptr_t last = kBase + (kChunks - 1) * kChunk;
   pool_->use(last + kPage, kPage);
-  ASSERT_EQ(registrar_->live_count(), 1u);
-  EXPECT_EQ(registrar_->live()[0].base, last);
-  EXPECT_EQ(registrar_->live()[0].length, kChunk);
+  ASSERT_EQ(device_->live_count(), 1u);
+  EXPECT_EQ(device_->live()[0].base, last);
+  EXPECT_EQ(device_->live()[0].length, kChunk);
   EXPECT_EQ(pinrail_prepin_wait_range(prepin, address(kBase + 5 * kChunk - kPage), 2 * kPage), PINRAIL_SUCCESS);
-  EXPECT_EQ(registrar_->live_count(), 3u);
+  EXPECT_EQ(device_->live_count(), 3u);
   EXPECT_EQ(pinrail_prepin_wait_range(prepin, address(kBase - kPage), kPage), PINRAIL_ERR_NOT_FOUND);
   released = true;
   EXPECT_EQ(pinrail_prepin_wait(prepin, nullptr), PINRAIL_SUCCESS);
-  EXPECT_EQ(registrar_->register_calls(), kChunks);
+  EXPECT_EQ(device_->register_calls(), kChunks);
   EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
   EXPECT_EQ(unpin(whole_), PINRAIL_SUCCESS);
   expect_nothing_is_left();
 }
 
 TEST_F(PrepinStart, what_is_cached_is_not_delayed_by_a_queued_chunk) {
-  make();
+  make_pool();
   pool_->use(kBase + 20 * kChunk, 3 * kPage);
   close_gate(1);
-  pinrail_prepin_t* const prepin = start(whole_, 1);
+  pinrail_prepin_t* const prepin = start(whole_);
   wait_for_arrivals(1);
   alarm(60);  // a request that registers the chunk waits for ever
   pool_->use(kBase + 20 * kChunk, kPage);
   pool_->use(kBase + 20 * kChunk + kPage, kPage);  // not where a registration begins: the pool has to find it
   alarm(0);
   open();
-  EXPECT_EQ(pinrail_prepin_wait(prepin, nullptr), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
+  finish(prepin);
   EXPECT_EQ(unpin(whole_), PINRAIL_SUCCESS);
-  while (pinrail_mpool_evict(pool_->get()) == PINRAIL_SUCCESS) {
-  }
+  pool_->evict_all();
   expect_nothing_is_left();
 }
 
@@ -204,10 +164,10 @@ TEST_F(PrepinStart, what_is_cached_is_not_delayed_by_a_queued_chunk) {
 TEST_F(PrepinStart, cancelled_at_any_chunk_it_gives_everything_back) {
   for (uint64_t n = 0; n <= kChunks; ++n) {
     SCOPED_TRACE(n);
-    make();
+    make_pool();
     arrived_ = 0;
     close_gate(n + 1);
-    pinrail_prepin_t* const prepin = start(whole_, 1);
+    pinrail_prepin_t* const prepin = start(whole_);
     if (n < kChunks) wait_for_arrivals(n + 1);
     if (n == kChunks) {
       EXPECT_EQ(pinrail_prepin_wait(prepin, nullptr), PINRAIL_SUCCESS);
@@ -230,9 +190,9 @@ TEST_F(PrepinStart, cancelled_at_any_chunk_it_gives_everything_back) {
 TEST_F(PrepinStart, after_any_failure_nothing_is_left) {
   for (uint64_t n = 1; n <= kChunks; ++n) {
     SCOPED_TRACE(n);
-    make();
-    registrar_->fail_register(n, PINRAIL_ERR_PERM);
-    pinrail_prepin_t* const prepin = start(whole_);
+    make_pool();
+    device_->fail_register(n, PINRAIL_ERR_PERM);
+    pinrail_prepin_t* const prepin = start(whole_, 2);
     pinrail_status_t status = PINRAIL_SUCCESS;
     EXPECT_EQ(pinrail_prepin_wait(prepin, &status), PINRAIL_ERR_PERM);
     EXPECT_EQ(status, PINRAIL_ERR_PERM);
@@ -247,68 +207,65 @@ TEST_F(PrepinStart, after_any_failure_nothing_is_left) {
 }
 
 TEST_F(PrepinStart, with_partial_the_ranges_that_can_be_are_pinned) {
-  make();
-  registrar_->fail_register(3, PINRAIL_ERR_PERM);
-  const std::vector<pinrail_range_t> ranges = {range(kBase + 8 * kChunk, 2 * kChunk), range(kBase, 4 * kChunk)};
+  make_pool();
+  device_->fail_register(3, PINRAIL_ERR_PERM);
+  const Ranges ranges = {range(kBase + 8 * kChunk, 2 * kChunk), range(kBase, 4 * kChunk)};
   pinrail_prepin_t* const prepin = start(ranges, 1, PINRAIL_PREPIN_PARTIAL);
   pinrail_status_t statuses[2];
   EXPECT_EQ(pinrail_prepin_wait(prepin, statuses), PINRAIL_ERR_PERM);
   EXPECT_EQ(statuses[0], PINRAIL_SUCCESS);
   EXPECT_EQ(statuses[1], PINRAIL_ERR_PERM);
   EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
-  EXPECT_EQ(registrar_->live_count(), 2u);
+  EXPECT_EQ(device_->live_count(), 2u);
   EXPECT_EQ(unpin({ranges[1]}), PINRAIL_ERR_NOT_FOUND);
   EXPECT_EQ(unpin({ranges[0]}), PINRAIL_SUCCESS);
   expect_nothing_is_left();
 }
 
 TEST_F(PrepinStart, a_limit_in_the_way_is_named) {
-  PoolOptions options;
-  options.size_limit = kChunks * kChunk / 2;
-  make({}, options);
+  make_pool({}, at_most_bytes(kChunks * kChunk / 2));
   pinrail_prepin_options_t wanted = PINRAIL_PREPIN_OPTIONS_INIT;
   wanted.chunk_size = kChunk;
   pinrail_prepin_t* prepin = nullptr;
   EXPECT_EQ(pinrail_mpool_prepin_start(pool_->get(), whole_.data(), 1, 1, &wanted, &prepin),
             PINRAIL_ERR_OUT_OF_RESOURCE)
       << "it can never fit";
-  EXPECT_EQ(registrar_->register_calls(), 0u);
+  EXPECT_EQ(device_->register_calls(), 0u);
 
   const pinrail_handle_t held = pool_->must(kBase + 2 * kChunks * kChunk, kChunk);
-  const std::vector<pinrail_range_t> half = {range(kBase, kChunks * kChunk / 2)};
-  prepin = start(half);
+  const Ranges half = {range(kBase, kChunks * kChunk / 2)};
+  prepin = start(half, 2);
   EXPECT_EQ(pinrail_prepin_wait(prepin, nullptr), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
   const char* const limit = progress(prepin).limit;
   ASSERT_NE(limit, nullptr);
   EXPECT_NE(std::string(limit).find("mpool_grdma_size_limit"), std::string::npos) << limit;
   EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
-  while (pinrail_mpool_evict(pool_->get()) == PINRAIL_SUCCESS) {
-  }
+  drop(held);
+  pool_->evict_all();
   expect_nothing_is_left();
 }
 
 TEST_F(PrepinStart, the_devices_maximum_holds) {
   fake::FakeOptions fake;
   fake.max_length = 4 * kPage;
-  make(fake);
-  const std::vector<pinrail_range_t> ranges = {range(kBase + kPage, 9 * kPage)};
+  make_pool(fake);
+  const Ranges ranges = {range(kBase + kPage, 9 * kPage)};
   EXPECT_EQ(pinrail_mpool_prepin(pool_->get(), ranges.data(), 1, 1, nullptr, nullptr), PINRAIL_SUCCESS);
-  for (const fake::FakeRecord& record : registrar_->live()) EXPECT_LE(record.length, fake.max_length);
-  EXPECT_EQ(registrar_->live_bytes(), 9 * kPage);
+  for (const fake::FakeRecord& record : device_->live()) EXPECT_LE(record.length, fake.max_length);
+  EXPECT_EQ(device_->live_bytes(), 9 * kPage);
   EXPECT_EQ(unpin(ranges), PINRAIL_SUCCESS);
-  pinrail_prepin_t* const prepin = start(ranges);
+  pinrail_prepin_t* const prepin = start(ranges, 2);
   EXPECT_EQ(pinrail_prepin_wait(prepin, nullptr), PINRAIL_SUCCESS);
-  EXPECT_EQ(registrar_->live_bytes(), 9 * kPage);
+  EXPECT_EQ(device_->live_bytes(), 9 * kPage);
   EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
   EXPECT_EQ(unpin(ranges), PINRAIL_SUCCESS);
   expect_nothing_is_left();
 }
 
 TEST_F(PrepinStart, a_pool_is_busy_while_helpers_work_and_force_ends_them) {
-  make();
+  make_pool();
   close_gate(2);
-  pinrail_prepin_t* const prepin = start(whole_, 1);
+  pinrail_prepin_t* const prepin = start(whole_);
   wait_for_arrivals(2);
   EXPECT_EQ(pool_->close(), PINRAIL_ERR_BUSY);
   EXPECT_EQ(pinrail_finalize(), PINRAIL_ERR_BUSY);
@@ -318,7 +275,7 @@ TEST_F(PrepinStart, a_pool_is_busy_while_helpers_work_and_force_ends_them) {
   });
   EXPECT_EQ(pool_->close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
   opener.join();
-  EXPECT_EQ(registrar_->live_count(), 0u);
+  EXPECT_EQ(device_->live_count(), 0u);
   EXPECT_EQ(pinrail_prepin_wait(prepin, nullptr), PINRAIL_ERR_NOT_FOUND);
   EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
 }
@@ -326,27 +283,26 @@ TEST_F(PrepinStart, a_pool_is_busy_while_helpers_work_and_force_ends_them) {
 TEST_F(PrepinStart, a_registrar_for_its_callers_alone_has_no_helpers) {
   fake::FakeOptions fake;
   fake.thread_mode = PINRAIL_THREAD_CALLER;
-  make(fake);
+  make_pool(fake);
   pinrail_prepin_t* prepin = nullptr;
   EXPECT_EQ(pinrail_mpool_prepin_start(pool_->get(), whole_.data(), 1, 1, nullptr, &prepin), PINRAIL_ERR_NOT_SUPPORTED);
   pinrail_prepin_options_t options = PINRAIL_PREPIN_OPTIONS_INIT;
   options.threads = 4;
   EXPECT_EQ(pinrail_mpool_prepin(pool_->get(), whole_.data(), 1, 1, &options, nullptr), PINRAIL_SUCCESS);
-  EXPECT_EQ(registrar_->most_at_once(), 1);
+  EXPECT_EQ(device_->most_at_once(), 1);
   EXPECT_EQ(unpin(whole_), PINRAIL_SUCCESS);
 }
 
 // The helper threads of the parent do not exist in the child, and may have held the lock.
 TEST_F(PrepinStart, a_forked_child_can_free_the_handle_and_nothing_else) {
-  make();
+  make_pool();
   close_gate(2);
-  pinrail_prepin_t* const prepin = start(whole_, 1);
+  pinrail_prepin_t* const prepin = start(whole_);
   wait_for_arrivals(2);
   const pid_t child = fork();
   if (child == 0) {
     alarm(10);
-    pinrail_prepin_progress_t now{};
-    now.size = sizeof(now);
+    auto now = sized<pinrail_prepin_progress_t>();
     int wrong = pinrail_prepin_read_progress(prepin, &now) == PINRAIL_ERR_NOT_AVAILABLE ? 0 : 1;
     wrong |= pinrail_prepin_wait(prepin, nullptr) == PINRAIL_ERR_NOT_AVAILABLE ? 0 : 2;
     wrong |= pinrail_prepin_free(prepin) == PINRAIL_SUCCESS ? 0 : 4;
@@ -354,17 +310,15 @@ TEST_F(PrepinStart, a_forked_child_can_free_the_handle_and_nothing_else) {
     wrong |= pool_->reg(kBase + kChunk, kPage, &handle) == PINRAIL_ERR_NOT_AVAILABLE ? 0 : 8;
     _exit(wrong);
   }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+  expect_success_of(child);
   open();
   EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
 }
 
 // Another thread of the parent may have held the job's lock, whether its pool was still there or not.
 TEST_F(PrepinStart, a_forked_child_can_free_the_handle_though_the_pool_was_gone_before) {
-  make();
-  pinrail_prepin_t* const prepin = start(whole_, 1);
+  make_pool();
+  pinrail_prepin_t* const prepin = start(whole_);
   ASSERT_EQ(pool_->close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
   const pid_t child = fork();
   if (child == 0) {
@@ -373,9 +327,7 @@ TEST_F(PrepinStart, a_forked_child_can_free_the_handle_though_the_pool_was_gone_
     wrong |= pinrail_prepin_free(prepin) == PINRAIL_SUCCESS ? 0 : 2;
     _exit(wrong);
   }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+  expect_success_of(child);
   EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
 }
 
@@ -401,21 +353,19 @@ TEST_F(PrepinStart, a_process_may_exit_meanwhile) {
     while (!inside.load()) std::this_thread::yield();
     exit(0);
   }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+  expect_success_of(child);
 }
 
 TEST_F(PrepinStart, helper_threads_block_all_signals) {
-  make();
+  make_pool();
   std::atomic<bool> blocked{false};
   const std::thread::id own = std::this_thread::get_id();
-  registrar_->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
+  device_->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
     sigset_t mask;
     pthread_sigmask(SIG_SETMASK, nullptr, &mask);
     if (std::this_thread::get_id() != own) blocked = sigismember(&mask, SIGUSR1) == 1;
   });
-  pinrail_prepin_t* const prepin = start(whole_, 1);
+  pinrail_prepin_t* const prepin = start(whole_);
   EXPECT_EQ(pinrail_prepin_wait(prepin, nullptr), PINRAIL_SUCCESS);
   EXPECT_TRUE(blocked.load());
   EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
@@ -424,7 +374,7 @@ TEST_F(PrepinStart, helper_threads_block_all_signals) {
 
 // Real memory: the pages are there, wherever the helper threads ran.
 TEST_F(PrepinStart, the_memory_is_populated) {
-  make();
+  make_pool();
   constexpr size_t kBytes = size_t{8} << 20;
   void* const memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
@@ -447,9 +397,7 @@ TEST_F(PrepinStart, the_memory_is_populated) {
 
 // Looking at each chunk took a minute and gigabytes.
 TEST_F(PrepinStart, a_length_that_cannot_be_is_refused_without_a_look_at_each_chunk) {
-  PoolOptions limited;
-  limited.size_limit = 64 << 20;
-  make({}, limited);
+  make_pool({}, at_most_bytes(64 << 20));
   const auto processor_time = [] {
     timespec now{};
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -473,30 +421,17 @@ TEST_F(PrepinStart, a_length_that_cannot_be_is_refused_without_a_look_at_each_ch
   EXPECT_EQ(statuses_of(too_many), PINRAIL_ERR_BAD_PARAM);
   EXPECT_EQ(statuses_of(most), PINRAIL_ERR_OUT_OF_RESOURCE) << "the limit";
   EXPECT_LT(processor_time() - before, std::chrono::milliseconds(500));
-  EXPECT_EQ(registrar_->register_calls(), 0u);
+  EXPECT_EQ(device_->register_calls(), 0u);
   expect_nothing_is_left();
 }
 
-TEST_F(PrepinStart, bad_arguments_change_nothing) {
-  make();
+TEST_F(PrepinStart, a_job_of_no_ranges_is_finished) {
+  make_pool();
   pinrail_prepin_t* prepin = nullptr;
-  pinrail_prepin_options_t options = PINRAIL_PREPIN_OPTIONS_INIT;
-  options.size = 8;
-  EXPECT_EQ(pinrail_mpool_prepin_start(pool_->get(), whole_.data(), 1, 1, &options, &prepin), PINRAIL_ERR_BAD_PARAM);
-  options = PINRAIL_PREPIN_OPTIONS_INIT;
-  options.numa_node = -2;
-  EXPECT_EQ(pinrail_mpool_prepin_start(pool_->get(), whole_.data(), 1, 1, &options, &prepin), PINRAIL_ERR_BAD_PARAM);
-  EXPECT_EQ(pinrail_mpool_prepin_start(pool_->get(), whole_.data(), 1, 1, nullptr, nullptr), PINRAIL_ERR_BAD_PARAM);
-  EXPECT_EQ(pinrail_mpool_prepin_start(nullptr, whole_.data(), 1, 1, nullptr, &prepin), PINRAIL_ERR_BAD_PARAM);
-  EXPECT_EQ(pinrail_prepin_wait(nullptr, nullptr), PINRAIL_ERR_BAD_PARAM);
-  EXPECT_EQ(pinrail_prepin_free(nullptr), PINRAIL_ERR_BAD_PARAM);
-  EXPECT_EQ(prepin, nullptr);
-  EXPECT_EQ(registrar_->register_calls(), 0u);
   ASSERT_EQ(pinrail_mpool_prepin_start(pool_->get(), nullptr, 0, 1, nullptr, &prepin), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_prepin_read_progress(prepin, nullptr), PINRAIL_ERR_BAD_PARAM);
-  EXPECT_EQ(pinrail_prepin_wait_range(prepin, nullptr, 1), PINRAIL_ERR_BAD_PARAM);
-  EXPECT_EQ(pinrail_prepin_wait(prepin, nullptr), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
+  finish(prepin);
+  EXPECT_EQ(pin({}), PINRAIL_SUCCESS);
+  EXPECT_EQ(calls(), 0u);
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Memory that is registered ahead of its use, and what is registered: pinrail/pin.h.
-#include <pinrail/pin.h>
 
 #include <algorithm>
 #include <fstream>
@@ -10,34 +9,22 @@
 #include <string>
 
 #include "base/core/span.h"
+#include "test/mpool/pinning.h"
 #include "test/support/host_table.h"
-#include "test/support/library.h"
 
 namespace pinrail::test {
 namespace {
 
-constexpr uintptr_t kBase = 0x10000000;
-
-pinrail_range_t range(uintptr_t base, size_t length) { return {reinterpret_cast<void*>(base), length}; }
-
-class Prepin : public testing::Test {
+class Prepin : public PinningAsked {
  protected:
-  pinrail_status_t pin(const std::vector<pinrail_range_t>& ranges, uint32_t flags = 0,
-                       pinrail_status_t* statuses = nullptr) const {
-    pinrail_prepin_options_t options = PINRAIL_PREPIN_OPTIONS_INIT;
-    options.flags = flags;
-    return pinrail_mpool_prepin(pool_->get(), ranges.data(), ranges.size(), 1, &options, statuses);
-  }
-  pinrail_status_t unpin(const std::vector<pinrail_range_t>& ranges) const {
-    return pinrail_mpool_unpin(pool_->get(), ranges.data(), ranges.size(), 1);
-  }
+  Prepin() { chunk_ = 0; }  // as the pool likes it
   struct Answer {
     pinrail_pinned_t pinned = PINRAIL_PINNED_NONE;
     std::vector<Span> parts;
   };
   Answer query(uintptr_t base, size_t length, uint32_t access = 1) const {
     Answer answer;
-    std::vector<pinrail_range_t> parts(64);
+    Ranges parts(64);
     size_t count = 0;
     EXPECT_EQ(pinrail_mpool_query(pool_->get(), reinterpret_cast<void*>(base), length, access, &answer.pinned,
                                   parts.data(), parts.size(), &count),
@@ -48,33 +35,22 @@ class Prepin : public testing::Test {
     }
     return answer;
   }
-  void make(const PoolOptions& options = {}, const fake::FakeOptions& fake = {}) {
-    registrar_ = std::make_unique<fake::FakeRegistrar>(fake);
-    pool_ = std::make_unique<Pool>(*registrar_, options);
-    ASSERT_EQ(pool_->status, PINRAIL_SUCCESS);
-  }
-  uint64_t calls() const { return registrar_->register_calls(); }
-
-  // With rights=all a pool asks once more after a refusal, for the rights that were asked for.
-  Library library_{{{"mpool_grdma_rights", "asked"}}};
-  std::unique_ptr<fake::FakeRegistrar> registrar_;
-  std::unique_ptr<Pool> pool_;
 };
 
 TEST_F(Prepin, what_is_pinned_needs_no_call_of_the_device_until_it_is_unpinned) {
-  make();
+  make_pool();
   ASSERT_EQ(pin({range(kBase, 64 * kPage)}), PINRAIL_SUCCESS);
   EXPECT_EQ(calls(), 1u);
   for (uintptr_t i = 0; i < 10000; ++i) pool_->use(kBase + i % 60 * kPage, 4 * kPage);
   EXPECT_EQ(calls(), 1u);
   EXPECT_EQ(unpin({range(kBase, 64 * kPage)}), PINRAIL_SUCCESS);
-  EXPECT_EQ(registrar_->live_count(), 0u) << "the last unpin gives it back";
+  EXPECT_EQ(device_->live_count(), 0u) << "the last unpin gives it back";
   EXPECT_TRUE(pool_->invariants_hold());
 }
 
 // The cache may have the same range already, or a longer one.
 TEST_F(Prepin, what_was_used_before_can_be_pinned) {
-  make();
+  make_pool();
   pool_->use(kBase, 4 * kPage);
   pool_->use(kBase + 8 * kPage, 8 * kPage);
   ASSERT_EQ(pin({range(kBase, 4 * kPage), range(kBase + 10 * kPage, kPage)}), PINRAIL_SUCCESS);
@@ -85,12 +61,12 @@ TEST_F(Prepin, what_was_used_before_can_be_pinned) {
   EXPECT_EQ(calls(), before);
   EXPECT_TRUE(pool_->invariants_hold());
   EXPECT_EQ(unpin({range(kBase, 4 * kPage), range(kBase + 10 * kPage, kPage)}), PINRAIL_SUCCESS);
-  EXPECT_EQ(registrar_->live_count(), 0u);
+  EXPECT_EQ(device_->live_count(), 0u);
 }
 
 // What the cache has registered since may contain what is pinned.
 TEST_F(Prepin, what_is_pinned_can_be_pinned_again_inside_a_longer_registration) {
-  make();
+  make_pool();
   ASSERT_EQ(pin({range(kBase, 4 * kPage)}), PINRAIL_SUCCESS);
   pool_->use(kBase, 16 * kPage);
   const uint64_t before = calls();
@@ -99,7 +75,7 @@ TEST_F(Prepin, what_is_pinned_can_be_pinned_again_inside_a_longer_registration) 
   for (int i = 0; i < 2; ++i) EXPECT_EQ(unpin({range(kBase, 4 * kPage)}), PINRAIL_SUCCESS);
   EXPECT_TRUE(pool_->invariants_hold());
   EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
-  EXPECT_EQ(registrar_->live_count(), 0u);
+  EXPECT_EQ(device_->live_count(), 0u);
 }
 
 // pin_plan/L2: a device of small granularity does not get what its maximum forbids, because pools register whole pages.
@@ -107,7 +83,7 @@ TEST_F(Prepin, chunks_of_a_device_with_small_pages_are_whole_pages) {
   fake::FakeOptions device;
   device.granularity = 64;
   device.max_length = 3 * kPage - 64;
-  make({}, device);
+  make_pool(device);
   EXPECT_EQ(pin({range(kBase, 16 * kPage)}), PINRAIL_SUCCESS);
   EXPECT_EQ(calls(), 8u);
   EXPECT_EQ(unpin({range(kBase, 16 * kPage)}), PINRAIL_SUCCESS);
@@ -124,23 +100,21 @@ TEST_F(Prepin, ranges_inside_a_registration_do_not_meet_the_limits) {
   PoolOptions options;
   options.size_limit = 16 * kPage;
   options.count_limit = 1;
-  make(options);
+  make_pool({}, options);
   const pinrail_handle_t held = pool_->must(kBase, 16 * kPage, 1, PINRAIL_FLAG_PERSISTENT);
-  const std::vector<pinrail_range_t> ranges = {range(kBase, kPage), range(kBase + 4 * kPage, kPage)};
+  const Ranges ranges = {range(kBase, kPage), range(kBase + 4 * kPage, kPage)};
   EXPECT_EQ(pin(ranges), PINRAIL_SUCCESS);
   EXPECT_EQ(calls(), 1u);
   EXPECT_EQ(pin({range(kBase, kPage), range(kBase + 32 * kPage, kPage), range(kBase + 64 * kPage, kPage)}),
             PINRAIL_ERR_OUT_OF_RESOURCE);
   EXPECT_EQ(calls(), 1u) << "two more can never fit, so the device is not asked";
   EXPECT_EQ(unpin(ranges), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+  drop(held);
   EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
 }
 
 TEST_F(Prepin, neither_a_limit_nor_a_longer_registration_takes_what_is_pinned) {
-  PoolOptions options;
-  options.count_limit = 4;
-  make(options);
+  make_pool({}, at_most(4));
   ASSERT_EQ(pin({range(kBase, kPage)}), PINRAIL_SUCCESS);
   pool_->use(kBase, 16 * kPage);  // contains it
   for (uintptr_t i = 0; i < 100; ++i) pool_->use(kBase + (100 + i) * kPage, kPage);
@@ -151,7 +125,7 @@ TEST_F(Prepin, neither_a_limit_nor_a_longer_registration_takes_what_is_pinned) {
 }
 
 TEST_F(Prepin, pins_are_counted_and_one_unpin_too_many_changes_nothing) {
-  make();
+  make_pool();
   for (int i = 0; i < 3; ++i) ASSERT_EQ(pin({range(kBase, kPage)}), PINRAIL_SUCCESS);
   EXPECT_EQ(unpin({range(kBase, kPage), range(kBase + kPage, kPage)}), PINRAIL_ERR_NOT_FOUND);
   for (int i = 0; i < 3; ++i) {
@@ -159,12 +133,12 @@ TEST_F(Prepin, pins_are_counted_and_one_unpin_too_many_changes_nothing) {
     EXPECT_EQ(unpin({range(kBase, kPage)}), PINRAIL_SUCCESS);
   }
   EXPECT_EQ(unpin({range(kBase, kPage)}), PINRAIL_ERR_NOT_FOUND);
-  EXPECT_EQ(registrar_->live_count(), 0u);
+  EXPECT_EQ(device_->live_count(), 0u);
 }
 
 TEST_F(Prepin, the_tensors_of_one_allocation_cost_one_call) {
-  make();
-  std::vector<pinrail_range_t> tensors;
+  make_pool();
+  Ranges tensors;
   uintptr_t at = kBase + 100;
   std::mt19937 random(1);
   for (int i = 0; i < 1265; ++i) {
@@ -181,11 +155,11 @@ TEST_F(Prepin, the_tensors_of_one_allocation_cost_one_call) {
   EXPECT_EQ(calls(), 1u);
   tensors.pop_back();
   EXPECT_EQ(unpin(tensors), PINRAIL_SUCCESS);
-  EXPECT_EQ(registrar_->live_count(), 1u) << "one of them is pinned still";
+  EXPECT_EQ(device_->live_count(), 1u) << "one of them is pinned still";
 }
 
 TEST_F(Prepin, ranges_are_not_joined_across_a_gap) {
-  make();
+  make_pool();
   ASSERT_EQ(pin({range(kBase, kPage), range(kBase + 2 * kPage, kPage)}), PINRAIL_SUCCESS);
   EXPECT_EQ(calls(), 2u);
   EXPECT_EQ(query(kBase, 3 * kPage).pinned, PINRAIL_PINNED_PARTLY);
@@ -194,10 +168,10 @@ TEST_F(Prepin, ranges_are_not_joined_across_a_gap) {
 TEST_F(Prepin, what_the_device_refuses_as_a_whole_is_pinned_range_by_range) {
   fake::FakeOptions fake;
   fake.max_length = 2 * kPage;
-  make({}, fake);
+  make_pool(fake);
   ASSERT_EQ(pin({range(kBase, 2 * kPage), range(kBase + 2 * kPage, 2 * kPage)}), PINRAIL_SUCCESS);
   EXPECT_EQ(query(kBase, 4 * kPage).pinned, PINRAIL_PINNED_WHOLLY);
-  EXPECT_EQ(registrar_->live_count(), 2u);
+  EXPECT_EQ(device_->live_count(), 2u);
 }
 
 // For every n: the n-th registrar call fails, and nothing is left behind.
@@ -206,31 +180,30 @@ TEST_F(Prepin, in_an_exact_pool_each_range_takes_room_once) {
   PoolOptions options;
   options.flags = PINRAIL_POOL_EXACT;
   options.size_limit = 4 * kPage;
-  make(options);
-  const std::vector<pinrail_range_t> ranges = {range(kBase, 2 * kPage), range(kBase + 2 * kPage, 2 * kPage)};
+  make_pool({}, options);
+  const Ranges ranges = {range(kBase, 2 * kPage), range(kBase + 2 * kPage, 2 * kPage)};
   ASSERT_EQ(pin(ranges), PINRAIL_SUCCESS);
   EXPECT_EQ(calls(), 2u);
   EXPECT_TRUE(pool_->has(kBase, 2 * kPage));
   EXPECT_EQ(unpin(ranges), PINRAIL_SUCCESS);
-  EXPECT_EQ(registrar_->live_count(), 0u);
+  EXPECT_EQ(device_->live_count(), 0u);
 }
 
 TEST_F(Prepin, a_failure_gives_back_what_the_call_has_pinned) {
-  const std::vector<pinrail_range_t> apart = {range(kBase, kPage), range(kBase + 2 * kPage, kPage),
-                                              range(kBase + 4 * kPage, kPage)};
+  const Ranges apart = {range(kBase, kPage), range(kBase + 2 * kPage, kPage), range(kBase + 4 * kPage, kPage)};
   for (uint64_t n = 1; n <= 3; ++n) {
-    make();
-    registrar_->fail_register(n, PINRAIL_ERR_PERM);
+    make_pool();
+    device_->fail_register(n, PINRAIL_ERR_PERM);
     EXPECT_EQ(pin(apart), PINRAIL_ERR_PERM) << n;
-    EXPECT_EQ(registrar_->live_count(), 0u) << n;
+    EXPECT_EQ(device_->live_count(), 0u) << n;
     EXPECT_EQ(unpin({apart[0]}), PINRAIL_ERR_NOT_FOUND);
     EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
   }
 }
 
 TEST_F(Prepin, with_partial_each_range_has_its_own_status) {
-  make();
-  registrar_->fail_register(2, PINRAIL_ERR_PERM);
+  make_pool();
+  device_->fail_register(2, PINRAIL_ERR_PERM);
   pinrail_status_t statuses[3];
   EXPECT_EQ(pin({range(kBase, kPage), range(kBase + 2 * kPage, kPage), range(kBase + 4 * kPage, kPage)},
                 PINRAIL_PREPIN_PARTIAL, statuses),
@@ -254,7 +227,7 @@ TEST_F(Prepin, with_partial_the_answer_is_the_error_of_the_callers_first_range_t
 }
 
 TEST_F(Prepin, pinned_memory_that_goes_away_is_found_no_more_and_can_be_pinned_again) {
-  make();
+  make_pool();
   ASSERT_EQ(pin({range(kBase, 4 * kPage)}), PINRAIL_SUCCESS);
   report(kBase, kPage);
   EXPECT_EQ(query(kBase, 4 * kPage).pinned, PINRAIL_PINNED_NONE);
@@ -263,11 +236,11 @@ TEST_F(Prepin, pinned_memory_that_goes_away_is_found_no_more_and_can_be_pinned_a
   EXPECT_TRUE(pool_->has(kBase, 4 * kPage));
   EXPECT_EQ(unpin({range(kBase, 4 * kPage), range(kBase, 4 * kPage)}), PINRAIL_SUCCESS);
   EXPECT_EQ(pinrail_mpool_progress(pool_->get()), PINRAIL_SUCCESS);
-  EXPECT_EQ(registrar_->live_count(), 0u);
+  EXPECT_EQ(device_->live_count(), 0u);
 }
 
 TEST_F(Prepin, a_pool_with_pins_is_busy) {
-  make();
+  make_pool();
   ASSERT_EQ(pin({range(kBase, kPage)}), PINRAIL_SUCCESS);
   EXPECT_EQ(pool_->close(), PINRAIL_ERR_BUSY);
   EXPECT_EQ(unpin({range(kBase, kPage)}), PINRAIL_SUCCESS);
@@ -280,12 +253,12 @@ TEST_F(Prepin, a_range_is_cut_as_the_device_extends_it) {
   fake::FakeOptions fake;
   fake.granularity = kGranule;
   fake.max_length = 2 * kGranule;
-  make({}, fake);
+  make_pool(fake);
   const pinrail_range_t wide = range(kBase + kGranule - kPage, kGranule + 2 * kPage);
   EXPECT_EQ(pin({wide}), PINRAIL_SUCCESS);
-  EXPECT_EQ(registrar_->live_count(), 2u);
+  EXPECT_EQ(device_->live_count(), 2u);
   EXPECT_EQ(unpin({wide}), PINRAIL_SUCCESS);
-  EXPECT_EQ(registrar_->live_count(), 0u);
+  EXPECT_EQ(device_->live_count(), 0u);
   pinrail_chunks_t chunks;
   void* at = nullptr;
   size_t length = 0;
@@ -297,11 +270,11 @@ TEST_F(Prepin, a_range_is_cut_as_the_device_extends_it) {
 TEST_F(Prepin, a_forced_destroy_drops_the_references_of_pins) {
   std::set<const pinrail_registration_t*> used;
   for (int i = 0; i < 100; ++i) {
-    make();
+    make_pool();
     EXPECT_EQ(pin({range(kBase, kPage)}), PINRAIL_SUCCESS);
     const pinrail_handle_t handle = pool_->must(kBase, kPage);
     used.insert(handle.reg);
-    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+    drop(handle);
     EXPECT_EQ(pool_->close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
   }
   EXPECT_LT(used.size(), 50u) << "their memory is used again";
@@ -317,32 +290,18 @@ int mappings_with_huge_pages() {
 }
 
 TEST_F(Prepin, huge_pages_at_the_end_of_the_address_space_are_requested_nowhere_else) {
-  make();
+  make_pool();
   const int before = mappings_with_huge_pages();
-  const std::vector<pinrail_range_t> last = {range(UINTPTR_MAX - 2 * kPage + 1, 100)};
+  const Ranges last = {range(UINTPTR_MAX - 2 * kPage + 1, 100)};
   EXPECT_EQ(pin(last, PINRAIL_PREPIN_HUGE_PAGES), PINRAIL_SUCCESS) << "the fake maps what it is asked for";
   EXPECT_EQ(unpin(last), PINRAIL_SUCCESS);
   EXPECT_EQ(mappings_with_huge_pages(), before);
 }
 
-TEST_F(Prepin, bad_arguments_change_nothing) {
-  make();
-  pinrail_pinned_t pinned;
-  const pinrail_range_t empty = range(kBase, 0), good = range(kBase, kPage);
-  EXPECT_EQ(pinrail_mpool_prepin(nullptr, &good, 1, 1, nullptr, nullptr), PINRAIL_ERR_BAD_PARAM);
-  EXPECT_EQ(pinrail_mpool_prepin(pool_->get(), nullptr, 1, 1, nullptr, nullptr), PINRAIL_ERR_BAD_PARAM);
-  EXPECT_EQ(pin({good, empty}), PINRAIL_ERR_BAD_PARAM);
-  EXPECT_EQ(pin({good}, 0x80), PINRAIL_ERR_BAD_PARAM);
-  EXPECT_EQ(pin({}), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_mpool_query(pool_->get(), good.addr, 0, 1, &pinned, nullptr, 0, nullptr), PINRAIL_ERR_BAD_PARAM);
-  EXPECT_EQ(pinrail_mpool_query(pool_->get(), good.addr, 1, 1, nullptr, nullptr, 0, nullptr), PINRAIL_ERR_BAD_PARAM);
-  EXPECT_EQ(calls(), 0u);
-}
-
 // A page-by-page oracle under random pins and unpins. A pin inside another one shares its registration, which stays
 // while one of them does: so the device's registrations decide, and each pinned page is part of it.
 TEST_F(Prepin, query_agrees_with_a_map_of_pages) {
-  make();
+  make_pool();
   constexpr size_t kPages = 64;
   std::mt19937 random(7);
   std::map<std::pair<uintptr_t, size_t>, int> pins;
@@ -365,7 +324,7 @@ TEST_F(Prepin, query_agrees_with_a_map_of_pages) {
     for (const Span& part : answer.parts)
       std::fill_n(is_found + (part.base - kBase) / kPage, part.length() / kPage, true);
     bool is_known[kPages] = {};
-    for (const fake::FakeRecord& record : registrar_->live())
+    for (const fake::FakeRecord& record : device_->live())
       std::fill_n(is_known + (record.base - kBase) / kPage, record.length / kPage, true);
     for (size_t i = 0; i < kPages; ++i) {
       ASSERT_EQ(is_found[i], is_known[i]) << "page " << i << ", step " << step;
@@ -376,11 +335,11 @@ TEST_F(Prepin, query_agrees_with_a_map_of_pages) {
 
 // Not a use: what was queried is evicted as if it had not been. The eviction in another cache makes it a later epoch.
 TEST_F(Prepin, query_lists_parts_by_their_addresses_whatever_their_rights_are) {
-  make();
+  make_pool();
   const uintptr_t high = kBase + 8 * kPage, middle = kBase + kPage;
-  EXPECT_EQ(pinrail_mpool_deregister(pool_->must(high, kPage, 1)), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_mpool_deregister(pool_->must(middle, kPage, 1)), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_mpool_deregister(pool_->must(kBase, kPage, 3)), PINRAIL_SUCCESS);
+  drop(pool_->must(high, kPage, 1));
+  drop(pool_->must(middle, kPage, 1));
+  drop(pool_->must(kBase, kPage, 3));
   const Answer answer = query(kBase, 16 * kPage);
   EXPECT_EQ(answer.pinned, PINRAIL_PINNED_PARTLY);
   ASSERT_EQ(answer.parts.size(), 2u);
@@ -390,7 +349,7 @@ TEST_F(Prepin, query_lists_parts_by_their_addresses_whatever_their_rights_are) {
 }
 
 TEST_F(Prepin, query_leaves_the_order_of_eviction_alone) {
-  make();
+  make_pool();
   fake::FakeRegistrar other_fake;
   Pool other(other_fake, {1, PINRAIL_UNSET, 1, 0, "other"});
   pool_->use(kBase, kPage);

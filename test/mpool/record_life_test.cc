@@ -25,6 +25,7 @@
 #include "test/fake/fake_registrar.h"
 #include "test/support/library.h"
 #include "test/support/tasks.h"
+#include "test/support/team.h"
 #include "test/support/temp_folder.h"
 
 namespace pinrail::test {
@@ -159,15 +160,12 @@ TEST(RecordLife, a_thousand_threads_leave_whole_events_and_a_whole_trace) {
     const Pool pool(device);
     std::promise<void> start;
     const std::shared_future<void> started = start.get_future().share();
-    std::vector<std::thread> threads;
-    for (uintptr_t i = 0; i < kThreads; ++i) {
-      threads.emplace_back([&, i] {
-        started.wait();
-        for (int round = 0; round < 3; ++round) use_place(pool, i);
-      });
-    }
+    Team threads(kThreads, [&](uintptr_t i) {
+      started.wait();
+      for (int round = 0; round < 3; ++round) use_place(pool, i);
+    });
     start.set_value();
-    for (std::thread& thread : threads) thread.join();
+    threads.join();
     const std::vector<pinrail_mpool_event_t> events = events_of(pool);
     EXPECT_EQ(events.size(), kThreads) << "one miss each";
     for (const pinrail_mpool_event_t& event : events) EXPECT_TRUE(is_whole(event)) << event.number;
@@ -183,7 +181,7 @@ TEST(Use, what_is_held_idle_or_dead_is_told_apart) {
   const Library library(Settings{{"mpool_grdma_gc_thread", "never"}});
   const fake::FakeRegistrar device;
   const Pool pool(device);
-  const pinrail_handle_t held = pool.must(kBase, kPage);
+  const Held held = pool.hold(kBase, kPage);
   pool.use(kBase + 16 * kPage, 2 * kPage);
   pool.use(kBase + 32 * kPage, 4 * kPage);
   report(kBase + 32 * kPage, kPage);
@@ -198,7 +196,6 @@ TEST(Use, what_is_held_idle_or_dead_is_told_apart) {
   expect(1, 1, 4, 1);
   report(kBase, kPage);
   expect(1, 1, 4, 1);  // it is held, dead or not
-  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
 }
 
 // The shortest and the sum of what ten registrations and ten ways back count, of a registrar that takes so long for
@@ -271,7 +268,7 @@ TEST(Use, is_shown_to_a_reader_that_rings_and_not_before_with_the_names_of_pool_
   const Library library(Settings{{"mpool_grdma_gc_thread", "auto"}});
   const fake::FakeRegistrar device;
   const Pool pool(device);
-  const pinrail_handle_t held = pool.must(kBase, 3 * kPage);
+  const Held held = pool.hold(kBase, 3 * kPage);
   const pinrail_figures_t* const shown = figures();
   ASSERT_NE(shown, nullptr);
   EXPECT_EQ(std::string(shown->pool) + " " + shown->registrar + " " + shown->monitors, "grdma fake external");
@@ -289,7 +286,6 @@ TEST(Use, is_shown_to_a_reader_that_rings_and_not_before_with_the_names_of_pool_
   EXPECT_EQ(shown->held_bytes, 3 * kPage);
   EXPECT_EQ(shown->held_count, 1u);
   EXPECT_EQ(shown->bell, 0u);
-  EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
 }
 
 }  // namespace

@@ -43,9 +43,9 @@ TEST(Record, each_call_and_each_event_is_in_the_trace_in_its_order) {
     const pinrail_handle_t hit = pool.must(kBase + 0x10, 5000, 5);
     EXPECT_EQ(first.reg, hit.reg);
     EXPECT_TRUE(pool.has(kBase + 0x10, 100));
-    EXPECT_EQ(pinrail_mpool_deregister(hit), PINRAIL_SUCCESS);
+    drop(hit);
     report(kBase, kPage);
-    EXPECT_EQ(pinrail_mpool_deregister(first), PINRAIL_SUCCESS);
+    drop(first);
     EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_ERR_NOT_FOUND);
     pool.use(kBase, 1, 1, PINRAIL_FLAG_CACHE_BYPASS);
   }
@@ -92,10 +92,8 @@ TEST(Record, a_forked_child_has_a_file_of_its_own_with_its_own_calls) {
       its.use(kBase, kPage);
       exit(testing::Test::HasFailure() ? 1 : 0);  // without finalize: the file is written at exit
     }
-    int status = -1;
-    ASSERT_EQ(waitpid(child, &status, 0), child);
-    EXPECT_EQ(status, 0);
-    EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
+    expect_success_of(child);
+    drop(held);
   }
   EXPECT_EQ(ops_of(trace_in(folder.path("t." + std::to_string(getpid()) + ".xz"))), "RD");
   EXPECT_EQ(ops_of(trace_in(folder.path("t." + std::to_string(child) + ".xz"))), "RDRD");
@@ -110,9 +108,7 @@ TEST(Record, a_child_that_only_exits_writes_nothing) {
   pool.use(kBase, kPage);
   const pid_t child = fork();
   if (child == 0) exit(0);
-  int status = -1;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
+  expect_success_of(child);
   EXPECT_EQ(read_whole(path), "") << "the parent has not ended";
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "test/support/library.h"
+#include "test/support/team.h"
 #include "test/support/watched_registrar.h"
 
 namespace {
@@ -132,8 +133,7 @@ void fork_under_load(const Settings& settings, unsigned nap, int forks) {
   Inherited from{pool, {}, map_some()};
   ASSERT_EQ(pinrail_mpool_register(pool, from.memory, kBytes, 1, 0, &from.handle), PINRAIL_SUCCESS);
   std::atomic<bool> stop{false};
-  std::vector<std::thread> busy;
-  for (unsigned i = 0; i < 4; ++i) busy.emplace_back([&, i] { be_busy(pool, i, stop); });
+  Team busy(4u, [&](unsigned i) { be_busy(pool, i, stop); });
   loader_takes_us = 100;
   for (int round = 0; round < forks; ++round) {
     const pid_t child = fork();
@@ -148,9 +148,9 @@ void fork_under_load(const Settings& settings, unsigned nap, int forks) {
     ASSERT_EQ(how, 0) << "round " << round << ", step " << WEXITSTATUS(how);
   }
   stop = true;
-  for (std::thread& each : busy) each.join();
+  busy.join();
   loader_takes_us = 0;
-  EXPECT_EQ(pinrail_mpool_deregister(from.handle), PINRAIL_SUCCESS);
+  drop(from.handle);
   munmap(from.memory, kBytes);
   EXPECT_EQ(pinrail_mpool_destroy(pool, 0), PINRAIL_SUCCESS);
   EXPECT_EQ(device.counts().by_strangers, 0u);

@@ -8,6 +8,7 @@
 
 #include "test/support/library.h"
 #include "test/support/tasks.h"
+#include "test/support/team.h"
 
 namespace pinrail::test {
 namespace {
@@ -43,22 +44,18 @@ TEST(GcThreadStress, beside_callers_and_events) {
   fake::FakeRegistrar device;
   Pool pool(device);
   std::atomic<uint64_t> wrong{0};
-  std::vector<std::thread> threads;
-  for (uintptr_t t = 0; t < 3; ++t) {
-    threads.emplace_back([&, t] {
-      for (uintptr_t i = 0; i < 4000; ++i) {
-        const uintptr_t base = kBase + t * kStride + (i % 64) * 8 * kPage;
-        pinrail_handle_t one{}, two{};
-        if (pool.reg(base, 4 * kPage, &one) != PINRAIL_SUCCESS) ++wrong;
-        if (pool.reg(base, kPage, &two) != PINRAIL_SUCCESS) ++wrong;
-        if (i % 3 == 0) report(base, kPage);
-        if (!device.is_live(one.reg) || !device.is_live(two.reg)) ++wrong;
-        if (pinrail_mpool_deregister(one) != PINRAIL_SUCCESS) ++wrong;
-        if (pinrail_mpool_deregister(two) != PINRAIL_SUCCESS) ++wrong;
-      }
-    });
-  }
-  for (std::thread& each : threads) each.join();
+  on_threads(uintptr_t{3}, [&](uintptr_t t) {
+    for (uintptr_t i = 0; i < 4000; ++i) {
+      const uintptr_t base = kBase + t * kStride + (i % 64) * 8 * kPage;
+      pinrail_handle_t one{}, two{};
+      if (pool.reg(base, 4 * kPage, &one) != PINRAIL_SUCCESS) ++wrong;
+      if (pool.reg(base, kPage, &two) != PINRAIL_SUCCESS) ++wrong;
+      if (i % 3 == 0) report(base, kPage);
+      if (!device.is_live(one.reg) || !device.is_live(two.reg)) ++wrong;
+      if (pinrail_mpool_deregister(one) != PINRAIL_SUCCESS) ++wrong;
+      if (pinrail_mpool_deregister(two) != PINRAIL_SUCCESS) ++wrong;
+    }
+  });
   EXPECT_EQ(wrong.load(), 0u);
   report(kBase, 4 * kStride);
   EXPECT_TRUE(comes_true([&] { return device.live_count() == 0; }));

@@ -155,17 +155,14 @@ TEST_P(RgpusmStress, many_threads_and_every_invariant_holds) {
   for (std::thread& thread : threads) thread.join();
   stop = true;
   checker.join();
-  if (passed_.reg != nullptr) {
-    EXPECT_EQ(pinrail_mpool_deregister(passed_), PINRAIL_SUCCESS);
-  }
+  if (passed_.reg != nullptr) drop(passed_);
   EXPECT_EQ(wrong_, 0u);
   EXPECT_EQ(broken, 0u);
   EXPECT_GT(served_, 0u);
   EXPECT_TRUE(pool.invariants_hold());
   EXPECT_EQ(pool.referenced(), 0u) << "every reference was given back";
   EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
-  while (pinrail_mpool_evict(pool.get()) == PINRAIL_SUCCESS) {
-  }
+  pool.evict_all();
   EXPECT_EQ(pool.stats().registered_count, 0u) << "nothing that died was left behind";
   EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
   EXPECT_EQ(cuda_double_open_handles(), 0u);

@@ -11,6 +11,7 @@
 
 #include "test/support/library.h"
 #include "test/support/tasks.h"
+#include "test/support/team.h"
 
 namespace pinrail::test {
 namespace {
@@ -155,7 +156,7 @@ TEST(GrdmaDisplaced, as_the_last_reference_goes) {
       is_there = i;
       while (may_go < i) sched_yield();
       for (int pauses = i % kDelays; pauses != 0; --pauses) may_go.load();
-      EXPECT_EQ(pinrail_mpool_deregister(smaller), PINRAIL_SUCCESS);
+      drop(smaller);
     }
   });
   for (int i = 1; i <= kRounds; ++i) {
@@ -221,22 +222,15 @@ TEST(GrdmaPending, equal_calls_wait_for_the_one_that_is_under_way) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   });
   Pool pool(fake);
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 8; ++i) threads.emplace_back([&pool] { pool.use(kShared, 4 * kPage); });
-  for (std::thread& thread : threads) thread.join();
+  on_threads(8, [&pool] { pool.use(kShared, 4 * kPage); });
   EXPECT_EQ(fake.register_calls(), 1u);
   EXPECT_EQ(pool.stats().hits, 7u);
 
-  threads.clear();
   fake.fail_every_register(PINRAIL_ERR_PERM);
   std::atomic<int> refused{0};
-  for (int i = 0; i < 3; ++i) {
-    threads.emplace_back([&] {
-      pinrail_handle_t handle{};
-      if (pool.reg(kShared + 100 * kPage, kPage, &handle) == PINRAIL_ERR_PERM) ++refused;
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  on_threads(3, [&] {
+    if (pool.answer_to(kShared + 100 * kPage, kPage) == PINRAIL_ERR_PERM) ++refused;
+  });
   EXPECT_EQ(refused, 3);
   EXPECT_EQ(fake.register_calls(), 4u);
 }
@@ -260,9 +254,7 @@ TEST(GrdmaEvents, pools_come_and_go_while_events_arrive) {
     Pool pool(fake);
     pool.use(kShared + 100 * kPage, kPage);
     pinrail_handle_t handle{};
-    if (pool.reg(kShared, kPage, &handle) == PINRAIL_SUCCESS) {
-      EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
-    }
+    if (pool.reg(kShared, kPage, &handle) == PINRAIL_SUCCESS) drop(handle);
     EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
   }
   stop = true;
@@ -279,10 +271,9 @@ TEST(GrdmaCrossThread, a_reference_may_be_dropped_on_any_thread) {
   for (int round = 0; round < 50; ++round) {
     std::vector<pinrail_handle_t> held;
     for (uintptr_t i = 0; i < 16; ++i) held.push_back(pool.must(kShared + (round * 16 + i) * 16 * kPage, kPage));
-    pinrail_handle_t refused{};
-    EXPECT_EQ(pool.reg(kOwn, kPage, &refused), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+    EXPECT_EQ(pool.answer_to(kOwn, kPage), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
     std::thread([&] {
-      for (pinrail_handle_t handle : held) EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+      for (pinrail_handle_t handle : held) drop(handle);
     }).join();
   }
   EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);

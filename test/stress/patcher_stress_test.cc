@@ -12,7 +12,7 @@
 
 #include "base/core/kernel.h"
 #include "test/monitor/patcher_host.h"
-#include "test/support/child.h"
+#include "test/support/answer_of.h"
 
 namespace pinrail::test {
 namespace {
@@ -157,19 +157,16 @@ TEST(PatcherStress, others_may_write_over_ours_while_a_thread_sleeps_in_it) {
 
 // Starting and stopping while events come: no event is inside the library after stop() (its host table is gone then).
 TEST(PatcherStress, stops_while_events_come) {
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [] {
-        slow_reports = true;
-        Hammers hammers;
-        int64_t right = 0;
-        for (int i = 0; i < 200; ++i) {
-          Patcher patcher(i % 2 == 0 ? "0" : "1");
-          right += patcher.status == PINRAIL_SUCCESS ? 1 : 0;
-        }
-        return ChildAnswer{right, hammers.wrong()};
-      },
-      &answer));
+  const ChildAnswer answer = answer_of([] {
+    slow_reports = true;
+    Hammers hammers;
+    int64_t right = 0;
+    for (int i = 0; i < 200; ++i) {
+      Patcher patcher(i % 2 == 0 ? "0" : "1");
+      right += patcher.status == PINRAIL_SUCCESS ? 1 : 0;
+    }
+    return ChildAnswer{right, hammers.wrong()};
+  });
   EXPECT_EQ(answer, (ChildAnswer{200, 0}));
 }
 

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "test/support/library.h"
+#include "test/support/team.h"
 
 namespace pinrail::test {
 namespace {
@@ -80,7 +81,7 @@ class Load {
     pinrail_handle_t handle;
     for (size_t left = random_() % 20; left != 0; --left) {
       if (pinrail_chunk_stream_next(chunks, &handle, nullptr, nullptr) != PINRAIL_SUCCESS) break;
-      EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+      drop(handle);
     }
     EXPECT_EQ(pinrail_chunk_stream_close(chunks), PINRAIL_SUCCESS);
   }
@@ -92,7 +93,7 @@ class Load {
     const auto base = reinterpret_cast<uintptr_t>(handle.reg->base);
     EXPECT_LE(base, reinterpret_cast<uintptr_t>(one.addr));
     EXPECT_GE(base + handle.reg->length, reinterpret_cast<uintptr_t>(one.addr) + one.length);
-    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+    drop(handle);
   }
 
   const Pool& pool_;
@@ -106,17 +107,12 @@ TEST(PrepinStress, threads_that_pin_stream_use_and_unmap_leave_nothing) {
     fake::FakeRegistrar registrar;
     Pool pool(registrar);
     if (round % 2 != 0) registrar.fail_register(20 + round % 50, PINRAIL_ERR_PERM);
-    std::vector<std::thread> threads;
-    for (unsigned i = 0; i < 4; ++i) {
-      threads.emplace_back([&pool, seed = round * 4 + i] {
-        Load load(pool, seed);
-        for (int step = 0; step < 20; ++step) load.step();
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
+    on_threads(4u, [&](unsigned i) {
+      Load load(pool, round * 4 + i);
+      for (int step = 0; step < 20; ++step) load.step();
+    });
     ASSERT_TRUE(pool.invariants_hold()) << round;
-    while (pinrail_mpool_evict(pool.get()) == PINRAIL_SUCCESS) {
-    }
+    pool.evict_all();
     EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
     EXPECT_EQ(registrar.violations(), std::vector<std::string>{});
     ASSERT_EQ(pool.close(), PINRAIL_SUCCESS) << round << ": nothing is referenced";

@@ -16,6 +16,7 @@
 #include "base/registration/registration.h"
 #include "base/registration/registration_arena.h"
 #include "base/registration/thread.h"
+#include "test/support/team.h"
 
 namespace pinrail {
 namespace {
@@ -126,15 +127,11 @@ TEST(ReferencesStress, one_of_many_last_drops_and_events_owns_it) {
     const pinrail_handle_t handle = {reg, generation_of(reg)};
     for (int i = 0; i < kThreads - 1; ++i) ASSERT_TRUE(take(reg, state::load(reg)));
     std::atomic<int> owners{0}, ready{0};
-    std::vector<std::thread> threads;
-    for (int i = 0; i < kThreads; ++i) {
-      threads.emplace_back([&, i] {
-        ++ready;
-        while (ready != kThreads) std::this_thread::yield();
-        if (i == 0 ? kill(reg) == Killed::owned : drop(handle) == Drop::last) ++owners;
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
+    test::on_threads(kThreads, [&](int i) {
+      ++ready;
+      while (ready != kThreads) std::this_thread::yield();
+      if (i == 0 ? kill(reg) == Killed::owned : drop(handle) == Drop::last) ++owners;
+    });
     ASSERT_EQ(owners, 1);
     arena::free(reg);
   }
@@ -148,21 +145,18 @@ TEST(ReferencesStress, references_dropped_on_other_threads_and_by_ending_ones_ad
   }
   std::atomic<int64_t> outstanding{300 * 1000};
   for (unsigned round = 0; round < 20; ++round) {
-    std::vector<std::thread> threads;
-    for (unsigned t = 0; t < 4; ++t) {
-      threads.emplace_back([&, seed = round * 4 + t] {
-        std::mt19937 random(seed);
-        for (int i = 0; i < 4000; ++i) {
-          pinrail_registration_t* const reg = regs[random() % regs.size()];
-          if (seed % 2 == 0) {
-            if (take_quick(reg, generation_of(reg))) ++outstanding;
-          } else if (drop_quick({reg, generation_of(reg)})) {
-            --outstanding;
-          }
+    test::on_threads(4u, [&](unsigned t) {
+      const unsigned seed = round * 4 + t;
+      std::mt19937 random(seed);
+      for (int i = 0; i < 4000; ++i) {
+        pinrail_registration_t* const reg = regs[random() % regs.size()];
+        if (seed % 2 == 0) {
+          if (take_quick(reg, generation_of(reg))) ++outstanding;
+        } else if (drop_quick({reg, generation_of(reg)})) {
+          --outstanding;
         }
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
+      }
+    });
   }
   int64_t total = 0;
   for (pinrail_registration_t* reg : regs) total += static_cast<int64_t>(references_of(reg));
@@ -180,23 +174,19 @@ TEST(Threads, threads_that_came_before_many_others_count_their_own_hits) {
     std::condition_variable all_there;
     size_t ready = 0, shared = 0;
     std::atomic<size_t> done{0};
-    std::vector<std::thread> threads;
-    for (size_t i = 0; i < count; ++i) {
-      threads.emplace_back([&] {
-        const uint32_t index = thread::current()->index;
-        std::unique_lock<std::mutex> lock(mutex);
-        if (index >= PoolCounts::kAlone) ++shared;
-        if (++ready == count) all_there.notify_all();
-        all_there.wait(lock, [&] { return ready == count; });
-        lock.unlock();
-        if (index < PoolCounts::kAlone) return;
-        uint64_t own = 0;  // the first of those that share hits until the others have done so
-        for (; index == PoolCounts::kAlone ? done + 1 < shared : own < 50000; ++own) counts.add_hit(thread::current());
-        hits += own;
-        ++done;
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
+    test::on_threads(count, [&] {
+      const uint32_t index = thread::current()->index;
+      std::unique_lock<std::mutex> lock(mutex);
+      if (index >= PoolCounts::kAlone) ++shared;
+      if (++ready == count) all_there.notify_all();
+      all_there.wait(lock, [&] { return ready == count; });
+      lock.unlock();
+      if (index < PoolCounts::kAlone) return;
+      uint64_t own = 0;  // the first of those that share hits until the others have done so
+      for (; index == PoolCounts::kAlone ? done + 1 < shared : own < 50000; ++own) counts.add_hit(thread::current());
+      hits += own;
+      ++done;
+    });
     return shared;
   };
   for (int round = 0; round < 8; ++round) crowd(600);

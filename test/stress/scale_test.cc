@@ -92,7 +92,7 @@ double cost_of_a_dead_drop(const fake::FakeRegistrar& registrar, size_t count) {
   EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
   EXPECT_EQ(pool.stats().registered_count, count) << "what is held was given back";
   const double seconds = seconds_of([&] {
-    for (const pinrail_handle_t handle : held) EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+    for (const pinrail_handle_t handle : held) drop(handle);
   });
   EXPECT_EQ(pool.stats().registered_count, 0u) << "a last drop gives it back at once";
   EXPECT_TRUE(pool.invariants_hold());
@@ -119,9 +119,7 @@ double cost_of_a_miss(const Pool& pool) {
 }
 
 TEST_F(Scale, a_miss_costs_the_same_once_threads_have_ended) {
-  PoolOptions options;
-  options.count_limit = 1024;
-  const Pool pool(registrar_, options);
+  const Pool pool(registrar_, at_most(1024));
   const double before = cost_of_a_miss(pool);
   { const Crowd crowd(pool, sized(500, 2000)); }
   const double after = cost_of_a_miss(pool);

@@ -15,6 +15,7 @@
 #include "test/monitor/uffd_library.h"
 #include "test/support/child.h"
 #include "test/support/host_table.h"
+#include "test/support/team.h"
 
 namespace pinrail::test {
 namespace {
@@ -24,11 +25,7 @@ int rounds() {
   return asked == nullptr ? 20000 : std::atoi(asked);
 }
 
-void run_threads(int count, const std::function<void(int)>& body) {
-  std::vector<std::thread> threads;
-  for (int i = 0; i < count; ++i) threads.emplace_back(body, i);
-  for (std::thread& thread : threads) thread.join();
-}
+void run_threads(int count, const std::function<void(int)>& body) { on_threads(count, body); }
 
 void wait_for(const std::atomic<int>& turn, int value) {
   while (turn.load() != value) sched_yield();

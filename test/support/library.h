@@ -6,14 +6,17 @@
 #include <gtest/gtest.h>
 #include <pinrail/component_mpool.h>
 #include <pinrail/pinrail.h>
+#include <sys/wait.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "framework/mpool/mpool.h"  // the layout of a pool, to reach its check()
 #include "test/fake/fake_registrar.h"
+#include "test/support/sized.h"
 
 namespace pinrail::test {
 
@@ -62,6 +65,25 @@ struct PoolOptions {
   uint32_t flags = 0;
   const char* cache_name = nullptr;
 };
+inline PoolOptions at_most(int64_t count) { return {1, PINRAIL_UNSET, count}; }
+inline PoolOptions at_most_bytes(int64_t bytes) { return {1, bytes}; }
+inline PoolOptions not_kept() { return {0}; }
+
+inline void drop(pinrail_handle_t handle) { EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS); }
+
+// A reference that is dropped at the end of its scope.
+class Held {
+ public:
+  explicit Held(pinrail_handle_t handle) : reg(handle.reg), handle_(handle) {}
+  ~Held() { drop(handle_); }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+
+  const pinrail_registration_t* const reg;
+
+ private:
+  const pinrail_handle_t handle_;
+};
 
 // A pool of whatever mpool, and what tests ask of each.
 class AnyPool {
@@ -77,10 +99,12 @@ class AnyPool {
   }
   pinrail_mpool_t* get() const { return pool_; }
   pinrail_mpool_stats_t stats() const {
-    pinrail_mpool_stats_t figures{};
-    figures.size = sizeof(figures);
+    auto figures = sized<pinrail_mpool_stats_t>();
     EXPECT_EQ(pinrail_mpool_read_stats(pool_, &figures), PINRAIL_SUCCESS);
     return figures;
+  }
+  void evict_all() const {
+    while (pinrail_mpool_evict(pool_) == PINRAIL_SUCCESS) continue;
   }
   // The invariants of the pool and of its index.
   bool invariants_hold() const { return pool_->ops->check(pool_->module) == PINRAIL_SUCCESS; }
@@ -105,23 +129,29 @@ class AnyPool {
 template <typename P>
 class OnePool : public testing::Test {
  protected:
-  // defaults: settings that the other ones override.
-  void make(const Settings& defaults, const Settings& settings, const fake::FakeOptions& fake,
-            const PoolOptions& options) {
-    Settings all = defaults;
-    all.insert(all.end(), settings.begin(), settings.end());
-    library_ = std::make_unique<Library>(all);
+  // Another library, with another pool.
+  void make(const Settings& settings, const fake::FakeOptions& fake = {}, const PoolOptions& options = {}) {
+    pool_.reset();
+    library_.reset();
+    library_ = std::make_unique<Library>(settings);
     ASSERT_EQ(library_->status, PINRAIL_SUCCESS);
+    make_pool(fake, options);
+  }
+  // Another device and pool.
+  void make_pool(const fake::FakeOptions& fake = {}, const PoolOptions& options = {}) {
+    pool_.reset();
     device_ = std::make_unique<fake::FakeRegistrar>(fake);
     pool_ = std::make_unique<P>(*device_, options);
     ASSERT_EQ(pool_->status, PINRAIL_SUCCESS);
   }
-  void TearDown() override {
-    if (pool_ == nullptr) return;
+  void expect_nothing_is_left() {
     EXPECT_TRUE(pool_->invariants_hold());
     EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
     EXPECT_EQ(device_->live_count(), 0u) << "destroy leaves nothing at the device";
     EXPECT_EQ(device_->violations(), std::vector<std::string>{});
+  }
+  void TearDown() override {
+    if (pool_ != nullptr && pool_->get() != nullptr) expect_nothing_is_left();
   }
 
   std::unique_ptr<Library> library_;
@@ -129,42 +159,73 @@ class OnePool : public testing::Test {
   std::unique_ptr<P> pool_;
 };
 
-// One of host memory, that is destroyed at the end with whatever is still referenced.
+// Settings that the later ones override.
+inline Settings with(Settings settings, const Settings& later) {
+  settings.insert(settings.end(), later.begin(), later.end());
+  return settings;
+}
+
+// One of host memory, that is destroyed at the end with whatever is still referenced. Requests ask for `usual` rights
+// unless they say others.
 class Pool : public AnyPool {
  public:
-  explicit Pool(const pinrail_registrar_t& table, const PoolOptions& wanted = {}) {
-    make("grdma", lend(table), wanted);
+  using Access = std::optional<uint32_t>;
+
+  explicit Pool(const pinrail_registrar_choice_t& registrar, const PoolOptions& wanted = {},
+                const char* mpool = "grdma", uint32_t usual = 1)
+      : usual_(usual) {
+    make(mpool, registrar, wanted);
   }
-  explicit Pool(const fake::FakeRegistrar& registrar, const PoolOptions& wanted = {})
-      : Pool(*registrar.table(), wanted) {}
+  explicit Pool(const pinrail_registrar_t& table, const PoolOptions& wanted = {}) : Pool(lend(table), wanted) {}
+  explicit Pool(const fake::FakeRegistrar& registrar, const PoolOptions& wanted = {}) : Pool(lend(registrar), wanted) {}
   ~Pool() { close(PINRAIL_DESTROY_FORCE); }
 
-  pinrail_status_t reg(uintptr_t base, size_t length, pinrail_handle_t* handle_out, uint32_t access = 1,
+  pinrail_status_t reg(uintptr_t base, size_t length, pinrail_handle_t* handle_out, Access access = {},
                        uint32_t flags = 0) const {
-    return pinrail_mpool_register(pool_, reinterpret_cast<void*>(base), length, access, flags, handle_out);
+    return pinrail_mpool_register(pool_, reinterpret_cast<void*>(base), length, access.value_or(usual_), flags,
+                                  handle_out);
+  }
+  // What comes of a request that is to be refused: it gives no handle.
+  pinrail_status_t answer_to(uintptr_t base, size_t length, Access access = {}, uint32_t flags = 0) const {
+    pinrail_handle_t handle{};
+    const pinrail_status_t answer = reg(base, length, &handle, access, flags);
+    EXPECT_EQ(handle.reg, nullptr);
+    return answer;
   }
   // Registers, and expects that it works.
-  pinrail_handle_t must(uintptr_t base, size_t length, uint32_t access = 1, uint32_t flags = 0) const {
+  pinrail_handle_t must(uintptr_t base, size_t length, Access access = {}, uint32_t flags = 0) const {
     pinrail_handle_t handle{};
     EXPECT_EQ(reg(base, length, &handle, access, flags), PINRAIL_SUCCESS);
     return handle;
   }
+  Held hold(uintptr_t base, size_t length, Access access = {}, uint32_t flags = 0) const {
+    return Held(must(base, length, access, flags));
+  }
   // Registers and releases.
-  void use(uintptr_t base, size_t length, uint32_t access = 1, uint32_t flags = 0) const {
-    EXPECT_EQ(pinrail_mpool_deregister(must(base, length, access, flags)), PINRAIL_SUCCESS);
+  void use(uintptr_t base, size_t length, Access access = {}, uint32_t flags = 0) const {
+    drop(must(base, length, access, flags));
   }
   // Whether the cache has it; leaves no reference.
-  bool has(uintptr_t base, size_t length, uint32_t access = 1) const {
+  bool has(uintptr_t base, size_t length, Access access = {}) const {
     pinrail_handle_t handle{};
-    if (pinrail_mpool_find(pool_, reinterpret_cast<void*>(base), length, access, &handle) != PINRAIL_SUCCESS) {
-      return false;
-    }
-    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
-    return true;
+    const pinrail_status_t answer =
+        pinrail_mpool_find(pool_, reinterpret_cast<void*>(base), length, access.value_or(usual_), &handle);
+    if (answer == PINRAIL_SUCCESS) drop(handle);
+    return answer == PINRAIL_SUCCESS;
   }
+
+ private:
+  const uint32_t usual_;
 };
 
 inline void report(uintptr_t base, size_t length) { pinrail_monitor_report(reinterpret_cast<void*>(base), length); }
+
+// Waits for a child process that ends with 0.
+inline void expect_success_of(pid_t child) {
+  int how = -1;
+  EXPECT_EQ(waitpid(child, &how, 0), child);
+  EXPECT_EQ(how, 0);
+}
 
 constexpr size_t kPage = 4096;
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "test/fake/fake_registrar.h"
+#include "test/support/team.h"
 
 namespace {
 
@@ -168,8 +169,7 @@ TEST(MonitorFace, unsubscribe_returns_after_the_calls_that_are_under_way) {
   ASSERT_EQ(pinrail_monitor_subscribe(Slow::hear, &slow, &subscription), PINRAIL_SUCCESS);
   char memory[64];
   constexpr int kThreads = 8;
-  std::vector<std::thread> events;
-  for (int i = 0; i < kThreads; ++i) events.emplace_back([&] { pinrail_monitor_report(memory, sizeof(memory)); });
+  pinrail::test::Team events(kThreads, [&] { pinrail_monitor_report(memory, sizeof(memory)); });
   while (slow.entered.load() != kThreads) sched_yield();
   std::atomic<bool> returned{false};
   std::thread leaver([&] {
@@ -180,7 +180,7 @@ TEST(MonitorFace, unsubscribe_returns_after_the_calls_that_are_under_way) {
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   EXPECT_FALSE(returned.load());
   slow.may_leave = true;
-  for (std::thread& event : events) event.join();
+  events.join();
   leaver.join();
   EXPECT_EQ(pinrail_finalize(), PINRAIL_SUCCESS);
 }

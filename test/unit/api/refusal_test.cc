@@ -211,6 +211,7 @@ TEST_F(Refusal, each_wrong_argument_about_pins_pieces_and_allocations_is_said_on
   expect_said_once({
       {"pinrail_mpool_register_with", "handle_out is NULL",
        [&] { return pinrail_mpool_register_with(pool_, page, 1, 0, 0, &with, nullptr); }},
+      {"pinrail_mpool_register_with", "options->size", [&] { return register_with([&] { with.size = 8; }); }},
       {"pinrail_mpool_register_with", "options->reserved", [&] { return register_with([&] { with.reserved = 1; }); }},
       {"pinrail_mpool_register_with", "options->dmabuf_fd is below",
        [&] { return register_with([&] { with.dmabuf_fd = -2; }); }},
@@ -225,6 +226,11 @@ TEST_F(Refusal, each_wrong_argument_about_pins_pieces_and_allocations_is_said_on
        [&] { return pinrail_mpool_prepin(pool_, &empty, 1, 0, nullptr, nullptr); }},
       {"pinrail_mpool_prepin", "options->flags", [&] { return prepin_with([&] { pins.flags = 0x100; }); }},
       {"pinrail_mpool_prepin", "options->numa_node", [&] { return prepin_with([&] { pins.numa_node = -2; }); }},
+      {"pinrail_mpool_prepin", "options->size", [&] { return prepin_with([&] { pins.size = 8; }); }},
+      {"pinrail_mpool_prepin", "pool is NULL",
+       [&] { return pinrail_mpool_prepin(nullptr, &range, 1, 0, nullptr, nullptr); }},
+      {"pinrail_mpool_prepin_start", "pool is NULL",
+       [&] { return pinrail_mpool_prepin_start(nullptr, &range, 1, 0, nullptr, &prepin); }},
       {"pinrail_mpool_prepin_start", "prepin_out is NULL",
        [&] { return pinrail_mpool_prepin_start(pool_, &range, 1, 0, nullptr, nullptr); }},
       {"pinrail_prepin_read_progress", "its size is not set",
@@ -234,6 +240,8 @@ TEST_F(Refusal, each_wrong_argument_about_pins_pieces_and_allocations_is_said_on
       {"pinrail_prepin_cancel", "prepin is NULL", [] { return pinrail_prepin_cancel(nullptr); }},
       {"pinrail_prepin_free", "prepin is NULL", [] { return pinrail_prepin_free(nullptr); }},
       {"pinrail_mpool_unpin", "ranges is NULL", [&] { return pinrail_mpool_unpin(pool_, nullptr, 1, 0); }},
+      {"pinrail_mpool_query", "length is 0",
+       [&] { return pinrail_mpool_query(pool_, page, 0, 0, &pinned, nullptr, 0, nullptr); }},
       {"pinrail_mpool_query", "pinned_out is NULL",
        [&] { return pinrail_mpool_query(pool_, page, 1, 0, nullptr, nullptr, 0, nullptr); }},
       {"pinrail_mpool_query", "ranges_out is NULL",
@@ -246,9 +254,18 @@ TEST_F(Refusal, each_wrong_argument_about_pins_pieces_and_allocations_is_said_on
        [&] { return pinrail_mpool_left_out(pool_, nullptr, 1, &found); }},
       {"pinrail_chunk_stream_open", "stream_out is NULL",
        [&] { return pinrail_chunk_stream_open(pool_, page, 1, 0, nullptr, nullptr); }},
+      {"pinrail_chunk_stream_open", "length is 0",
+       [&] { return pinrail_chunk_stream_open(pool_, page, 0, 0, nullptr, &stream); }},
+      {"pinrail_chunk_stream_open", "access has bits",
+       [&] { return pinrail_chunk_stream_open(pool_, page, 1, 0x100, nullptr, &stream); }},
       {"pinrail_chunk_stream_open", "options->flags",
        [&] {
          pieces.flags = 0x100;
+         return pinrail_chunk_stream_open(pool_, page, 1, 0, &pieces, &stream);
+       }},
+      {"pinrail_chunk_stream_open", "options->size",
+       [&] {
+         pieces.size = 1;
          return pinrail_chunk_stream_open(pool_, page, 1, 0, &pieces, &stream);
        }},
       {"pinrail_chunk_stream_next", "stream or handle_out is NULL",

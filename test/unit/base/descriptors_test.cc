@@ -23,7 +23,7 @@
 
 #include "base/core/kernel.h"
 #include "base/descriptors/wire.h"
-#include "test/support/child.h"
+#include "test/support/answer_of.h"
 #include "test/support/closed_descriptors.h"
 #include "test/support/few_descriptors.h"
 #include "test/support/proc_status.h"
@@ -117,16 +117,12 @@ TEST_F(Descriptors, each_way_brings_the_file_that_was_put_in) {
 
 TEST_F(Descriptors, another_process_gets_it_too) {
   const Ticket ticket = put(33);
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [&] {
-        uint64_t by_socket = 0, by_pidfd = 0;
-        const Status first = try_fetch(ticket, Way::socket, &by_socket);
-        const Status second = try_fetch(ticket, Way::pidfd, &by_pidfd);
-        return ChildAnswer{first.code(), second.code(), static_cast<int64_t>(by_socket),
-                           static_cast<int64_t>(by_pidfd)};
-      },
-      &answer));
+  const ChildAnswer answer = answer_of([&] {
+    uint64_t by_socket = 0, by_pidfd = 0;
+    const Status first = try_fetch(ticket, Way::socket, &by_socket);
+    const Status second = try_fetch(ticket, Way::pidfd, &by_pidfd);
+    return ChildAnswer{first.code(), second.code(), static_cast<int64_t>(by_socket), static_cast<int64_t>(by_pidfd)};
+  });
   EXPECT_EQ(answer[0], PINRAIL_SUCCESS);
   EXPECT_EQ(answer[1], PINRAIL_SUCCESS);
   EXPECT_EQ(answer[2], 33);
@@ -136,14 +132,11 @@ TEST_F(Descriptors, another_process_gets_it_too) {
 TEST_F(Descriptors, a_process_that_has_no_descriptor_left_does_not_take_it_for_gone) {
   const Ticket ticket = put(33);
   for (const rlim_t left : {0, 1, 2}) {
-    ChildAnswer answer{};
-    ASSERT_TRUE(in_child(
-        [&] {
-          const FewDescriptors few(left);
-          const Status by_pidfd = try_fetch(ticket, Way::pidfd);
-          return ChildAnswer{by_pidfd.code(), left < 2 ? try_fetch(ticket, Way::socket).code() : 0};
-        },
-        &answer));
+    const ChildAnswer answer = answer_of([&] {
+      const FewDescriptors few(left);
+      const Status by_pidfd = try_fetch(ticket, Way::pidfd);
+      return ChildAnswer{by_pidfd.code(), left < 2 ? try_fetch(ticket, Way::socket).code() : 0};
+    });
     EXPECT_EQ(answer[0], PINRAIL_ERR_OUT_OF_RESOURCE);
     EXPECT_EQ(answer[1], left < 2 ? PINRAIL_ERR_OUT_OF_RESOURCE : PINRAIL_SUCCESS);
   }
@@ -258,26 +251,23 @@ TEST_F(Descriptors, of_another_users_nothing_is_asked) {
 TEST_F(Descriptors, another_user_is_refused) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   const Ticket ticket = put(1);
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [&] {
-        if (setresuid(65534, 65534, 65534) != 0) return ChildAnswer{1};
-        const Descriptor stranger(connect_to(ticket));
-        descriptors::Question question;
-        question.number = ticket.number;
-        question.place = ticket.place;
-        descriptors::Answer said;
-        alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
-        iovec bytes{&said, sizeof(said)};
-        msghdr message{};
-        message.msg_iov = &bytes;
-        message.msg_iovlen = 1;
-        message.msg_control = control;
-        message.msg_controllen = sizeof(control);
-        send(stranger.get(), &question, sizeof(question), MSG_NOSIGNAL);
-        return ChildAnswer{0, recvmsg(stranger.get(), &message, 0)};
-      },
-      &answer));
+  const ChildAnswer answer = answer_of([&] {
+    if (setresuid(65534, 65534, 65534) != 0) return ChildAnswer{1};
+    const Descriptor stranger(connect_to(ticket));
+    descriptors::Question question;
+    question.number = ticket.number;
+    question.place = ticket.place;
+    descriptors::Answer said;
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+    iovec bytes{&said, sizeof(said)};
+    msghdr message{};
+    message.msg_iov = &bytes;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    send(stranger.get(), &question, sizeof(question), MSG_NOSIGNAL);
+    return ChildAnswer{0, recvmsg(stranger.get(), &message, 0)};
+  });
   EXPECT_EQ(answer[0], 0);
   EXPECT_LE(answer[1], 0) << "there was an answer";
   expect_content(ticket, 1);
@@ -414,16 +404,13 @@ TEST_F(Descriptors, another_process_under_the_exporters_name_is_not_believed) {
 
 TEST_F(Descriptors, where_the_kernel_bars_the_one_way_the_other_is_taken) {
   const Ticket ticket = put(5);
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [&] {
-        uint64_t seen = 0;
-        if (!refuse_system_call(SYS_pidfd_getfd, EPERM)) return ChildAnswer{1};
-        const Status barred = try_fetch(ticket, Way::pidfd);
-        const Status other = try_fetch(ticket, Way::any, &seen);
-        return ChildAnswer{0, barred.code(), other.code(), static_cast<int64_t>(seen)};
-      },
-      &answer));
+  const ChildAnswer answer = answer_of([&] {
+    uint64_t seen = 0;
+    if (!refuse_system_call(SYS_pidfd_getfd, EPERM)) return ChildAnswer{1};
+    const Status barred = try_fetch(ticket, Way::pidfd);
+    const Status other = try_fetch(ticket, Way::any, &seen);
+    return ChildAnswer{0, barred.code(), other.code(), static_cast<int64_t>(seen)};
+  });
   if (answer[0] != 0) GTEST_SKIP() << "system calls cannot be refused here";
   EXPECT_EQ(answer[1], PINRAIL_ERR_NOT_SUPPORTED);
   EXPECT_EQ(answer[2], PINRAIL_SUCCESS);
@@ -454,12 +441,9 @@ TEST_F(Descriptors, a_forked_child_has_no_copy_of_what_was_put_in) {
   const int mine = make_file(9);
   ASSERT_EQ(dup3(mine, other, O_CLOEXEC), other) << "as a program does that closes what it did not open";
   close(mine);
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [&] {
-        return ChildAnswer{fcntl(file, F_GETFD), static_cast<int64_t>(content_of(other))};
-      },
-      &answer));
+  const ChildAnswer answer = answer_of([&] {
+    return ChildAnswer{fcntl(file, F_GETFD), static_cast<int64_t>(content_of(other))};
+  });
   EXPECT_EQ(answer[0], -1);
   EXPECT_EQ(answer[1], 9);
   expect_content(ticket, 7);
@@ -488,52 +472,43 @@ TEST_F(Descriptors, a_file_of_the_programs_own_under_the_number_of_a_marked_one_
 
 // As a daemon whose own files have the numbers.
 TEST_F(Descriptors, where_the_program_has_closed_the_servers_the_next_put_starts_another_one) {
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [this] {
-        Ticket ticket, next;
-        const std::set<int> ours = numbers_opened_by([&] { ticket = put(7); });
-        const bool taken = ours.size() == 3 && take_over(ours, make_memory_file);
-        const bool is_gone = !try_fetch(ticket, Way::socket).ok();
-        const slots::Process child = self();
-        const uint64_t forks = own_file::count_forks();
-        const Status made = server_->put(child, make_file(8), FileKind::has_inode, forks, &next);
-        int number = -1;
-        const Status fetched = made.ok() ? fetch(child, next, Way::any, kLongMs, &number) : made;
-        const uint64_t content = fetched.ok() ? content_of(number) : 0;
-        server_->remove(ticket);
-        const uint32_t losses = server_->losses();
-        server_.reset();
-        return ChildAnswer{taken, is_gone, fetched.code(), static_cast<int64_t>(content), losses, are_untouched(ours)};
-      },
-      &answer));
+  const ChildAnswer answer = answer_of([this] {
+    Ticket ticket, next;
+    const std::set<int> ours = numbers_opened_by([&] { ticket = put(7); });
+    const bool taken = ours.size() == 3 && take_over(ours, make_memory_file);
+    const bool is_gone = !try_fetch(ticket, Way::socket).ok();
+    const slots::Process child = self();
+    const uint64_t forks = own_file::count_forks();
+    const Status made = server_->put(child, make_file(8), FileKind::has_inode, forks, &next);
+    int number = -1;
+    const Status fetched = made.ok() ? fetch(child, next, Way::any, kLongMs, &number) : made;
+    const uint64_t content = fetched.ok() ? content_of(number) : 0;
+    server_->remove(ticket);
+    const uint32_t losses = server_->losses();
+    server_.reset();
+    return ChildAnswer{taken, is_gone, fetched.code(), static_cast<int64_t>(content), losses, are_untouched(ours)};
+  });
   EXPECT_EQ(answer, (ChildAnswer{1, 1, PINRAIL_SUCCESS, 8, 1, 1}));
 }
 
 TEST_F(Descriptors, a_server_without_its_socket_ends) {
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [this] {
-        const std::set<int> ours = numbers_opened_by([this] { put(7); });
-        const bool taken = take_over(ours, make_silent_pipe);
-        server_.reset();
-        return ChildAnswer{taken, are_untouched(ours)};
-      },
-      &answer));
+  const ChildAnswer answer = answer_of([this] {
+    const std::set<int> ours = numbers_opened_by([this] { put(7); });
+    const bool taken = take_over(ours, make_silent_pipe);
+    server_.reset();
+    return ChildAnswer{taken, are_untouched(ours)};
+  });
   EXPECT_EQ(answer, (ChildAnswer{1, 1}));
 }
 
 // The child drops all that it has of the parent's; the parent serves on.
 TEST_F(Descriptors, a_forked_child_disowns_and_the_parent_serves_on) {
   const Ticket ticket = put(6);
-  ChildAnswer answer{};
-  ASSERT_TRUE(in_child(
-      [&] {
-        server_->disown();
-        server_.reset();
-        return ChildAnswer{1};
-      },
-      &answer));
+  const ChildAnswer answer = answer_of([&] {
+    server_->disown();
+    server_.reset();
+    return ChildAnswer{1};
+  });
   EXPECT_EQ(answer[0], 1);
   expect_content(ticket, 6);
 }

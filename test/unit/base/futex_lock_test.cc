@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/sync/lock.h"
+#include "test/support/team.h"
 
 namespace pinrail {
 namespace {
@@ -31,18 +32,13 @@ TEST(FutexLock, no_update_under_the_lock_is_lost_and_no_thread_sleeps_for_ever) 
   constexpr int kThreads = 8, kRounds = 20000;
   FutexLock lock;
   long plain = 0;
-  std::vector<std::thread> threads;
-  threads.reserve(kThreads);
-  for (int i = 0; i < kThreads; ++i) {
-    threads.emplace_back([&, i] {
-      for (int round = 0; round < kRounds; ++round) {
-        const std::lock_guard<FutexLock> guard(lock);
-        ++plain;
-        if (round % 64 == i) std::this_thread::yield();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  test::on_threads(kThreads, [&](int i) {
+    for (int round = 0; round < kRounds; ++round) {
+      const std::lock_guard<FutexLock> guard(lock);
+      ++plain;
+      if (round % 64 == i) std::this_thread::yield();
+    }
+  });
   EXPECT_EQ(plain, long{kThreads} * kRounds);
   EXPECT_TRUE(lock.try_lock()) << "free when all have left";
 }
@@ -55,19 +51,15 @@ TEST(FutexLock, each_of_several_sleepers_is_woken_once_the_one_before_leaves) {
     FutexLock lock;
     std::atomic<int> through{0};
     lock.lock();
-    std::vector<std::thread> threads;
-    threads.reserve(3);
-    for (int i = 0; i < 3; ++i) {
-      threads.emplace_back([&] {
-        lock.lock();
-        ++through;
-        lock.unlock();
-      });
-    }
+    test::Team threads(3, [&] {
+      lock.lock();
+      ++through;
+      lock.unlock();
+    });
     std::this_thread::yield();
     EXPECT_EQ(through.load(), 0);
     lock.unlock();
-    for (std::thread& thread : threads) thread.join();
+    threads.join();
     EXPECT_EQ(through.load(), 3);
   }
 }

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/param/file.h"
-#include "test/support/child.h"
+#include "test/support/answer_of.h"
 #include "test/support/temp_folder.h"
 
 namespace pinrail::param {
@@ -122,13 +122,10 @@ TEST(ParamFile, a_file_without_permission_cannot_be_read) {
   const TempFolder folder;
   const std::string path = folder.write("f", "a = 1\n");
   ASSERT_EQ(chmod(path.c_str(), 0), 0);
-  test::ChildAnswer refused{};
-  ASSERT_TRUE(test::in_child(
-      [&path] {
-        if (geteuid() == 0 && setuid(kNobody) != 0) return test::ChildAnswer{-1};
-        return test::ChildAnswer{why_unreadable(path) == "Permission denied"};
-      },
-      &refused));
+  const test::ChildAnswer refused = test::answer_of([&path] {
+    if (geteuid() == 0 && setuid(kNobody) != 0) return test::ChildAnswer{-1};
+    return test::ChildAnswer{why_unreadable(path) == "Permission denied"};
+  });
   EXPECT_EQ(refused[0], 1);
 }
 

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <string>
+#include <vector>
 
 #include "base/param/param.h"
 #include "base/param/text.h"
@@ -50,87 +52,80 @@ TEST(ParamParse, booleans_have_many_words) {
   }
 }
 
+struct Row {
+  const char* text;
+  std::string value;
+};
+void expect_values(const pinrail_param_t& declaration, const std::vector<Row>& rows) {
+  for (const Row& row : rows) EXPECT_EQ(read(declaration, row.text), row.value) << row.text;
+}
+void expect_refused(const pinrail_param_t& declaration, const std::string& why, const std::vector<const char*>& texts) {
+  for (const char* text : texts) EXPECT_EQ(read(declaration, text), "BAD_PARAM: " + why) << text;
+}
+const char kTooLarge[] = "is larger than 64 bits hold", kNotWhole[] = "is not a whole number";
+
 TEST(ParamParse, integers_are_decimal_or_hexadecimal_and_have_a_sign) {
-  const pinrail_param_t declaration = of_type(PINRAIL_TYPE_INT);
-  EXPECT_EQ(read(declaration, "42"), "42");
-  EXPECT_EQ(read(declaration, "-42"), "-42");
-  EXPECT_EQ(read(declaration, "+42"), "42");
-  EXPECT_EQ(read(declaration, "010"), "10") << "no octal numbers";
-  EXPECT_EQ(read(declaration, "0x1F"), "31");
-  EXPECT_EQ(read(declaration, "-0x10"), "-16");
-  EXPECT_EQ(read(declaration, "9223372036854775807"), "9223372036854775807");
-  EXPECT_EQ(read(declaration, "-9223372036854775808"), "-9223372036854775808");
+  expect_values(of_type(PINRAIL_TYPE_INT), {{"42", "42"},
+                                            {"-42", "-42"},
+                                            {"+42", "42"},
+                                            {"010", "10"},  // no octal numbers
+                                            {"0x1F", "31"},
+                                            {"-0x10", "-16"},
+                                            {"9223372036854775807", "9223372036854775807"},
+                                            {"-9223372036854775808", "-9223372036854775808"}});
 }
 
 TEST(ParamParse, what_is_no_whole_number_is_refused_with_a_reason) {
   const pinrail_param_t declaration = of_type(PINRAIL_TYPE_INT);
-  EXPECT_EQ(read(declaration, ""), "BAD_PARAM: is empty");
-  EXPECT_EQ(read(declaration, "  "), "BAD_PARAM: is empty");
-  EXPECT_EQ(read(declaration, "-"), "BAD_PARAM: is not a number");
-  EXPECT_EQ(read(declaration, "0x"), "BAD_PARAM: is not a whole number");
-  EXPECT_EQ(read(declaration, "12a"), "BAD_PARAM: is not a whole number");
-  EXPECT_EQ(read(declaration, "1.5"), "BAD_PARAM: is not a whole number");
-  EXPECT_EQ(read(declaration, "1 2"), "BAD_PARAM: is not a whole number");
-  EXPECT_EQ(read(declaration, "--1"), "BAD_PARAM: is not a whole number");
-  EXPECT_EQ(read(declaration, "9223372036854775808"), "BAD_PARAM: is larger than 64 bits hold");
-  EXPECT_EQ(read(declaration, "-9223372036854775809"), "BAD_PARAM: is larger than 64 bits hold");
-  EXPECT_EQ(read(declaration, "99999999999999999999999"), "BAD_PARAM: is larger than 64 bits hold");
+  expect_refused(declaration, "is empty", {"", "  "});
+  expect_refused(declaration, "is not a number", {"-"});
+  expect_refused(declaration, kNotWhole, {"0x", "12a", "1.5", "1 2", "--1"});
+  expect_refused(declaration, kTooLarge, {"9223372036854775808", "-9223372036854775809", "99999999999999999999999"});
 }
 
 TEST(ParamParse, unsigned_numbers_are_never_negative) {
   const pinrail_param_t declaration = of_type(PINRAIL_TYPE_UNSIGNED);
-  EXPECT_EQ(read(declaration, "18446744073709551615"), std::to_string(kUnlimited));
-  EXPECT_EQ(read(declaration, "18446744073709551616"), "BAD_PARAM: is larger than 64 bits hold");
-  EXPECT_EQ(read(declaration, "Unlimited"), std::to_string(kUnlimited));
-  EXPECT_EQ(read(declaration, "-1"), "BAD_PARAM: is negative");
-  EXPECT_EQ(read(declaration, "8M"), "BAD_PARAM: is not a whole number") << "suffixes are for sizes";
+  for (const char* text : {"18446744073709551615", "Unlimited"}) {
+    EXPECT_EQ(read(declaration, text), std::to_string(kUnlimited));
+  }
+  expect_refused(declaration, kTooLarge, {"18446744073709551616"});
+  expect_refused(declaration, "is negative", {"-1"});
+  expect_refused(declaration, kNotWhole, {"8M"});  // suffixes are for sizes
 }
 
 TEST(ParamParse, sizes_have_suffixes_of_1024) {
-  const pinrail_param_t declaration = of_type(PINRAIL_TYPE_SIZE);
-  EXPECT_EQ(read(declaration, "4096"), "4096");
-  EXPECT_EQ(read(declaration, "4k"), "4096");
-  EXPECT_EQ(read(declaration, "8M"), "8388608");
-  EXPECT_EQ(read(declaration, "8 M"), "8388608");
-  EXPECT_EQ(read(declaration, "2G"), "2147483648");
-  EXPECT_EQ(read(declaration, "1T"), "1099511627776");
-  EXPECT_EQ(read(declaration, "0x10K"), "16384");
-  EXPECT_EQ(read(declaration, "unlimited"), std::to_string(kUnlimited));
-  EXPECT_EQ(read(declaration, "16777215T"), "18446742974197923840");
+  expect_values(of_type(PINRAIL_TYPE_SIZE), {{"4096", "4096"},
+                                             {"4k", "4096"},
+                                             {"8M", "8388608"},
+                                             {"8 M", "8388608"},
+                                             {"2G", "2147483648"},
+                                             {"1T", "1099511627776"},
+                                             {"0x10K", "16384"},
+                                             {"unlimited", std::to_string(kUnlimited)},
+                                             {"16777215T", "18446742974197923840"}});
 }
 
 TEST(ParamParse, sizes_that_are_none_are_refused) {
   const pinrail_param_t declaration = of_type(PINRAIL_TYPE_SIZE);
-  EXPECT_EQ(read(declaration, "16777216T"), "BAD_PARAM: is larger than 64 bits hold");
-  EXPECT_EQ(read(declaration, "unlimitedK"), "BAD_PARAM: is larger than 64 bits hold");
-  EXPECT_EQ(read(declaration, "-8M"), "BAD_PARAM: is negative");
-  EXPECT_EQ(read(declaration, "M"), "BAD_PARAM: is not a number");
-  EXPECT_EQ(read(declaration, "8MB"), "BAD_PARAM: is not a whole number");
-  EXPECT_EQ(read(declaration, "8P"), "BAD_PARAM: is not a whole number");
-  EXPECT_EQ(read(declaration, "1.5G"), "BAD_PARAM: is not a whole number");
+  expect_refused(declaration, kTooLarge, {"16777216T", "unlimitedK"});
+  expect_refused(declaration, "is negative", {"-8M"});
+  expect_refused(declaration, "is not a number", {"M"});
+  expect_refused(declaration, kNotWhole, {"8MB", "8P", "1.5G"});
 }
 
 TEST(ParamParse, ranges_include_their_ends) {
   const pinrail_param_t verbosity = of_type(PINRAIL_TYPE_INT, -1, 100);
-  EXPECT_EQ(read(verbosity, "-1"), "-1");
-  EXPECT_EQ(read(verbosity, "100"), "100");
-  EXPECT_EQ(read(verbosity, "-2"), "BAD_PARAM: is out of its range");
-  EXPECT_EQ(read(verbosity, "101"), "BAD_PARAM: is out of its range");
   const pinrail_param_t size = of_type(PINRAIL_TYPE_SIZE, 4096, 1 << 20);
-  EXPECT_EQ(read(size, "4K"), "4096");
-  EXPECT_EQ(read(size, "1M"), "1048576");
-  EXPECT_EQ(read(size, "4095"), "BAD_PARAM: is out of its range");
-  EXPECT_EQ(read(size, "unlimited"), "BAD_PARAM: is out of its range");
+  expect_values(verbosity, {{"-1", "-1"}, {"100", "100"}});
+  expect_refused(verbosity, "is out of its range", {"-2", "101"});
+  expect_values(size, {{"4K", "4096"}, {"1M", "1048576"}});
+  expect_refused(size, "is out of its range", {"4095", "unlimited"});
 }
 
 TEST(ParamParse, enums_are_chosen_by_name_or_by_number) {
   const pinrail_param_t declaration = of_type(PINRAIL_TYPE_ENUM);
-  EXPECT_EQ(read(declaration, "auto"), "-1");
-  EXPECT_EQ(read(declaration, "-1"), "-1");
-  EXPECT_EQ(read(declaration, "Yes"), "1");
-  EXPECT_EQ(read(declaration, "0x1"), "1");
-  EXPECT_EQ(read(declaration, "maybe"), "BAD_PARAM: is not one of its values");
-  EXPECT_EQ(read(declaration, "2"), "BAD_PARAM: is not one of its values");
+  expect_values(declaration, {{"auto", "-1"}, {"-1", "-1"}, {"Yes", "1"}, {"0x1", "1"}});
+  expect_refused(declaration, "is not one of its values", {"maybe", "2"});
 }
 
 TEST(ParamParse, strings_are_taken_as_they_are) {
@@ -150,11 +145,8 @@ TEST(ParamFormat, values_are_written_as_a_user_may_type_them_again) {
   EXPECT_EQ(rewrite(of_type(PINRAIL_TYPE_BOOL), "on"), "yes");
   EXPECT_EQ(rewrite(of_type(PINRAIL_TYPE_INT), "-0x10"), "-16");
   EXPECT_EQ(rewrite(of_type(PINRAIL_TYPE_SIZE), "8388608"), "8M");
-  EXPECT_EQ(rewrite(of_type(PINRAIL_TYPE_SIZE), "1536K"), "1536K");
-  EXPECT_EQ(rewrite(of_type(PINRAIL_TYPE_SIZE), "1025"), "1025");
-  EXPECT_EQ(rewrite(of_type(PINRAIL_TYPE_SIZE), "4096T"), "4096T");
-  EXPECT_EQ(rewrite(of_type(PINRAIL_TYPE_SIZE), "0"), "0");
   EXPECT_EQ(rewrite(of_type(PINRAIL_TYPE_SIZE), "18446744073709551615"), "unlimited");
+  for (const char* text : {"1536K", "1025", "4096T", "0"}) EXPECT_EQ(rewrite(of_type(PINRAIL_TYPE_SIZE), text), text);
   EXPECT_EQ(rewrite(of_type(PINRAIL_TYPE_UNSIGNED), "unlimited"), "unlimited");
   EXPECT_EQ(rewrite(of_type(PINRAIL_TYPE_ENUM), "-1"), "auto");
 }

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <thread>
 
+#include "test/support/team.h"
 #include "test/unit/base/param_fixture.h"
 
 namespace pinrail::param {
@@ -141,13 +142,11 @@ TEST_F(ParamRegistry, parameters_are_read_on_many_threads_while_one_sets_them) {
       if (!whole || now < 0 || now > kRounds || registry_.count() < 2) ++wrong;
     }
   };
-  std::vector<std::thread> readers;
-  readers.reserve(3);
-  for (int i = 0; i < 3; ++i) readers.emplace_back(reader);
+  test::Team readers(3, reader);
   for (int i = 1; i <= kRounds; ++i) {
     if (!registry_.set("mpool_test_n", std::to_string(i)).ok()) ++wrong;
   }
-  for (std::thread& it : readers) it.join();
+  readers.join();
   EXPECT_EQ(wrong.load(), 0);
   EXPECT_EQ(registry_.value("mpool_test_n").i, kRounds);
 }

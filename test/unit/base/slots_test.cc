@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "base/slots/segment.h"
-#include "test/support/child.h"
+#include "test/support/answer_of.h"
 #include "test/support/closed_descriptors.h"
 #include "test/support/few_descriptors.h"
 
@@ -57,6 +57,15 @@ Process self() {
 class Slots : public ::testing::Test {
  protected:
   void SetUp() override { ASSERT_TRUE(exporter_.create(process_, 8).ok()); }
+  struct Taken {
+    uint32_t slot = 0;
+    uint64_t life = 0;
+  };
+  Taken take() {
+    Taken taken;
+    EXPECT_TRUE(exporter_.take(&taken.slot, &taken.life).ok());
+    return taken;
+  }
   Status open(Importer* importer) const {
     return importer->open(process_.user, process_.pid, process_.start, exporter_.segment());
   }
@@ -73,10 +82,8 @@ TEST_F(Slots, a_signal_that_interrupts_an_allocation_changes_nothing) {
 }
 
 TEST_F(Slots, an_importer_sees_the_death_of_the_one_slot_and_of_no_other) {
-  uint32_t first = 0, second = 0;
-  uint64_t first_life = 0, second_life = 0;
-  ASSERT_TRUE(exporter_.take(&first, &first_life).ok());
-  ASSERT_TRUE(exporter_.take(&second, &second_life).ok());
+  const auto [first, first_life] = take();
+  const auto [second, second_life] = take();
   Importer importer;
   ASSERT_TRUE(open(&importer).ok());
   const uint64_t deaths = importer.deaths()->load();
@@ -88,11 +95,9 @@ TEST_F(Slots, an_importer_sees_the_death_of_the_one_slot_and_of_no_other) {
 }
 
 TEST_F(Slots, a_slot_that_is_taken_again_is_another_life) {
-  uint32_t slot = 0, again = 0;
-  uint64_t life = 0, new_life = 0;
-  ASSERT_TRUE(exporter_.take(&slot, &life).ok());
+  const auto [slot, life] = take();
   exporter_.give_back(slot);
-  ASSERT_TRUE(exporter_.take(&again, &new_life).ok());
+  const auto [again, new_life] = take();
   EXPECT_EQ(again, slot);
   EXPECT_NE(new_life, life);
   EXPECT_FALSE(slots::is_alive(exporter_.word(slot), life));
@@ -100,9 +105,7 @@ TEST_F(Slots, a_slot_that_is_taken_again_is_another_life) {
 }
 
 TEST_F(Slots, importers_are_counted_also_when_they_leave_after_the_death) {
-  uint32_t slot = 0;
-  uint64_t life = 0;
-  ASSERT_TRUE(exporter_.take(&slot, &life).ok());
+  const auto [slot, life] = take();
   ASSERT_TRUE(slots::enter(exporter_.word(slot), life));
   ASSERT_TRUE(slots::enter(exporter_.word(slot), life));
   exporter_.kill_hook(slot);
@@ -134,22 +137,17 @@ TEST_F(Slots, a_slot_of_a_crashed_importer_is_used_last_and_its_end_harms_no_oth
 
 // slots/V5. Two processes would end by SIGBUS: the exporter at its next free, the importer at its next look.
 TEST_F(Slots, no_process_of_that_user_can_shorten_a_segment_that_is_mapped) {
-  uint32_t slot = 0;
-  uint64_t life = 0;
-  ASSERT_TRUE(exporter_.take(&slot, &life).ok());
+  const auto [slot, life] = take();
   Importer importer;
   ASSERT_TRUE(open(&importer).ok());
-  ChildAnswer answer{};
   const std::string path =
       "/proc/" + std::to_string(process_.pid) + "/fd/" + std::to_string(slots::file_of(exporter_.segment()));
-  ASSERT_TRUE(in_child(
-      [&] {
-        const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-        if (file < 0) return ChildAnswer{0};
-        const bool shortened = ftruncate(file, 0) == 0, truncated = ::truncate(path.c_str(), 0) == 0;
-        return ChildAnswer{1, shortened || truncated};
-      },
-      &answer));
+  const ChildAnswer answer = answer_of([&] {
+    const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+    if (file < 0) return ChildAnswer{0};
+    const bool shortened = ftruncate(file, 0) == 0, truncated = ::truncate(path.c_str(), 0) == 0;
+    return ChildAnswer{1, shortened || truncated};
+  });
   ASSERT_EQ(answer[0], 1);
   EXPECT_EQ(answer[1], 0);
   EXPECT_TRUE(slots::is_alive(importer.word(slot), life));
@@ -430,9 +428,7 @@ TEST_F(Slots, importers_that_crashed_are_forgotten_in_all_slots_and_others_are_n
 
 // A look at every importer that crashed would take as long as they are many, inside a call of the pool.
 TEST_F(Slots, of_importers_that_crashed_one_is_forgotten_in_each_call) {
-  uint32_t slot = 0;
-  uint64_t life = 0;
-  ASSERT_TRUE(exporter_.take(&slot, &life).ok());
+  const auto [slot, life] = take();
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(crash_in(process_, exporter_, {{slot, life}}));
   for (uint32_t left = 3; left > 0; --left) {
     EXPECT_EQ(exporter_.importers_hook(slot), left);
@@ -442,9 +438,7 @@ TEST_F(Slots, of_importers_that_crashed_one_is_forgotten_in_each_call) {
 }
 
 TEST_F(Slots, an_importer_leaves_as_often_as_it_entered_and_enters_nothing_dead) {
-  uint32_t slot = 0;
-  uint64_t life = 0;
-  ASSERT_TRUE(exporter_.take(&slot, &life).ok());
+  const auto [slot, life] = take();
   Importer importer;
   ASSERT_TRUE(open(&importer).ok());
   importer.register_importer(process_);
@@ -462,9 +456,7 @@ TEST_F(Slots, an_importer_leaves_as_often_as_it_entered_and_enters_nothing_dead)
 }
 
 TEST_F(Slots, an_importer_without_a_slot_is_counted_and_slots_are_given_back) {
-  uint32_t slot = 0;
-  uint64_t life = 0;
-  ASSERT_TRUE(exporter_.take(&slot, &life).ok());
+  const auto [slot, life] = take();
   for (int round = 0; round < 2; ++round) {
     std::vector<std::unique_ptr<Importer>> all;
     for (uint32_t i = 0; i < slots::kImporterEntries + 2; ++i) {
@@ -481,9 +473,7 @@ TEST_F(Slots, an_importer_without_a_slot_is_counted_and_slots_are_given_back) {
 }
 
 TEST_F(Slots, a_slot_that_a_crash_left_is_free_again_once_it_was_cleared) {
-  uint32_t slot = 0;
-  uint64_t life = 0;
-  ASSERT_TRUE(exporter_.take(&slot, &life).ok());
+  const auto [slot, life] = take();
   ASSERT_TRUE(crash_in(process_, exporter_, {{slot, life}}));
   exporter_.forget_dead_hook(slot);
   std::vector<std::unique_ptr<Importer>> all;

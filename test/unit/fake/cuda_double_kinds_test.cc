@@ -144,33 +144,6 @@ TEST_F(CudaDoubleKinds, what_the_driver_refuses_of_virtual_memory) {
   close(strange);
 }
 
-TEST_F(CudaDoubleKinds, a_descriptor_brings_the_same_memory) {
-  const CUmemGenericAllocationHandle handle = create();
-  int descriptor = -1;
-  ASSERT_EQ(cuMemExportToShareableHandle(&descriptor, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
-            CUDA_SUCCESS);
-  CUmemGenericAllocationHandle imported = 0;
-  ASSERT_EQ(cuMemImportFromShareableHandle(&imported, reinterpret_cast<void*>(intptr_t{descriptor}),
-                                           CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
-            CUDA_SUCCESS);
-  close(descriptor);
-  EXPECT_EQ(cuda_double_open_handles(), 1u);
-  const CUdeviceptr here = reserve(), there = reserve();
-  map(here, handle);
-  map(there, imported);
-  const unsigned char sent = 9;
-  unsigned char seen = 0;
-  EXPECT_EQ(cuMemcpyHtoD(here + 77, &sent, 1), CUDA_SUCCESS);
-  EXPECT_EQ(cuMemcpyDtoH(&seen, there + 77, 1), CUDA_SUCCESS);
-  EXPECT_EQ(seen, sent);
-  for (const CUdeviceptr at : {here, there}) {
-    EXPECT_EQ(cuMemUnmap(at, kUnit), CUDA_SUCCESS);
-    EXPECT_EQ(cuMemAddressFree(at, kUnit), CUDA_SUCCESS);
-  }
-  EXPECT_EQ(cuMemRelease(handle), CUDA_SUCCESS);
-  EXPECT_EQ(cuMemRelease(imported), CUDA_SUCCESS);
-}
-
 TEST_F(CudaDoubleKinds, a_pools_pointer_is_imported_through_its_pool_and_no_other) {
   const CUmemoryPool pool = make_pool(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
   const CUmemoryPool other = make_pool(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);

@@ -1,12 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The driver double does what the driver is known to do: else tests on it would prove nothing.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cstring>
-#include <functional>
-#include <vector>
 
 #include "test/fake/cuda/cuda_context.h"
 
@@ -168,50 +162,6 @@ TEST_F(CudaDouble, without_a_context_nothing_is_allocated_or_opened) {
   EXPECT_EQ(cuMemAlloc(&at, 4096), CUDA_ERROR_INVALID_CONTEXT);
   EXPECT_EQ(open(CUipcMemHandle{}, &at), CUDA_ERROR_INVALID_CONTEXT);
   ASSERT_EQ(cuCtxPushCurrent(context_.get()), CUDA_SUCCESS);
-}
-
-// What the importer sees, byte for byte, and after the exporter has freed it. The child is forked before cuInit().
-TEST(CudaDoubleProcesses, two_processes_exchange_bytes_and_freed_memory_lives_on_until_it_is_closed) {
-  int to_child[2], to_parent[2];
-  ASSERT_EQ(pipe(to_child), 0);
-  ASSERT_EQ(pipe(to_parent), 0);
-  const pid_t child = fork();
-  if (child == 0) {
-    CUcontext context;
-    CUdeviceptr at = 0;
-    CUipcMemHandle handle;
-    char go;
-    std::vector<unsigned char> bytes(5000, 0x5a);
-    bool well = cuInit(0) == CUDA_SUCCESS && cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS &&
-                cuCtxPushCurrent(context) == CUDA_SUCCESS && cuMemAlloc(&at, bytes.size()) == CUDA_SUCCESS &&
-                cuMemcpyHtoD(at, bytes.data(), bytes.size()) == CUDA_SUCCESS &&
-                cuIpcGetMemHandle(&handle, at) == CUDA_SUCCESS;
-    well = write(to_parent[1], &handle, sizeof(handle)) == sizeof(handle) && well;
-    well = read(to_child[0], &go, 1) == 1 && well;
-    bytes.assign(bytes.size(), 0xa5);  // the importer sees it
-    well = cuMemcpyHtoD(at, bytes.data(), bytes.size()) == CUDA_SUCCESS && cuMemFree(at) == CUDA_SUCCESS && well;
-    well = write(to_parent[1], &go, 1) == 1 && read(to_child[0], &go, 1) == 1 && well;
-    _exit(well ? 0 : 1);
-  }
-  const CurrentContext context;
-  CUdeviceptr at = 0;
-  CUipcMemHandle handle;
-  char go = 'g';
-  std::vector<unsigned char> seen(5000);
-  ASSERT_EQ(read(to_parent[0], &handle, sizeof(handle)), ssize_t{sizeof(handle)});
-  ASSERT_EQ(cuIpcOpenMemHandle(&at, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS), CUDA_SUCCESS);
-  ASSERT_EQ(cuMemcpyDtoH(seen.data(), at, seen.size()), CUDA_SUCCESS);
-  EXPECT_EQ(seen, std::vector<unsigned char>(5000, 0x5a));
-  ASSERT_EQ(write(to_child[1], &go, 1), 1);
-  ASSERT_EQ(read(to_parent[0], &go, 1), 1);
-  ASSERT_EQ(cuMemcpyDtoH(seen.data(), at, seen.size()), CUDA_SUCCESS);
-  EXPECT_EQ(seen, std::vector<unsigned char>(5000, 0xa5));
-  EXPECT_EQ(cuIpcCloseMemHandle(at), CUDA_SUCCESS);
-  EXPECT_EQ(cuIpcOpenMemHandle(&at, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS), CUDA_ERROR_INVALID_HANDLE);
-  ASSERT_EQ(write(to_child[1], &go, 1), 1);
-  int status = -1;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "framework/monitor/known_mappings_hook.h"
+#include "test/support/team.h"
 
 namespace pinrail::monitor {
 namespace {
@@ -148,22 +149,19 @@ TEST(KnownMappings, readers_without_the_lock_see_whole_verdicts) {
   KnownMappings known;
   std::atomic<bool> is_over{false};
   std::atomic<int> wrong{0}, found{0};
-  std::vector<std::thread> readers;
-  for (int i = 0; i < 2; ++i) {
-    readers.emplace_back([&, i] {
-      std::mt19937 random(static_cast<unsigned>(i));
-      while (!is_over) {
-        Verdict verdict;
-        const uintptr_t at = random() % (64 * 64) * kPage;
-        if (!known.find(at, &verdict)) continue;
-        const uintptr_t first = verdict.span.base / kPage;
-        const bool right = first % 64 == 0 && verdict.span.length() / kPage == 1 + first / 64 % 60 &&
-                           verdict.span.base <= at && at < verdict.span.end && verdict.covered == (first / 64 % 2 == 0);
-        if (!right) ++wrong;
-        ++found;
-      }
-    });
-  }
+  test::Team readers(2, [&](int i) {
+    std::mt19937 random(static_cast<unsigned>(i));
+    while (!is_over) {
+      Verdict verdict;
+      const uintptr_t at = random() % (64 * 64) * kPage;
+      if (!known.find(at, &verdict)) continue;
+      const uintptr_t first = verdict.span.base / kPage;
+      const bool right = first % 64 == 0 && verdict.span.length() / kPage == 1 + first / 64 % 60 &&
+                         verdict.span.base <= at && at < verdict.span.end && verdict.covered == (first / 64 % 2 == 0);
+      if (!right) ++wrong;
+      ++found;
+    }
+  });
   std::mt19937 random(99);
   for (int step = 0; step < 50000 || found.load() < 100; ++step) {
     const uintptr_t number = random() % 64;
@@ -175,7 +173,7 @@ TEST(KnownMappings, readers_without_the_lock_see_whole_verdicts) {
     }
   }
   is_over = true;
-  for (std::thread& reader : readers) reader.join();
+  readers.join();
   EXPECT_EQ(wrong.load(), 0);
 }
 

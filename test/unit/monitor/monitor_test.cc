@@ -12,6 +12,7 @@
 #include "framework/monitor/coverage.h"
 #include "test/support/need_glibc.h"
 #include "test/support/nth_allocation.h"
+#include "test/support/sized.h"
 
 namespace pinrail::monitor {
 namespace {
@@ -42,8 +43,7 @@ uint32_t cover_all(void*, const pinrail_mapping_t*) { return PINRAIL_EVENTS_ALL;
 using Cover = uint32_t (*)(void*, const pinrail_mapping_t*);
 
 pinrail_monitor_ops_t ops(Cover cover) {
-  pinrail_monitor_ops_t table{};
-  table.size = sizeof(table);
+  auto table = test::sized<pinrail_monitor_ops_t>();
   table.start = start_it;
   table.stop = stop_it;
   table.sees = sees;
@@ -54,8 +54,7 @@ pinrail_monitor_ops_t ops(Cover cover) {
 
 pinrail_component_t component(const char* name, int priority, decltype(pinrail_component_t::open) open,
                               const pinrail_monitor_ops_t* table) {
-  pinrail_component_t descriptor{};
-  descriptor.size = sizeof(descriptor);
+  auto descriptor = test::sized<pinrail_component_t>();
   descriptor.abi = PINRAIL_MONITOR_ABI;
   descriptor.priority = priority;
   std::snprintf(descriptor.framework, sizeof(descriptor.framework), "monitor");

@@ -21,6 +21,7 @@
 #include "base/patch/island.h"
 #include "base/patch/maps.h"
 #include "base/patch/system_call.h"
+#include "test/support/team.h"
 
 #if PINRAIL_CAN_PATCH && defined(__x86_64__)
 
@@ -273,21 +274,18 @@ TEST(Patch, functions_that_run_while_they_are_patched_never_see_half_a_jump) {
       std::atomic<bool> stop{false};
       std::atomic<int> wrong{0}, rounds{0};
       const long parent = getppid();
-      std::vector<std::thread> callers;
-      for (int i = 0; i < 2; ++i) {
-        callers.emplace_back([&] {
-          while (!stop.load(std::memory_order_relaxed)) {
-            if (page.function(1, 2, 3, 4, 5, 6) != parent) wrong.fetch_add(1);
-            rounds.fetch_add(1);
-          }
-        });
-      }
+      test::Team callers(2, [&] {
+        while (!stop.load(std::memory_order_relaxed)) {
+          if (page.function(1, 2, 3, 4, 5, 6) != parent) wrong.fetch_add(1);
+          rounds.fetch_add(1);
+        }
+      });
       while (rounds.load() < 20) std::this_thread::yield();
       patched(page.function, kParent, &seen);
       const int before = rounds.load();
       while (rounds.load() < before + 20) std::this_thread::yield();
       stop = true;
-      for (std::thread& caller : callers) caller.join();
+      callers.join();
       EXPECT_EQ(wrong.load(), 0) << place;
       EXPECT_GT(seen.calls, 0) << place;
       munmap(page.code, kPage);

@@ -62,6 +62,12 @@ class IndexTest : public ::testing::Test {
     EXPECT_EQ(drop({reg, generation_of(reg)}), Drop::done);
     return published;
   }
+  pinrail_registration_t* add(Index& index, uintptr_t base, size_t length, uint32_t rights, uint32_t traits = 0,
+                              uint32_t flags = 0) {
+    pinrail_registration_t* const reg = make(base, length, rights, traits, flags);
+    EXPECT_TRUE(put(index, reg).ok());
+    return reg;
+  }
   // The found registration, its reference dropped again; NULL if none.
   static pinrail_registration_t* look(Index& index, uintptr_t base, size_t length, uint32_t rights,
                                       uint32_t traits = 0) {

@@ -18,8 +18,7 @@ TEST_F(IndexTest, an_empty_index_finds_nothing) {
 
 TEST_F(IndexTest, a_range_inside_a_registration_is_found_and_one_that_sticks_out_is_not) {
   Index index(false);
-  pinrail_registration_t* reg = make(0x10000, 0x4000, 1);
-  ASSERT_TRUE(put(index, reg).ok());
+  pinrail_registration_t* const reg = add(index, 0x10000, 0x4000, 1);
   EXPECT_EQ(look(index, 0x10000, 0x4000, 1), reg);
   EXPECT_EQ(look(index, 0x12345, 1, 0), reg);
   EXPECT_EQ(look(index, 0x13fff, 1, 1), reg);
@@ -29,8 +28,7 @@ TEST_F(IndexTest, a_range_inside_a_registration_is_found_and_one_that_sticks_out
 
 TEST_F(IndexTest, rights_must_be_a_superset_and_traits_equal) {
   Index index(false);
-  pinrail_registration_t* reg = make(0x10000, 0x4000, 3, PINRAIL_TRAIT_RELAXED_ORDERING);
-  ASSERT_TRUE(put(index, reg).ok());
+  pinrail_registration_t* const reg = add(index, 0x10000, 0x4000, 3, PINRAIL_TRAIT_RELAXED_ORDERING);
   EXPECT_EQ(look(index, 0x10000, 1, 2, PINRAIL_TRAIT_RELAXED_ORDERING), reg);
   EXPECT_EQ(look(index, 0x10000, 1, 4, PINRAIL_TRAIT_RELAXED_ORDERING), nullptr);
   EXPECT_EQ(look(index, 0x10000, 1, 2, 0), nullptr);
@@ -43,8 +41,7 @@ TEST_F(IndexTest, a_larger_registration_displaces_what_it_contains_but_not_what_
   pinrail_registration_t* pinned = make(0x13000, 0x1000, 1, 0, PINRAIL_FLAG_PERSISTENT);
   pinrail_registration_t* across = make(0xf000, 0x2000, 1);
   for (auto* reg : {small, strong, pinned, across}) ASSERT_TRUE(put(index, reg).ok());
-  pinrail_registration_t* large = make(0x10000, 0x8000, 1);
-  ASSERT_TRUE(put(index, large).ok());
+  add(index, 0x10000, 0x8000, 1);
   EXPECT_EQ(left_.regs, std::vector<pinrail_registration_t*>{small});
   EXPECT_EQ(index.count(), 4u);
   EXPECT_EQ(index.check(), nullptr);
@@ -81,10 +78,8 @@ TEST_F(IndexTest, what_is_contained_in_a_stronger_one_is_refused) {
 
 TEST_F(IndexTest, an_exact_index_hits_on_equal_range_and_rights_only) {
   Index index(true);
-  pinrail_registration_t* outer = make(0x10000, 100, 3);
-  pinrail_registration_t* inner = make(0x10000, 50, 3);
-  ASSERT_TRUE(put(index, outer).ok());
-  ASSERT_TRUE(put(index, inner).ok());
+  pinrail_registration_t* const outer = add(index, 0x10000, 100, 3);
+  pinrail_registration_t* const inner = add(index, 0x10000, 50, 3);
   EXPECT_TRUE(left_.regs.empty());
   EXPECT_EQ(look(index, 0x10000, 100, 3), outer);
   EXPECT_EQ(look(index, 0x10000, 50, 3), inner);
@@ -94,10 +89,8 @@ TEST_F(IndexTest, an_exact_index_hits_on_equal_range_and_rights_only) {
 
 TEST_F(IndexTest, unmapping_the_middle_page_hides_the_whole_registration) {
   Index index(false);
-  pinrail_registration_t* reg = make(0x10000, 0x3000, 1);
-  pinrail_registration_t* next = make(0x13000, 0x1000, 1);
-  ASSERT_TRUE(put(index, reg).ok());
-  ASSERT_TRUE(put(index, next).ok());
+  pinrail_registration_t* const reg = add(index, 0x10000, 0x3000, 1);
+  pinrail_registration_t* const next = add(index, 0x13000, 0x1000, 1);
   index.invalidate_hook(Span::of(0x11000, 0x1000), Left::visit, &left_);
   EXPECT_EQ(left_.regs, std::vector<pinrail_registration_t*>{reg});
   EXPECT_EQ(look(index, 0x10000, 1, 1), nullptr);
@@ -106,10 +99,8 @@ TEST_F(IndexTest, unmapping_the_middle_page_hides_the_whole_registration) {
 
 TEST_F(IndexTest, a_dead_registration_is_not_found_and_one_behind_it_is) {
   Index index(false);
-  pinrail_registration_t* outer = make(0x10000, 0x3000, 1);
-  pinrail_registration_t* later = make(0x11000, 0x8000, 1);
-  ASSERT_TRUE(put(index, outer).ok());
-  ASSERT_TRUE(put(index, later).ok());
+  pinrail_registration_t* const outer = add(index, 0x10000, 0x3000, 1);
+  pinrail_registration_t* const later = add(index, 0x11000, 0x8000, 1);
   ASSERT_TRUE(retire(later, state::load(later)));  // as an evictor does, before it removes
   EXPECT_EQ(look(index, 0x12000, 1, 1), outer);
   EXPECT_TRUE(index.remove(later).is(PINRAIL_ERR_NOT_FOUND));
@@ -309,8 +300,7 @@ TEST_F(IndexTest, what_one_in_another_leaf_contains_is_refused) {
 // R3: one that is cached, begins later and contains the request, too, does not hide the persistent one.
 TEST_F(IndexTest, a_persistent_request_is_answered_beside_what_is_cached) {
   Index index(false);
-  pinrail_registration_t* const persistent = make(16 * kPage, 10 * kPage, 1, 0, PINRAIL_FLAG_PERSISTENT);
-  ASSERT_TRUE(put(index, persistent).ok());
+  pinrail_registration_t* const persistent = add(index, 16 * kPage, 10 * kPage, 1, 0, PINRAIL_FLAG_PERSISTENT);
   ASSERT_TRUE(put(index, make(17 * kPage, 11 * kPage, 1)).ok());
   pinrail_announcement_t announcement = announcing(18 * kPage, 2 * kPage, 1);
   announcement.flags = PINRAIL_FLAG_PERSISTENT;
