@@ -41,6 +41,10 @@ for trace in "$traces"/*.trace.xz; do
   [ "$(grep -c '<svg' "$work/page")" -eq 4 ] || fail "the page has not four pictures"
   grep -Eq '(href|src)=|url\(|@import' "$work/page" && fail "the page loads something"
   grep -Eq '(nan|inf)[ ",<]' "$work/page" && fail "a picture has a number that is none"
+  # A letter is at most 7 wide.
+  cut=$(sed -n 's/.*<text x="\([0-9.]*\)".*anchor="end">\(.*\)<.text>.*/\1 \2/p' "$work/page" |
+    awk '7 * (length($0) - length($1) - 1) > $1')
+  [ -z "$cut" ] || fail "these words begin outside of their picture: $cut"
 done
 [ "$checked" -gt 0 ] || fail "there was no trace"
 echo "$checked traces"

@@ -13,7 +13,7 @@ using perf::text;
 
 namespace {
 
-constexpr double kWidth = 760, kHeight = 260, kLeft = 90, kTop = 34, kRight = 20, kBottom = 46;
+constexpr double kWidth = 830, kHeight = 260, kLeft = 160, kTop = 34, kRight = 20, kBottom = 46;
 constexpr double kAcross = kWidth - kLeft - kRight, kDown = kHeight - kTop - kBottom;
 
 std::string begin(const std::string& title, double height) {
