@@ -136,6 +136,10 @@ TEST_F(IndexTest, a_request_waits_for_the_announcement_that_will_answer_it_and_f
   ASSERT_EQ(announce(&outer), PINRAIL_ERR_NOT_FOUND);
   ASSERT_EQ(announce(&wider), PINRAIL_ERR_NOT_FOUND) << "other rights";
   ASSERT_EQ(announce(&beyond), PINRAIL_ERR_NOT_FOUND) << "another range";
+  pinrail_announcement_t persistent = announcing(0x10000, 0x3000, 3);
+  persistent.flags = PINRAIL_FLAG_PERSISTENT;
+  ASSERT_EQ(announce(&persistent), PINRAIL_ERR_NOT_FOUND) << "what answers it must not be evicted";
+  ASSERT_TRUE(index.withdraw(&persistent).ok());
   ASSERT_EQ(announce(&equal), PINRAIL_ERR_WOULD_BLOCK);
   ASSERT_EQ(announce(&equal), PINRAIL_ERR_WOULD_BLOCK) << "as long as it lasts";
   ASSERT_TRUE(index.withdraw(&outer).ok());
