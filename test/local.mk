@@ -802,7 +802,7 @@ EXTRA_DIST += test/stress/hit_cost.sh test/stress/miss_cost.sh
 # What the part systems of contrib/run-tests compares with.
 EXTRA_DIST += test/systems/README test/systems/compare test/systems/row test/systems/debian-11.json test/systems/debian-12.json \
 	test/systems/debian-13.json test/systems/debian-testing.json test/systems/debian-experimental.json test/systems/musl.json \
-	test/systems/arm64.json test/systems/arm64-guest.json
+	test/systems/arm64.json test/systems/arm64-guest.json test/systems/ubuntu-24.04.json
 
 # Memory events in signal handlers; a minute of each case at 1,000 a second: test/stress/signal_stress 60 1000.
 test_programs += test/stress/signal_stress
