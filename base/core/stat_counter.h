@@ -21,7 +21,6 @@ __attribute__((always_inline)) inline void add(uint64_t* counter, uint64_t amoun
   __atomic_store_n(counter, __atomic_load_n(counter, __ATOMIC_RELAXED) + amount, __ATOMIC_RELAXED);
 #endif
 }
-__attribute__((always_inline)) inline void increment(uint64_t* counter) { add(counter, 1); }
 
 }  // namespace pinrail::stat_counter
 

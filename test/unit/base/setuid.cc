@@ -2,7 +2,8 @@
 // A program that has more rights than its caller: neither Pinrail nor a library that it calls reads the environment,
 // which the caller has chosen. trust/X1.
 //
-// Without an argument it makes a setuid copy of itself, and runs that as the user "nobody". Only root can.
+// Without an argument the program makes a setuid copy of its own file and runs the copy as the user "nobody", for which
+// it must be root.
 #include <pinrail/gpu.h>
 #include <pinrail/listing.h>
 #include <pinrail/pinrail.h>
