@@ -3,7 +3,7 @@
 # pinrun_sanitizers_test.sh - programs that are built with a sanitizer: one of libibverbs under pinrun, and one of
 # libpinrail, with the address, thread and undefined-behaviour sanitizers of GCC and Clang, each with its runtime as a
 # shared and as a static library. Each must run, and the sanitizer must report a mistake. Runs in the build tree, beside
-# a double of libibverbs. A line each: "passed|failed|skipped NAME".
+# a double of libibverbs. A line each: "passed NAME", "FAIL: NAME: why" or "skipped NAME".
 set -u
 srcdir=${srcdir:-..}
 pinrun=$PWD/contrib/pinrun/pinrun
@@ -16,7 +16,7 @@ libraries=$PWD/test/fake/verbs/.libs:$PWD/.libs${LD_LIBRARY_PATH:+:$LD_LIBRARY_P
 passed=0 failures=0
 
 failed() {
-  echo "failed  $1: $2"
+  echo "FAIL: $1: $2"
   sed 's/^/  | /' "$work/out"
   failures=$((failures + 1))
 }

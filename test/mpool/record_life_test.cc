@@ -232,7 +232,8 @@ TEST(TimeInRegistrar, otherwise_goes_by_the_ticks_of_the_kernel) {
   timespec tick;
   ASSERT_EQ(clock_getres(CLOCK_MONOTONIC_COARSE, &tick), 0);
   const auto nanoseconds = static_cast<uint64_t>(tick.tv_nsec);
-  EXPECT_GE(times_in_registrar("no", std::chrono::nanoseconds(2 * nanoseconds)).shortest, nanoseconds);
+  // Twenty calls of two ticks each; a tick of a busy machine may come late, so one call alone may count as none.
+  EXPECT_GE(times_in_registrar("no", std::chrono::nanoseconds(2 * nanoseconds)).sum, 20 * nanoseconds);
 }
 
 TEST(TimeInRegistrar, counts_what_was_refused) {
