@@ -24,8 +24,9 @@ uint32_t Allocator::most_in_magazine(unsigned cls) {
   return static_cast<uint32_t>(std::clamp(most, size_t{2}, size_t{kMagazine}));
 }
 
-// Magazines belong to a number of threads; a later thread of that number takes them over. NULL: the thread has none,
-// because its number is too high or there is no memory; then it works without. release: pairs with empty_magazines().
+// The magazines of the thread that has this number, which calls this; they are made on first use, and a later thread
+// that gets the number takes them over. NULL: it has none, because the number is too high or there is no memory; then
+// it works without. release: pairs with empty_magazines().
 Allocator::Magazines* Allocator::magazines_of(Heap* heap, uint32_t thread) {
   if (thread >= kThreads) return nullptr;
   // relaxed: only the thread of this number writes it.
@@ -135,7 +136,7 @@ Status Allocator::free_alone(Slab* slab) {
   return success();
 }
 
-// Allocates nothing.
+// Makes the thread's magazines, if it has none yet, and fails for no lack of memory.
 Status Allocator::free(uint32_t thread, void* addr) {
   Slab* slab;
   unsigned cls;

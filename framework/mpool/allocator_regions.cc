@@ -150,7 +150,8 @@ Status Allocator::add_region(std::unique_ptr<Region> region, size_t free_slabs) 
 // renewed meanwhile is renewed once more for nothing.
 bool Allocator::is_live(const Region* region) { return is_indexed(region->reg.load(std::memory_order_relaxed)); }
 
-// An event has ended the region's registration: registers it anew (allocator/B4). The caller has an object of it.
+// An event has ended the region's registration: registers it anew (allocator/B4). The caller has taken an object of it,
+// so that the region does not end meanwhile. On an error nothing is changed.
 Status Allocator::renew(Region* region) {
   pinrail_handle_t handle;
   const Status status = pinner_.pin(pinner_.pool, pointer(region->base), region->length, &handle);

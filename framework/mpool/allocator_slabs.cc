@@ -21,6 +21,7 @@ void Allocator::prepare(Slab* slab, unsigned cls) {
   slab->cls.store(cls);
 }
 
+// Puts a slab that has a free object at the head of its heap's list for its class.
 void Allocator::link_locked(Slab* slab) {
   Slab*& first = slab->region->heap->partial[slab->cls.load()];
   slab->previous = nullptr;
@@ -109,7 +110,7 @@ bool Allocator::take(Magazines* magazines, unsigned cls, void** object_out) {
   return true;
 }
 
-// Adds objects, at most half of what the magazine holds and one. If there is no room, half of what is there goes back
+// Adds objects: at most half of a full magazine, and one more. If there is no room, half of what is there goes back
 // to the slabs.
 void Allocator::keep(Magazines* magazines, unsigned cls, void* const* objects, uint32_t count) {
   void* rejected[kMagazine];

@@ -4,8 +4,8 @@
 //
 // Owns     its registrations and its peers. The process's gc thread calls progress() to close what died.
 // Threads  all functions may run together, but create() and destroy() exclude every other call on the same pool. All
-//          run in API context. A function whose name ends in _locked runs under the cache lock; before all others the
-//          caller holds no lock of the pool.
+//          run in API context. The caller of a function whose name ends in _locked holds the cache lock; that of
+//          any other one holds no lock of the pool.
 // Hook     none. The components' hooks change validity slots, or note a range.
 //
 // Two registrations answer the same request only if they have the same peer, base, length and id. One slot_word of a
@@ -298,7 +298,8 @@ constexpr pinrail_param_t kMaxRegSize =
     mpool::max_reg_size_param("Largest piece in bytes that the chunk iterator cuts a buffer into.");
 
 // GPU memory needs no memory monitor, because buffer ids and validity slots show when it ends (E5). So "auto" (-1) of
-// leave_pinned means yes. BAD_PARAM: an option is out of range. ERROR: a parameter is not declared.
+// leave_pinned means yes. An option of the pool's creator wins over the parameter; prefix is that of the component's
+// parameters. BAD_PARAM: an option is out of range. ERROR: the component has not declared one of the parameters.
 inline Status read_settings(const pinrail_host_t* host, const pinrail_mpool_config_t& config, const char* prefix,
                             Settings* settings_out) {
   if (!mpool::options_are_sane(config)) return PINRAIL_ERR_BAD_PARAM;

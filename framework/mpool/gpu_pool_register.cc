@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Register (a hit, or a miss -> registrar -> index) and deregister.
 //
-// API context. A function whose name ends in _locked runs under the cache lock; before all others the caller holds no
+// API context. The caller of a function whose name ends in _locked holds the cache lock; that of any other one holds no
 // lock. The calling thread may hold references, and takes one more by each successful call.
 #include <new>
 
@@ -199,7 +199,8 @@ Status Pool::open_new(pinrail_thread_t* thread, const Request& request, pinrail_
   return status;
 }
 
-// Calls before_open(), the registrar and after_open(); on an error undoes what was done.
+// Links it to its peer, and calls before_open(), the registrar and after_open(); on an error undoes what was done, but
+// for its place in the budget.
 Status Pool::open_or_undo(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg) {
   link(reg);
   Status status = before_open(request, reg);

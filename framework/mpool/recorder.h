@@ -50,7 +50,7 @@ class Recorder {
   // What only a walk over the registrations tells, for a process that has rung the bell.
   void show_use(const pinrail_mpool_stats_t& stats);
   const uint32_t* bell() const { return &figures_->bell; }
-  // False: there is no such event any more, or it is being written.
+  // Copies an event; not if no events are kept. False: there is no such event any more, or it is being written.
   bool read(uint64_t number, pinrail_mpool_event_t* event_out) const;
   // The number of the oldest one that is kept.
   uint64_t oldest() const;

@@ -89,7 +89,8 @@ Status check_table(const Bound& bound) {
   return success();
 }
 
-// Binds a table that an embedder lends; copies as much of it as it has.
+// Binds a copy of a table that an embedder lends: its functions and context must outlast the pool, the table itself
+// need not. BAD_PARAM: what is wrong with it was reported.
 Status bind_lent(const pinrail_registrar_t& table, Bound* bound_out) {
   if (!is_possible(table.size) || table.size > 4096) return refuse_table("lent", "its size is impossible (rule C1)");
   auto bound = std::make_unique<pinrail_bound_registrar>();

@@ -15,8 +15,11 @@ inline void make_mistake(int one) {
   sum = sum + one;  // undefined: signed overflow
   auto* bytes = static_cast<volatile char*>(std::malloc(16));
   if (bytes == nullptr) return;
-  std::thread other([bytes] { bytes[0] = 1; });  // thread: a data race
-  bytes[0] = 2;
+  // thread: data races. A race of two writes at the same moment may go unseen, so there is one at each byte.
+  std::thread other([bytes] {
+    for (int i = 0; i < 16; ++i) bytes[i] = 1;
+  });
+  for (int i = 15; i >= 0; --i) bytes[i] = 2;
   other.join();
 #ifdef PINRAIL_TEST_ADDRESS
   bytes[15 + one] = 3;  // address: a write behind the block

@@ -273,8 +273,8 @@ bool Index::remove_overlapping_locked_hook(Tree& tree, const Span& span, bool co
 }
 
 // Called between two leaves of a large event or displacement, which may take milliseconds: a miss need not wait for all
-// of it. A registration that is inserted meanwhile was requested after the event began: an older request is marked as
-// raced and is not inserted.
+// of it. A registration that is inserted meanwhile was requested after the event began: the calls that were under way
+// then are overtaken and do not insert. Returns whether it gave the lock up: then what was read before is out of date.
 bool Index::yield_locked_hook() {
   constexpr int kPatience = 100;
   if (!mutex_.is_awaited()) return false;

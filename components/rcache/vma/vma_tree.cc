@@ -77,7 +77,8 @@ void Tree::lower_reach(const Path& path, uintptr_t end) {
   }
 }
 
-// Returns the path to the leaf to which a base leads; its slot in the leaf is not set.
+// Returns the path to the leaf with the last slot that begins at or before the base, or to the leaf behind that one.
+// Its slot in the leaf is not set. The tree is not empty.
 Tree::Path Tree::path_by_base(uintptr_t base) const {
   Path path;
   Node* node = root_.get();
@@ -140,7 +141,8 @@ const Leaf* Tree::Path::neighbour(int step) const {
 }
 
 // The two that follow tell, of a leaf's neighbours below the same parent, what the parent knows; it is in the
-// processor's cache already. If there is none, what needs a look at the neighbour.
+// processor's cache already. Where that parent has no such neighbour, they return what makes the caller look at the
+// leaf.
 uintptr_t Tree::Path::reach_before() const {
   return depth > 1 && slot[1] > 0 ? as_inner(node[1])->reach[slot[1] - 1].get() : UINTPTR_MAX;
 }

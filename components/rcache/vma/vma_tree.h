@@ -149,7 +149,8 @@ bool Tree::visit_node(const Node* node, const Span& span, Visit& visit) {
   return true;
 }
 
-// Finds the path to the first slot that overlaps the span and for which matches(reg) is true. False if there is none.
+// Finds the path to the first slot that overlaps the span and for which matches(reg) is true, which may be asked twice
+// of one registration. False if there is none; then the path means nothing.
 template <typename Matches>
 bool Tree::path_to_first(const Span& span, Matches& matches, Path* path_out) const {
   if (ends_rise() && !empty()) {
