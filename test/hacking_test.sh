@@ -49,4 +49,7 @@ decisions=$(sed -n '/^10\. DECISIONS/,$p' HACKING | tail -n +4)
 [[ $(grep -c '^  - ' <<<"$decisions") -ge 40 ]] || complain "only $(grep -c '^  - ' <<<"$decisions") decisions were seen: the check is blind"
 long=$(grep -vE '^  - |^[A-Z][A-Za-z ,]+( \([a-z/, ]+\))?$|^$' <<<"$decisions")
 [[ -z $long ]] || complain "a decision is one line, and these are not: $long"
+# Both are read in a terminal.
+long=$(awk 'length > 122 {print FILENAME ":" FNR}' HACKING framework/RULES | xargs)
+[[ -z $long ]] || complain "lines of more than 122 characters: $long"
 exit $failed

@@ -73,11 +73,11 @@ vma_sources = components/rcache/vma/vma_index.cc \
 test_unit_rcache_vma_test_SOURCES = test/unit/rcache/vma_index_test.cc test/unit/rcache/vma_random_test.cc \
 	test/unit/rcache/index_under_test.h $(vma_sources)
 test_unit_rcache_vma_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
-test_programs += test/unit/mpool/grdma_lists_test
-test_unit_mpool_grdma_lists_test_SOURCES = test/unit/mpool/pool_registrations_test.cc \
+test_programs += test/unit/mpool/lists_test
+test_unit_mpool_lists_test_SOURCES = test/unit/mpool/pool_registrations_test.cc \
 	test/unit/mpool/pool_works_test.cc \
 	test/unit/mpool/grdma_outside_test.cc test/unit/mpool/gc_list_test.cc
-test_unit_mpool_grdma_lists_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
+test_unit_mpool_lists_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_stress_vma_stress_SOURCES = test/stress/vma_stress_test.cc $(vma_sources)
 test_stress_vma_stress_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_stress_references_stress_SOURCES = test/stress/references_stress_test.cc

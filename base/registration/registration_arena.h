@@ -52,6 +52,7 @@ inline const Chunk* chunk_of(const pinrail_registration_t* reg) {
 }
 
 // Returns the registration's number; is_number() is false of it if the process has run out of chunk numbers.
+// 0 is the number of none, so that lists of numbers end with it.
 inline uint64_t number_of(const pinrail_registration_t* reg) {
   const size_t at = reinterpret_cast<uintptr_t>(reg) & (kChunk - 1);
   return uint64_t{chunk_of(reg)->number} << kLineBits | at / sizeof(pinrail_registration_t);

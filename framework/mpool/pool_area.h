@@ -29,7 +29,7 @@ struct Area {
   uint8_t reason;   // pinrail_reason_t; relaxed atomic
   bool is_outside;  // it is linked in Outside; lock of Outside
 };
-static_assert(sizeof(Area) <= PINRAIL_AREA_SMALL, "it fits");
+static_assert(sizeof(Area) <= PINRAIL_AREA_SMALL, "it is full: one field more takes the large area");
 
 inline Area& area_of(pinrail_registration_t* reg) { return *static_cast<Area*>(arena::area_of(reg)); }
 inline const Area& area_of(const pinrail_registration_t* reg) { return *static_cast<const Area*>(arena::area_of(reg)); }

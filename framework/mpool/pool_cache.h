@@ -2,9 +2,8 @@
 // pool_cache.h - what the pools of one cache name share: the budget, and whose turn it is to be evicted.
 //
 // Owns     itself, as long as it has pools. Not the pools, not the registrations.
-// Threads  all functions may run together; their caller holds no lock of the rank `cache` or above. API context, never
-// a
-//          hook. No registrar is called here. The calling thread may hold references.
+// Threads  all functions may run together; their caller holds no lock of the rank `cache` or above. API context,
+//          never a hook. No registrar is called here. The calling thread may hold references.
 //
 // The budget counts every registration that the device knows: from before its register_mem until after its
 // deregister_mem. It does not count a victim whose place another one of its pool has taken; that one is deregistered
@@ -367,6 +366,7 @@ class Cache {
     }
     return false;
   }
+  // A step of a walk downwards (pool_registrations/M3).
   template <typename Is>
   size_t next_where_locked(size_t* place, pinrail_registration_t** regs_out, size_t room, Is&& is) const
       REQUIRES(mutex) {

@@ -13,6 +13,8 @@
 //     except a victim whose place another one of its pool has taken.
 // pool_registrations/M2  [0, active) may be idle; [active, size) are parked: they were found referenced, and either
 //     their words have kNotify, or they are dead. So their last drop brings them back, or ends them.
+// pool_registrations/M3  What is idle moves only to lower places. So a walk downwards, in several holds of the lock,
+//     misses none that was idle when it began.
 #ifndef PINRAIL_FRAMEWORK_MPOOL_POOL_REGISTRATIONS_H
 #define PINRAIL_FRAMEWORK_MPOOL_POOL_REGISTRATIONS_H
 
@@ -133,7 +135,7 @@ class Registrations {
   }
 
  private:
-  static constexpr size_t kRounds = kMostChances + 1;
+  static constexpr size_t kRounds = kMostChances + 1;  // so looks at a word that others change all the time end, too
   static constexpr size_t kMostPassedBy = 1024;
 
   bool grow() {

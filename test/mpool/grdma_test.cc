@@ -79,7 +79,7 @@ TEST_F(Grdma, what_was_released_is_given_back_only_when_the_device_runs_out) {
   EXPECT_EQ(pool.stats().retries, 1u);
 }
 
-TEST_F(Grdma, the_least_recently_used_idle_one_is_evicted_a_hit_being_a_use) {
+TEST_F(Grdma, the_evictor_passes_by_what_was_hit) {
   Pool pool(fake_, {1, PINRAIL_UNSET, 3});
   for (uintptr_t i = 1; i <= 3; ++i) pool.use(kBase * i, kPage);
   pool.use(kBase * 4, kPage);  // evicts 1
@@ -134,16 +134,16 @@ TEST_F(Grdma, a_victim_whose_place_is_not_used_after_all_leaves_the_index_too) {
   EXPECT_EQ(pool.stats().indexed, 1u);
 }
 
-// R7: chances come to an end. The searches of another cache make it a later epoch.
+// R7: chances come to an end; the searches of another cache change nothing.
 TEST_F(Grdma, where_all_were_used_since_the_evictor_passed_it_comes_round_again) {
   fake::FakeRegistrar other_fake;
   Pool pool(fake_, {1, PINRAIL_UNSET, 3});
   Pool other(other_fake, {1, PINRAIL_UNSET, 1, 0, "other"});
   for (uintptr_t i = 1; i <= 4; ++i) pool.use(kBase * i, kPage);  // evicts 1
   for (uintptr_t i = 1; i <= 2; ++i) other.use(kBase * i, kPage);
-  for (uintptr_t i = 2; i <= 4; ++i) pool.use(kBase * i, kPage);
+  for (uintptr_t i = 4; i >= 2; --i) pool.use(kBase * i, kPage);
   EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
-  EXPECT_FALSE(pool.has(kBase * 2, kPage));
+  EXPECT_FALSE(pool.has(kBase * 2, kPage)) << "all have as many chances, so it is the hand's turn that decides";
   EXPECT_TRUE(pool.has(kBase * 3, kPage));
 }
 

@@ -112,7 +112,7 @@ TEST_F(Odp, implicit_is_one_registration_of_all_memory_and_takes_nothing_of_the_
   EXPECT_EQ(pool_->stats().registered_count, 1u);
 }
 
-TEST_F(Odp, limits_evict_what_was_used_least_recently) {
+TEST_F(Odp, limits_evict_what_is_idle) {
   start(paging(), at_most_bytes(2 * kTile));
   const Held held = pool_->hold(kBase, kPage);
   pool_->use(kBase + kTile, kPage);
@@ -126,7 +126,7 @@ TEST_F(Odp, limits_evict_what_was_used_least_recently) {
   EXPECT_LE(device_->peak_live_bytes(), 2 * kTile);
 }
 
-// No other pool of the process moves the clock of uses.
+// R7, as in all pools.
 TEST_F(Odp, a_hit_is_a_use_and_a_registration_that_is_found_held_counts_as_used) {
   start(paging(), at_most(3));
   const auto use = [&](uintptr_t number) { pool_->use(kBase + number * kTile, kPage); };

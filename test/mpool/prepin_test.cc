@@ -333,7 +333,7 @@ TEST_F(Prepin, query_agrees_with_a_map_of_pages) {
   }
 }
 
-// Not a use: what was queried is evicted as if it had not been. The eviction in another cache makes it a later epoch.
+// Not a use: what was queried is evicted as if it had not been. The eviction in another cache changes nothing.
 TEST_F(Prepin, query_lists_parts_by_their_addresses_whatever_their_rights_are) {
   make_pool();
   const uintptr_t high = kBase + 8 * kPage, middle = kBase + kPage;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // More allocations than the peer may have open: rank 0 sends four buffers A, B, C, D of 1 MiB in the order
 // A B C A D A, ROUNDS times, and rank 1 reads them. device_many [ROUNDS [LIMIT]]: never more than LIMIT are open.
-// Of three that may be open, D takes the place of B, which is the least recently used; so the last A is a hit.
+// Of three that may be open, D takes the place of B, which was not hit since it was opened; so the last A is a hit.
 #include "test/fake/cuda/cuda_double.h"
 #include "test/openmpi/common.h"
 #include "test/openmpi/device.h"
