@@ -57,6 +57,23 @@ if [ -n "$limit" ]; then
   [ "$(measured registrar_calls)" = "$calls" ] || fail "with $limit KiB: $(measured registrar_calls) calls, not $calls"
 fi
 
+echo "a limit in force that is too small is named, and none is advised"
+{
+  echo '# program: under_a_limit'
+  id=0
+  for round in 1 2 3 4 5 6 7 8; do
+    for buffer in 1 2 3 4; do
+      id=$((id + 1))
+      printf '%d 0 %s 7e%d000000000 1048576 5 0 %d\n' $round R $buffer $id $round D $buffer $id
+    done
+  done
+} >"$work/limit.trace"
+expect 0 --mca mpool_grdma_size_limit 2M "$work/limit.trace"
+said 'The limit in force, 2 MiB, is in the way: [1-9][0-9]* registrations were evicted and 0 requests refused. Without a limit at most 4'
+said '^mpool_grdma_size_limit = 0$'
+expect 0 --mca mpool_grdma_size_limit 8M "$work/limit.trace"
+grep -q 'is in the way' "$work/out" && fail "a limit that evicts nothing is in the way"
+
 echo "one page of several, with a program's name that is markup"
 cat >"$work/evil.trace" <<'END'
 # program: <script>alert(1)</script>

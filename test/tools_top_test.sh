@@ -46,5 +46,6 @@ if [ "$(id -u)" = 0 ] && setpriv --reuid 65534 --clear-groups true 2>/dev/null; 
   expect "another user sees nothing" sh -c "! setpriv --reuid 65534 --clear-groups head -c 8 '$file' >/dev/null 2>&1"
 fi
 kill -9 $subject; wait $subject 2>/dev/null
+expect "a process without a pool is named" sh -c "$top --once --interval 50 --pid 1 2>&1 >/dev/null | grep -q 'process 1 has no pool'"
 expect "a process that crashed leaves nothing" sh -c "! $top --once --interval 50 --pid $subject | grep -q '^ *$subject '"
 exit $fails

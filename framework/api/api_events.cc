@@ -219,6 +219,7 @@ void report_no_room(pinrail_mpool_t* pool, size_t length, pinrail_status_t statu
     if (pool->ops->stats(pool->module, &stats) != PINRAIL_SUCCESS) return success();
     pinrail_mpool_event_t miss;
     const bool is_known = find_last(pool->recorder, PINRAIL_EVENT_MISS, &miss);
+    if (is_known) length = miss.length;  // with whole pages, as limits count it
     const std::string wanted = std::to_string(length), held = std::to_string(pool->ops->referenced(pool->module));
     const std::string bytes = std::to_string(stats.registered_bytes);
     const Lack lack = lack_of(pool, stats, length, is_known ? miss.reason : uint32_t{PINRAIL_MISS_FULL});

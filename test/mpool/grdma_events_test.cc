@@ -162,6 +162,15 @@ TEST_F(Events, a_full_pool_names_its_limit_and_what_is_held) {
   EXPECT_EQ(said.find("no room", said.find("no room") + 1), std::string::npos) << "once a second: " << said;
 }
 
+// Limits count whole pages.
+TEST_F(Events, a_request_that_alone_exceeds_the_limit_with_its_whole_pages_is_told_so) {
+  const Library library;
+  const Pool pool(fake_, at_most_bytes(static_cast<int64_t>(kPage)));
+  wait_for_next_second();
+  const std::string said = said_by([&] { EXPECT_EQ(pool.answer_to(kBase + 1, kPage), PINRAIL_ERR_OUT_OF_RESOURCE); });
+  EXPECT_TRUE(has(said, "alone exceeds a limit") && !has(said, "limit of the pool is full")) << said;
+}
+
 TEST_F(Events, a_device_that_is_full_is_named_instead_of_a_limit) {
   const Library library;
   const Pool pool(fake_);

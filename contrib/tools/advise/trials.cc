@@ -11,6 +11,8 @@ namespace pinrail::advise {
 
 namespace {
 
+constexpr const char* kNoLimit = "no limit";
+
 // Settings to try beside what is set, as far as this library has the parameters.
 struct Candidate {
   const char* name;
@@ -21,7 +23,8 @@ std::vector<Candidate> candidates() {
           {"rights asked", {{"mpool_grdma_rights", "asked"}}},
           {"extent 0", {{"mpool_grdma_extent", "0"}}},
           {"extent 64K", {{"mpool_grdma_extent", "64K"}}},
-          {"extent 2M", {{"mpool_grdma_extent", "2M"}}}};
+          {"extent 2M", {{"mpool_grdma_extent", "2M"}}},
+          {kNoLimit, {{"mpool_grdma_size_limit", "0"}}}};
 }
 
 bool has_parameter(const char* name) {
@@ -51,9 +54,9 @@ class Trials {
   }
 
  private:
-  // Fractions of what was registered at most. A trial without evictions says nothing that the first one has not said.
+  // Fractions of what was registered at most where no limit was in the way.
   perf::Result run_limits() {
-    const uint64_t peak = advised_->settings[0].figures.stats.peak_registered_bytes;
+    const uint64_t peak = most_registered(*advised_);
     perf::Result ran = perf::Result::good();
     for (const uint64_t share : {16, 8, 4, 2, 1}) {
       const uint64_t limit = std::max<uint64_t>(perf::round_up(peak / share, perf::page_size()), perf::page_size());
@@ -80,6 +83,13 @@ class Trials {
 };
 
 }  // namespace
+
+uint64_t most_registered(const Advised& advised) {
+  const auto at = std::find_if(advised.settings.begin(), advised.settings.end(),
+                               [](const Trial& trial) { return trial.name == kNoLimit; });
+  const Trial& unlimited = at == advised.settings.end() ? advised.settings[0] : *at;
+  return unlimited.figures.stats.peak_registered_bytes;
+}
 
 perf::Result try_all(const perf::Options& options, const std::string& file, Advised* advised_out) {
   advised_out->file = file;

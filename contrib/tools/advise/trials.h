@@ -33,6 +33,9 @@ struct Advised {
   std::vector<Trial> limits;    // ascending
 };
 
+// Bytes at once, where no limit is in the way.
+uint64_t most_registered(const Advised& advised);
+
 // Reads the file, replays it with each setting and each limit, and studies it.
 perf::Result try_all(const perf::Options& options, const std::string& file, Advised* advised_out);
 

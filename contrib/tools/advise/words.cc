@@ -35,9 +35,21 @@ std::string about_best(const Advised& advised, const perf::CostModel& cost) {
   const Trial& now = advised.settings[0];
   const Trial& best = best_of(advised, cost);
   if (&best == &now) return "None of the other settings that were tried costs less: leave them as they are.";
-  return text("Set %s: the cost falls from %.2f to %.2f ms (%.0f %%).",
-              best.wanted.empty() ? best.name.c_str() : (best.wanted[0].first + " = " + best.wanted[0].second).c_str(),
+  std::string set;
+  for (const auto& [name, value] : best.wanted) set += (set.empty() ? "" : " and ") + name + " = " + value;
+  return text("Set %s: the cost falls from %.2f to %.2f ms (%.0f %%).", set.empty() ? best.name.c_str() : set.c_str(),
               now.cost_ms(cost), best.cost_ms(cost), 100 * (1 - best.cost_ms(cost) / now.cost_ms(cost)));
+}
+
+// Empty: the limit in force evicts nothing.
+std::string about_limit_in_force(const Advised& advised) {
+  const Trial& now = advised.settings[0];
+  if (now.figures.stats.evictions == 0 && now.figures.refused == 0) return "";
+  return text("The limit in force, %s, is in the way: %" PRIu64 " registrations were evicted and %" PRIu64
+              " requests refused. Without a limit at most %s would be registered at once; the limit of locked memory, "
+              "\"ulimit -l\", must permit that, too.",
+              size_text(now.figures.stats.size_limit).c_str(), now.figures.stats.evictions, now.figures.refused,
+              size_text(most_registered(advised)).c_str());
 }
 
 // The least limit that costs no more than a fiftieth beside the largest one.
@@ -48,8 +60,8 @@ std::string about_limits(const Advised& advised, const perf::CostModel& cost) {
   });
   const Trial& least = advised.limits.front();
   return text(
-      "At most %s were registered at once. A size_limit of %s costs as little as none; with %s the calls are %" PRIu64
-      " instead of %" PRIu64 "%s.",
+      "At most %s were registered at once. A size_limit of %s costs as little as any larger one; with %s the calls are "
+      "%" PRIu64 " instead of %" PRIu64 "%s. A size_limit that is set keeps windows away (mpool_grdma_extent).",
       size_text(advised.settings[0].figures.stats.peak_registered_bytes).c_str(),
       size_text(enough == advised.limits.end() ? most.limit : enough->limit).c_str(), size_text(least.limit).c_str(),
       least.figures.device.calls, most.figures.device.calls,
@@ -117,8 +129,9 @@ const Trial& best_of(const Advised& advised, const perf::CostModel& cost) {
 }
 
 std::vector<std::string> sentences_of(const Advised& advised, const perf::CostModel& cost) {
-  std::vector<std::string> out = {first_sentence(advised, cost), about_best(advised, cost),
-                                  about_limits(advised, cost)};
+  std::vector<std::string> out = {first_sentence(advised, cost), about_limit_in_force(advised),
+                                  about_best(advised, cost), about_limits(advised, cost)};
+  out.erase(std::remove(out.begin(), out.end(), ""), out.end());
   add_reasons(advised.study, &out);
   out.push_back(about_lives(advised.study));
   out.push_back(about_places(advised.study, cost));

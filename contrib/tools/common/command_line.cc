@@ -123,7 +123,10 @@ void CommandLine::bounded(const char* names, const char* what, const char* help,
 }
 
 void CommandLine::pairs(const char* names, const char* what, const char* help, Pairs* out) {
-  parser_->app.add_option(names, *out, help)->type_name(what)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  parser_->app.add_option(names, *out, help)
+      ->type_name(what)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->allow_extra_args(false);  // one pair each time: what follows is no part of it
 }
 
 void CommandLine::exclude(const char* name, const char* other) {

@@ -20,14 +20,23 @@ struct Options {
   pinrail::tools::Pairs mca;
 };
 
+int end_of(const Options& options, bool has_any) {
+  if (has_any) return 0;
+  if (options.pid != 0)
+    std::cerr << "pinrail_top: process " << options.pid << " has no pool, or is not of this user\n";
+  else
+    std::cerr << "pinrail_top: no process of this user has a pool; one is there from the first transfer on\n";
+  return 1;
+}
+
 // Two samples, so that the figures of a second are known.
 int print_once(const Options& options) {
   const std::vector<Pool> before = read_pools(options.pid, false);
   std::this_thread::sleep_for(std::chrono::milliseconds(options.interval_ms));
   const std::vector<Pool> now = read_pools(options.pid, false);
-  std::cout << head_line() << '\n';
+  if (!now.empty()) std::cout << head_line() << '\n';
   for (const Pool& pool : now) std::cout << pool_line(pool, rates_of(pool, before, options.interval_ms / 1e3)) << '\n';
-  return now.empty() ? 1 : 0;
+  return end_of(options, !now.empty());
 }
 
 int run(const Options& options) {
@@ -35,7 +44,7 @@ int run(const Options& options) {
   if (options.json) {
     const std::vector<Pool> pools = read_pools(options.pid, true);
     std::cout << json_text(pools);
-    return pools.empty() ? 1 : 0;
+    return end_of(options, !pools.empty());
   }
   const bool is_terminal = isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1;
   return options.once || !is_terminal ? print_once(options) : run_screen(options.pid, options.interval_ms);
