@@ -64,7 +64,7 @@ readme_lines() {
   while IFS= read -r line; do
     count=$((count + 1)) name=readme_line_$count
     wanted "$name" || continue
-    readme_line "$name" "$line"
+    readme_line "$name" "${line/pinrail-mpirun-args/contrib/openmpi/mpirun-args}"  # its name once it is installed
   done < <(sed -nE 's/^(    )?(\$ )?(mpirun \$\([^)]*mpirun-args.* \.\/program).*/\3/p' "$here/README" "$here/../doc/using.md")
   ((count >= 4)) || fail_case readme_lines "only $count lines were found" /dev/null
 }
