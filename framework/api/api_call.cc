@@ -91,7 +91,7 @@ __attribute__((noinline)) pinrail_status_t call_pool(pinrail_mpool_t* pool, void
   else if (status == PINRAIL_SUCCESS && flags == 0)
     remember(thread, pool, reinterpret_cast<uintptr_t>(addr), access, *handle_out);
   if (status == PINRAIL_ERR_OUT_OF_RESOURCE || status == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE) {
-    report_no_room(pool, length, status);
+    report_no_room(pool, Span::of(reinterpret_cast<uintptr_t>(addr), length), status);
   }
   say_events_if_asked(pool);
   return report_if_bad(status, kCall, kNoWholePages);

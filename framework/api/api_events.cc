@@ -211,7 +211,7 @@ void say_events(pinrail_mpool_t* pool) {
   }
 }
 
-void report_no_room(pinrail_mpool_t* pool, size_t length, pinrail_status_t status) {
+void report_no_room(pinrail_mpool_t* pool, Span range, pinrail_status_t status) {
   static std::atomic<int64_t> last_of[2];
   if (!pool->recorder.has_events() || !is_new_second(&last_of[status == PINRAIL_ERR_OUT_OF_RESOURCE ? 1 : 0])) return;
   (void)guarded([&] {
@@ -219,10 +219,11 @@ void report_no_room(pinrail_mpool_t* pool, size_t length, pinrail_status_t statu
     if (pool->ops->stats(pool->module, &stats) != PINRAIL_SUCCESS) return success();
     pinrail_mpool_event_t miss;
     const bool is_known = find_last(pool->recorder, PINRAIL_EVENT_MISS, &miss);
-    if (is_known) length = miss.length;  // with whole pages, as limits count it
-    const std::string wanted = std::to_string(length), held = std::to_string(pool->ops->referenced(pool->module));
+    round_out(&range, pool->page_mask + 1);  // as limits count it
+    const std::string wanted = std::to_string(range.length()),
+                      held = std::to_string(pool->ops->referenced(pool->module));
     const std::string bytes = std::to_string(stats.registered_bytes);
-    const Lack lack = lack_of(pool, stats, length, is_known ? miss.reason : uint32_t{PINRAIL_MISS_FULL});
+    const Lack lack = lack_of(pool, stats, range.length(), is_known ? miss.reason : uint32_t{PINRAIL_MISS_FULL});
     const pinrail_help_arg_t args[] = {{"pool", pool->name.c_str()},  {"bytes", wanted.c_str()},
                                        {"why", lack.why.c_str()},     {"held", held.c_str()},
                                        {"registered", bytes.c_str()}, {"status", status_name(status)},

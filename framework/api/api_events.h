@@ -34,9 +34,9 @@ inline void say_events_if_asked(pinrail_mpool_t* pool) {
 bool drop_stale(pinrail_mpool_t* pool, pinrail_thread_t* thread, const void* addr, size_t length,
                 pinrail_handle_t handle);
 
-// A request for so many bytes found no room: says which limit is full, what is held and what to do, once a second. Not
+// A request for this range found no room: says which limit is full, what is held and what to do, once a second. Not
 // where the pool records no events.
-void report_no_room(pinrail_mpool_t* pool, size_t length, pinrail_status_t status);
+void report_no_room(pinrail_mpool_t* pool, Span range, pinrail_status_t status);
 
 }  // namespace pinrail::api
 
