@@ -11,7 +11,8 @@
 //
 // A file with an inode of its own is known by that (memory, sockets, dmabufs). Rings, userfaultfds and devices share
 // one. They get a mark: the number of the signal that would announce input (F_SETSIG), which belongs to the open file
-// and not to the number. No signal is ever sent, because the file has no owner and is not asynchronous.
+// and not to the number. No signal is ever sent, because the file has no owner and is not asynchronous. Files of /proc
+// get one because they are asked for at each question to the kernel, and a mark is read in half of the time.
 //
 // Owns     the descriptor, from take() to close() or release(). A note for each; notes are type-stable until the
 //          process ends.
@@ -43,7 +44,7 @@
 namespace pinrail {
 
 // How a file is known. Those with a mark are opened by us, so that no other descriptor of the program's has it.
-enum class FileKind : uint8_t { has_inode = 0, ring = 1, userfaultfd = 2, rdma_device = 3, gpu_memory = 4 };
+enum class FileKind : uint8_t { has_inode = 0, ring = 1, userfaultfd = 2, rdma_device = 3, gpu_memory = 4, proc = 5 };
 
 namespace own_file {
 
@@ -63,7 +64,7 @@ inline pthread_once_t once = PTHREAD_ONCE_INIT;
 
 // A signal number of the kind, and as far as there are enough of this copy of the library.
 inline int mark_of(FileKind kind) {
-  constexpr uintptr_t kPage = 4096, kMarksOfKind = 15;
+  constexpr uintptr_t kPage = 4096, kMarksOfKind = 12;
   if (kind == FileKind::has_inode) return 0;
   const auto copy = static_cast<int>(reinterpret_cast<uintptr_t>(first_notes) / kPage % kMarksOfKind);
   return (static_cast<int>(kind) - 1) * static_cast<int>(kMarksOfKind) + 1 + copy;  // 1 to 60

@@ -24,7 +24,7 @@ class ProcFile {
   void open() {
     if (file_.load() != nullptr) return;
     auto file = std::make_unique<OwnFile>();
-    if (file->open(FileKind::has_inode, [this] { return open_another(); })) file_.store(file.release());
+    if (file->open(FileKind::proc, [this] { return open_another(); })) file_.store(file.release());
   }
   // In a forked child, where the parent's descriptor is closed, the next open() follows it.
   void close() { delete file_.exchange(nullptr); }
