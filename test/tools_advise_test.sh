@@ -74,6 +74,20 @@ said '^mpool_grdma_size_limit = 0$'
 expect 0 --mca mpool_grdma_size_limit 8M "$work/limit.trace"
 grep -q 'is in the way' "$work/out" && fail "a limit that evicts nothing is in the way"
 
+echo "what was set where a trace was recorded is set for its replays, as far as it is of the pool"
+{
+  printf '# setting: %s\n' 'mpool_grdma_size_limit 2M' 'mpool_grdma_size_limit' 'mca_base_component_path /nowhere'
+  cat "$work/limit.trace"
+} >"$work/set.trace"
+expect 0 "$work/set.trace"
+said 'It was recorded with mpool_grdma_size_limit = 2M, and so each replay here has it'
+said 'The limit in force, 2 MiB, is in the way'
+expect 0 --mca mpool_grdma_size_limit 8M "$work/set.trace"
+grep -q 'is in the way' "$work/out" && fail "the limit of the command line is not in force"
+sed 's/ 2M$/ two/' "$work/set.trace" >"$work/word.trace"
+expect 1 "$work/word.trace"
+said 'word.trace'
+
 echo "one page of several, with a program's name that is markup"
 cat >"$work/evil.trace" <<'END'
 # program: <script>alert(1)</script>

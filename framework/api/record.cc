@@ -78,6 +78,20 @@ const char* why_no_area() {
   return nullptr;
 }
 
+// So that who replays the calls has the same pool: what of it is not as by default.
+void note_settings(const param::Registry& params) {
+  std::string lines;
+  pinrail_param_info_t info{};
+  info.size = sizeof(info);
+  for (size_t i = 0; params.at(i, &info).ok(); ++i) {
+    const std::string line = std::string("# setting: ") + info.name + " " + info.value + "\n";
+    const bool fits = lines.size() + line.size() < sizeof(area.settings);
+    const bool is_of_pool = std::strcmp(info.framework, "mpool") == 0 && std::strcmp(info.component, "grdma") == 0;
+    if (is_of_pool && info.source != PINRAIL_SOURCE_DEFAULT && fits) lines += line;
+  }
+  std::memcpy(area.settings, lines.c_str(), lines.size() + 1);
+}
+
 void write_if_ours() {
   if (!is_on() || area.owner != getpid()) return;
   const char* const why = write_file(area, path);
@@ -100,6 +114,7 @@ void start(const param::Registry& params) {
   const char* why = fits ? why_not_writable() : "its name is too long";
   if (why == nullptr) why = why_no_area();
   if (why != nullptr) return tell("record refused", why);
+  note_settings(params);
   // release: the area is filled in; pairs with the acquire in append_hook()
   recording.store(&area, std::memory_order_release);
   mpool::watchers.fetch_add(1, std::memory_order_relaxed);

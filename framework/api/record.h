@@ -39,7 +39,8 @@ struct Area {
   Record* records;
   std::atomic<uint64_t> reserved;
   uint64_t start_ns;
-  int owner;  // the process id
+  int owner;            // the process id
+  char settings[2048];  // header lines: what is set for pools grdma
 };
 extern std::atomic<Area*> recording;  // NULL: nothing is recorded
 

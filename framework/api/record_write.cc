@@ -200,6 +200,7 @@ void add_file(const Area& area, Output* out) {
                 "# program: %.200s\n# cache: pinrail %s\n# pid: %d\n# page_size: %ld\n# t0_ns: %" PRIu64 "\n",
                 program_invocation_short_name, PACKAGE_VERSION, area.owner, sysconf(_SC_PAGESIZE), area.start_ns);
   out->add(line);
+  out->add(area.settings);
   Lines lines(out);
   for (uint64_t i = 0; i < kept; i++) lines.add(area.records[i]);
   std::snprintf(line, sizeof(line), "# records: %" PRIu64 " dropped %" PRIu64 "\n", lines.written(), all - kept);

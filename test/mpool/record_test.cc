@@ -59,6 +59,22 @@ TEST(Record, each_call_and_each_event_is_in_the_trace_in_its_order) {
   EXPECT_EQ(trace.records[8].flags, uint32_t{PINRAIL_FLAG_CACHE_BYPASS});
 }
 
+TEST(Record, the_trace_has_what_is_set_for_the_pool_and_no_more) {
+  const TempFolder folder;
+  {
+    const Library library(Settings{
+        {"mpool_base_record", folder.path("t.%p")}, {"mpool_grdma_size_limit", "64M"}, {"rcache_base_verbose", "1"}});
+    ASSERT_EQ(library.status, PINRAIL_SUCCESS);
+    const fake::FakeRegistrar device;
+    const Pool pool(device);
+    pool.use(kBase, 1, 1);
+  }
+  const perf::Trace trace = trace_in(folder.path("t." + std::to_string(getpid())));
+  ASSERT_EQ(trace.settings.size(), 1u);
+  EXPECT_EQ(trace.settings[0].first, "mpool_grdma_size_limit");
+  EXPECT_EQ(trace.settings[0].second, "64M");
+}
+
 TEST(Record, a_hit_that_was_quick_before_is_recorded_each_time) {
   const TempFolder folder;
   {

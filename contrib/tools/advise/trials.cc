@@ -3,6 +3,7 @@
 #include "contrib/tools/advise/trials.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "contrib/tools/perf/basics.h"
@@ -25,6 +26,20 @@ std::vector<Candidate> candidates() {
           {"extent 64K", {{"mpool_grdma_extent", "64K"}}},
           {"extent 2M", {{"mpool_grdma_extent", "2M"}}},
           {kNoLimit, {{"mpool_grdma_size_limit", "0"}}}};
+}
+
+// Of what was set where the trace was recorded: what decides which calls the pool makes.
+tools::Pairs recorded_settings(const perf::Trace& trace) {
+  constexpr const char* kNames[] = {"size_limit", "count_limit",  "max_reg_size", "extent",
+                                    "rights",     "leave_pinned", "empty_cache",  "gc_limit"};
+  tools::Pairs settings;
+  for (const auto& setting : trace.settings) {
+    const bool is_wanted = std::any_of(std::begin(kNames), std::end(kNames), [&](const char* name) {
+      return setting.first == std::string("mpool_grdma_") + name;
+    });
+    if (is_wanted) settings.push_back(setting);
+  }
+  return settings;
 }
 
 bool has_parameter(const char* name) {
@@ -68,6 +83,7 @@ class Trials {
 
   perf::Result add(Trial trial, std::vector<Trial>* to) {
     perf::Options options = options_;
+    options.mca.insert(options.mca.begin(), advised_->recorded.begin(), advised_->recorded.end());
     options.mca.insert(options.mca.end(), trial.wanted.begin(), trial.wanted.end());
     if (trial.limit != 0) options.limit = trial.limit;
     perf::PoolFacts pool;
@@ -96,6 +112,7 @@ perf::Result try_all(const perf::Options& options, const std::string& file, Advi
   perf::Result done = perf::read_trace(file, &advised_out->trace);
   if (!done.ok()) return done;
   advised_out->program = advised_out->trace.program;
+  advised_out->recorded = recorded_settings(advised_out->trace);
   // First, because it refuses a trace that names more memory than there is.
   done = Trials(options, advised_out).run();
   if (!done.ok()) return perf::Result::bad("trace " + file + ": " + done.why());

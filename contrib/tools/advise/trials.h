@@ -26,6 +26,7 @@ struct Trial {
 
 struct Advised {
   std::string file, program;
+  tools::Pairs recorded;  // what was set where it was recorded; each replay has it, unless the command line says else
   perf::Trace trace;
   perf::PoolFacts pool;
   Study study;

@@ -31,14 +31,26 @@ std::string first_sentence(const Advised& advised, const perf::CostModel& cost) 
               cost.page_ns, exact.figures.device.calls, exact.figures.device.pages, exact.cost_ms(cost));
 }
 
+std::string list_of(const tools::Pairs& settings) {
+  std::string list;
+  for (const auto& [name, value] : settings) list += (list.empty() ? "" : " and ") + name + " = " + value;
+  return list;
+}
+
 std::string about_best(const Advised& advised, const perf::CostModel& cost) {
   const Trial& now = advised.settings[0];
   const Trial& best = best_of(advised, cost);
   if (&best == &now) return "None of the other settings that were tried costs less: leave them as they are.";
-  std::string set;
-  for (const auto& [name, value] : best.wanted) set += (set.empty() ? "" : " and ") + name + " = " + value;
+  const std::string set = list_of(best.wanted);
   return text("Set %s: the cost falls from %.2f to %.2f ms (%.0f %%).", set.empty() ? best.name.c_str() : set.c_str(),
               now.cost_ms(cost), best.cost_ms(cost), 100 * (1 - best.cost_ms(cost) / now.cost_ms(cost)));
+}
+
+// Empty: nothing was set, or it is not known.
+std::string about_recorded(const Advised& advised) {
+  if (advised.recorded.empty()) return "";
+  return "It was recorded with " + list_of(advised.recorded) +
+         ", and so each replay here has it, where no --mca says else.";
 }
 
 // Empty: the limit in force evicts nothing.
@@ -129,7 +141,7 @@ const Trial& best_of(const Advised& advised, const perf::CostModel& cost) {
 }
 
 std::vector<std::string> sentences_of(const Advised& advised, const perf::CostModel& cost) {
-  std::vector<std::string> out = {first_sentence(advised, cost), about_limit_in_force(advised),
+  std::vector<std::string> out = {about_recorded(advised), first_sentence(advised, cost), about_limit_in_force(advised),
                                   about_best(advised, cost), about_limits(advised, cost)};
   out.erase(std::remove(out.begin(), out.end(), ""), out.end());
   add_reasons(advised.study, &out);

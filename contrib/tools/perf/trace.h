@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "contrib/tools/perf/basics.h"
@@ -35,6 +36,8 @@ struct TraceRecord {
 struct Trace {
   std::vector<TraceRecord> records;
   std::string program;  // from the header; may be empty
+  // Names and values that were set where it was recorded, as far as the header says. Anybody may have written them.
+  std::vector<std::pair<std::string, std::string>> settings;
   uint64_t registers = 0;
 };
 

@@ -94,6 +94,10 @@ Result TraceParser::header(std::string_view text) {
   if (key == "records:" && announced_ > kMaxRecords) return malformed("'# records:' names more than a trace may have");
   const size_t start = text.find_first_not_of(' ');
   if (key == "program:" && start != std::string_view::npos) trace_.program = printable(text.substr(start));
+  const std::string_view name = key == "setting:" ? next_field(&text) : std::string_view();
+  const size_t value = text.find_first_not_of(' ');
+  if (!name.empty() && value != std::string_view::npos)
+    trace_.settings.emplace_back(printable(name), printable(text.substr(value)));
   return Result::good();
 }
 
