@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/registration/thread.h"
+#include "base/report/report.h"
 #include "base/sync/call_scope.h"
 #include "base/sync/gate.h"
 #include "framework/api/api.h"
@@ -101,6 +102,14 @@ Status create(const char* mpool, const pinrail_registrar_choice_t& registrar, co
   return success();
 }
 
+void say_result_of_check(const pinrail_mpool_t& pool) {
+  if (pool.check == nullptr) return;
+  (void)guarded([&] {
+    report::log(pool.name, 0, PINRAIL_LOG_WARN, pool.check->result());
+    return success();
+  });
+}
+
 // Destroys the pool's module. BUSY: a registration is referenced, and nothing has changed. An event that a signal
 // handler has reported of this pool may wait on its thread to be delivered, and holds the gate meanwhile.
 Status destroy(pinrail_mpool_t* pool, uint32_t flags) {
@@ -110,6 +119,7 @@ Status destroy(pinrail_mpool_t* pool, uint32_t flags) {
   if (pool->looker != nullptr) gc::leave(std::exchange(pool->looker, nullptr));
   const Status destroyed = pool->ops->destroy(pool->module, thread, flags);
   if (!destroyed.ok()) begin_to_show_use(pool);
+  if (destroyed.ok()) say_result_of_check(*pool);
   return destroyed;
 }
 

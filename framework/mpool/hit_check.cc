@@ -126,10 +126,12 @@ bool HitCheck::look(pinrail_thread_t* thread, pinrail_handle_t handle, const Spa
              PINRAIL_SUCCESS;
 }
 
-// hit_check/W1. What cannot be looked at does not differ.
-std::string HitCheck::other_byte(pinrail_thread_t* thread, pinrail_handle_t handle, const Span& at) const {
+// hit_check/W1. Empty: no byte differs; none: one side cannot be looked at.
+std::optional<std::string> HitCheck::other_byte(pinrail_thread_t* thread, pinrail_handle_t handle,
+                                                const Span& at) const {
   Look first;
-  if (!look(thread, handle, at, &first) || first.process == first.device) return {};
+  if (!look(thread, handle, at, &first)) return {};
+  if (first.process == first.device) return "";
   std::vector<size_t> others;
   for (size_t i = 0; i < at.length(); ++i) {
     if (first.process[i] != first.device[i]) others.push_back(i);
@@ -143,7 +145,7 @@ std::string HitCheck::other_byte(pinrail_thread_t* thread, pinrail_handle_t hand
     };
     others.erase(std::remove_if(others.begin(), others.end(), has_changed), others.end());
   }
-  if (others.empty()) return {};
+  if (others.empty()) return "";
   const size_t i = others.front();
   char text[128];
   std::snprintf(text, sizeof(text), "the byte at %#" PRIxPTR " is %#x for the device and %#x for the process",
@@ -157,12 +159,28 @@ std::string HitCheck::difference(pinrail_thread_t* thread, pinrail_handle_t hand
   if (!find_or_note(handle, pages, &frames)) return {};
   bool is_known = false;
   std::string text = other_frame(pages, frames, &is_known);
-  if (is_known || registrar_->table.device_read == nullptr) return text;
+  if (is_known) return counted(text);
+  if (registrar_->table.device_read == nullptr) return {};
   const Span part = part_of(asked, kSampledBytes);
   for (uintptr_t base = part.base; base < part.end && text.empty(); base += kPiece) {
-    text = other_byte(thread, handle, {base, std::min(base + kPiece, part.end)});
+    const auto other = other_byte(thread, handle, {base, std::min(base + kPiece, part.end)});
+    if (!other) return {};
+    text = *other;
   }
-  return text;
+  return counted(text);
+}
+
+// relaxed: figures.
+std::string HitCheck::counted(std::string difference) {
+  compared_.fetch_add(1, std::memory_order_relaxed);
+  if (!difference.empty()) differed_.fetch_add(1, std::memory_order_relaxed);
+  return difference;
+}
+
+std::string HitCheck::result() const {
+  return std::to_string(compared_.load(std::memory_order_relaxed)) +
+         " hits were compared with what the device sees, and " +
+         std::to_string(differed_.load(std::memory_order_relaxed)) + " differed";
 }
 
 }  // namespace pinrail::mpool

@@ -17,6 +17,7 @@
 #include <pinrail/pinrail.h>
 
 #include <atomic>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -49,6 +50,9 @@ class HitCheck {
   // bad_alloc.
   std::string difference(pinrail_thread_t* thread, pinrail_handle_t handle, const Span& asked) EXCLUDES(mutex_);
 
+  // "12 hits were compared with what the device sees, and 0 differed"
+  std::string result() const;
+
   std::atomic<int64_t> said_in{0};  // the second in which a difference was told last
 
  private:
@@ -67,11 +71,13 @@ class HitCheck {
   Span part_of(const Span& asked, size_t most) const;
   std::string other_frame(const Span& pages, const Frames& then, bool* is_known_out) const;
   bool look(pinrail_thread_t* thread, pinrail_handle_t handle, const Span& at, Look* look_out) const;
-  std::string other_byte(pinrail_thread_t* thread, pinrail_handle_t handle, const Span& at) const;
+  std::optional<std::string> other_byte(pinrail_thread_t* thread, pinrail_handle_t handle, const Span& at) const;
+  std::string counted(std::string difference);
 
   const Check check_;
   pinrail_bound_registrar_t* const registrar_;
   mutable std::atomic<uint64_t> draws_{0};
+  std::atomic<uint64_t> compared_{0}, differed_{0};  // hits
   Mutex mutex_{LockRank::leaf};
   std::unordered_map<const pinrail_registration_t*, Known> known_ GUARDED_BY(mutex_);
 };

@@ -90,6 +90,23 @@ TEST_F(HitCheck, a_hit_that_differs_is_named_with_its_life_and_is_registered_ane
   EXPECT_EQ(times(text, "What happened  "), 1u) << text;
 }
 
+TEST_F(HitCheck, at_its_end_a_pool_says_how_many_hits_were_compared) {
+  const Library library(Settings{{"mpool_grdma_check", "all"}});
+  {
+    const Pool pool(table_of(fake_));
+    for (int i = 0; i < 4; ++i) pool.use(base_, kLength);
+    wrong_byte = base_;
+    pool.use(base_, kLength);
+    const Mapping unreadable(kPage);
+    wrong_byte = 0;
+    pool.use(address(unreadable.base()), kPage);
+    ASSERT_EQ(mprotect(unreadable.base(), kPage, PROT_NONE), 0);
+    pool.use(address(unreadable.base()), kPage);
+  }
+  const std::string text = said();
+  EXPECT_TRUE(has(text, "4 hits were compared with what the device sees, and 1 differed")) << text;
+}
+
 TEST_F(HitCheck, a_find_that_differs_finds_nothing) {
   const Library library(Settings{{"mpool_grdma_check", "all"}});
   const Pool pool(table_of(fake_));
