@@ -44,11 +44,18 @@ constexpr size_t kFunctions = 19;
 struct Context;
 struct Site;
 
-// Memory on which a function is tried.
+// Memory and a file on which functions are tried, one after the other.
 struct Scratch {
+  explicit Scratch(Context* of) : context(of) {}
+  ~Scratch();
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+  Context* const context;
   uintptr_t base = 0;
-  size_t length = 0;           // the part that is still mapped; fire() unmaps it
-  Context* context = nullptr;  // of the trial
+  size_t length = 0;  // the part that is still mapped
+  int file = -1;
+  char path[28];  // of the file
 };
 
 // The order is that in which the table reads best.
@@ -100,7 +107,7 @@ struct Context {
 
   // For the probe, which subscribes to events like a pool.
   std::atomic<uintptr_t> probe_base{0}, probe_end{0};
-  std::atomic<uint64_t> probe_inode{0};  // of the file that is mapped there; 0: none
+  std::atomic<uint64_t> probe_inode{0};  // of the file of the trials; 0: none
   std::atomic<bool> probe_seen{false};
   void* subscription = nullptr;
 
@@ -180,15 +187,15 @@ class CodeFile {
 };
 bool has_libc();  // false in a program that is linked statically
 
-// patcher_probe.cc: calls the function on scratch memory. Returns whether its report reached this context's
-// subscription.
-bool fire(Context* context, const Function& function, uintptr_t address);
+// patcher_probe.cc: calls the function on scratch memory. Returns whether its report reached the context's
+// subscription. Context::mutex is held.
+bool fire(const Function& function, uintptr_t address, Scratch* scratch);
 
 // patcher_install.cc, patcher_check.cc
 // Patches the functions of all sites that have an address, unless that was done before.
 void patch_locked(Context* context) REQUIRES(context->mutex);
 // Tries a function after that. NOT_SUPPORTED: its events do not arrive. Reports errors.
-Status try_locked(Context* context, Site* site, const Function& function) REQUIRES(context->mutex);
+Status try_locked(Context* context, Site* site, const Function& function, Scratch* scratch) REQUIRES(context->mutex);
 // Prints a message of that topic with the function's name and the consequence.
 void print_topic(const Context& context, const char* topic, const Function& function);
 // Copies the function's bytes into its CodeCopy.

@@ -57,7 +57,8 @@ void handle_change_locked(Context* context, Site* site, const Function& function
   const patch::Bytes bytes = patch::whose(site->patch, site->file, now);
   const bool is_mended = bytes == patch::Bytes::torn && patch::mend(&site->patch, now).ok();
   const bool was_unseen = site->is_unseen;
-  site->is_unseen = !fire(context, function, site->address);
+  Scratch scratch(context);
+  site->is_unseen = !fire(function, site->address, &scratch);
   if (is_mended || site->is_unseen) everything_dead(context);  // since the change, events may have gone unseen
   if (is_mended && !site->is_unseen) print_topic(*context, "mended", function);
   if (site->is_unseen && !was_unseen) print_topic(*context, topic_of(bytes), function);

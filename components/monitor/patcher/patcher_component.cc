@@ -169,10 +169,10 @@ bool affects_all_functions(Status status) {
 }
 
 // Tries one function.
-Status try_function_locked(Context* context, size_t index) REQUIRES(context->mutex) {
+Status try_function_locked(Context* context, size_t index, Scratch* scratch) REQUIRES(context->mutex) {
   Site* const site = &context->sites[index];
   if (site->address == 0) return report_missing(*context, kFunctionTable[index]);
-  const Status status = try_locked(context, site, kFunctionTable[index]);
+  const Status status = try_locked(context, site, kFunctionTable[index], scratch);
   if (status.ok()) copy_code_locked(context, index);
   return status;
 }
@@ -201,11 +201,12 @@ Status patch_all_locked(Context* context, const std::string& leave_out) REQUIRES
     if (site.address == 0 && !lists(leave_out, kFunctionTable[i])) site.address = find_function(kFunctionTable[i]);
   }
   patch_locked(context);
+  Scratch scratch(context);
   uint32_t seen = kSeen;  // the events of left-out functions count as seen: leave_out exists to show what
                           // is then missed
   for (size_t i = 0; i < kFunctions; ++i) {
     if (leaves_out(context, i, leave_out)) continue;
-    const Status status = try_function_locked(context, i);
+    const Status status = try_function_locked(context, i, &scratch);
     if (affects_all_functions(status)) return status;
     if (status.ok()) continue;
     seen &= ~kFunctionTable[i].events;

@@ -104,11 +104,11 @@ void patch_locked(Context* context) {
 
 // Keeps E5: a function counts only if its event arrives. It may arrive where another library was there first: the
 // patches of UCX, Open MPI and libfabric call syscall() in the end.
-Status try_locked(Context* context, Site* site, const Function& function) {
+Status try_locked(Context* context, Site* site, const Function& function, Scratch* scratch) {
   const Status patched = site->patched;
   site->is_unseen = false;
   const bool is_tried = patched.ok() || patched.is(PINRAIL_ERR_NOT_SUPPORTED) || patched.is(PINRAIL_ERR_BUSY);
-  const bool arrives = is_tried && fire(context, function, site->address);
+  const bool arrives = is_tried && fire(function, site->address, scratch);
   if (!arrives) report_why(*context, function, *site, patched);
   if (!arrives) return patched.ok() || patched.is(PINRAIL_ERR_BUSY) ? Status(PINRAIL_ERR_NOT_SUPPORTED) : patched;
   patch::accept(&site->patch);

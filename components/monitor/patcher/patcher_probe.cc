@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <cstdio>
 
-#include "base/core/files.h"
 #include "base/core/kernel.h"
 #include "base/patch/system_call.h"
 #include "components/monitor/patcher/patcher.h"
@@ -21,7 +20,7 @@
 namespace pinrail::patcher {
 namespace {
 
-constexpr size_t kScratchPages = 3;
+constexpr size_t kScratchLength = 3 * kPage;
 constexpr int kNoFile = -1;
 #ifdef __GLIBC__
 constexpr bool kIsGlibc = true;
@@ -45,6 +44,28 @@ void give_back(const Scratch& scratch) {
   }
 }
 
+// Makes the file of the trials, which the hooks know by its inode: what is cut off it counts as the scratch memory,
+// where it need not be mapped. Without it, calls that name a file are not seen.
+void make_file(Scratch* scratch) {
+  struct stat about {};
+  scratch->file =
+      static_cast<int>(system_call_hook(SYS_memfd_create, reinterpret_cast<long>("pinrail-probe"), MFD_CLOEXEC));
+  system_call_hook(SYS_fstat, scratch->file, reinterpret_cast<long>(&about));
+  std::snprintf(scratch->path, sizeof(scratch->path), "/proc/self/fd/%d", scratch->file);
+  scratch->context->probe_inode.store(about.st_ino);
+}
+
+// Maps what earlier trials have taken away.
+bool make_whole(Scratch* scratch) {
+  if (scratch->length == kScratchLength) return true;
+  give_back(*scratch);
+  const long mapped =
+      system_call_hook(SYS_mmap, 0, kScratchLength, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  scratch->base = static_cast<uintptr_t>(mapped);
+  scratch->length = patch::is_error_hook(mapped) ? 0 : kScratchLength;
+  return scratch->length != 0;
+}
+
 void probe_munmap(uintptr_t function, Scratch* scratch) {
   const size_t length = scratch->length;
   scratch->length = 0;
@@ -62,7 +83,8 @@ void probe_syscall(uintptr_t function, Scratch* scratch) {
 }
 
 void probe_mmap(uintptr_t function, Scratch* scratch) {
-  callable<void*(void*, size_t, int, int, int, off_t)>(function)(pointer(scratch->base), kPage, PROT_NONE,
+  callable<void*(void*, size_t, int, int, int, off_t)>(function)(pointer(scratch->base), scratch->length,
+                                                                 PROT_READ | PROT_WRITE,
                                                                  MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, kNoFile, 0);
 }
 
@@ -96,12 +118,8 @@ void probe_remap_file_pages(uintptr_t function, Scratch* scratch) {
 }
 
 // The break may not be changed, because other threads use the memory behind it. The kernel refuses an address in the
-// first page; fire() looks for that one, which is outside the scratch memory.
-void probe_brk(uintptr_t function, Scratch* scratch) {
-  give_back(*scratch);
-  *scratch = {1, 0, scratch->context};
-  callable<int(void*)>(function)(pointer(1));
-}
+// first page, which fire() looks for.
+void probe_brk(uintptr_t function, Scratch*) { callable<int(void*)>(function)(pointer(1)); }
 
 // The kernel refuses the call, because the mapping is no segment. The page has other rights than its neighbours, so a
 // mapping begins there.
@@ -116,70 +134,29 @@ void probe_shmat(uintptr_t function, Scratch* scratch) {
   callable<void*(int, const void*, int)>(function)(kNoSegment, pointer(scratch->base), SHM_REMAP);
 }
 
-// Maps a file of the scratch memory's length over it, which the hooks know by its inode. Returns its descriptor, or
-// -errno.
-long write_file(const Scratch& scratch) {
-  if (!may_make_file(scratch.length)) return -EFBIG;
-  const long file = system_call_hook(SYS_memfd_create, reinterpret_cast<long>("pinrail-probe"), MFD_CLOEXEC);
-  if (patch::is_error_hook(file)) return file;
-  const auto length = static_cast<long>(scratch.length);
-  system_call_hook(SYS_ftruncate, file, length);
-  system_call_hook(SYS_mmap, static_cast<long>(scratch.base), length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
-                   file, 0);
-  struct stat about {};
-  system_call_hook(SYS_fstat, file, reinterpret_cast<long>(&about));
-  scratch.context->probe_inode.store(about.st_ino);
-  return file;
-}
-
 void probe_fallocate(uintptr_t function, Scratch* scratch) {
-  const long file = write_file(*scratch);
-  if (patch::is_error_hook(file)) return;
-  callable<int(int, int, off_t, off_t)>(function)(static_cast<int>(file), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
-                                                  kPage);
-  system_call_hook(SYS_close, file);
+  callable<int(int, int, off_t, off_t)>(function)(scratch->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kPage);
 }
 
-void probe_ftruncate(uintptr_t function, Scratch* scratch) {
-  const long file = write_file(*scratch);
-  if (patch::is_error_hook(file)) return;
-  callable<int(int, off_t)>(function)(static_cast<int>(file), 0);
-  system_call_hook(SYS_close, file);
-}
-
-// Calls act() with a path of such a file.
-template <typename Act>
-void with_path(const Scratch& scratch, Act act) {
-  const long file = write_file(scratch);
-  if (patch::is_error_hook(file)) return;
-  char path[40];
-  std::snprintf(path, sizeof(path), "/proc/self/fd/%ld", file);
-  act(path);
-  system_call_hook(SYS_close, file);
-}
+void probe_ftruncate(uintptr_t function, Scratch* scratch) { callable<int(int, off_t)>(function)(scratch->file, 0); }
 
 void probe_truncate(uintptr_t function, Scratch* scratch) {
-  with_path(*scratch, [function](const char* path) { callable<int(const char*, off_t)>(function)(path, 0); });
+  callable<int(const char*, off_t)>(function)(scratch->path, 0);
 }
 
+constexpr int kCut = O_WRONLY | O_TRUNC | O_CLOEXEC;
+
 void probe_open(uintptr_t function, Scratch* scratch) {
-  with_path(*scratch, [function](const char* path) {
-    system_call_hook(SYS_close, callable<int(const char*, int, ...)>(function)(path, O_WRONLY | O_TRUNC | O_CLOEXEC));
-  });
+  system_call_hook(SYS_close, callable<int(const char*, int, ...)>(function)(scratch->path, kCut));
 }
 
 void probe_openat(uintptr_t function, Scratch* scratch) {
-  with_path(*scratch, [function](const char* path) {
-    auto* const call = callable<int(int, const char*, int, ...)>(function);
-    system_call_hook(SYS_close, call(AT_FDCWD, path, O_WRONLY | O_TRUNC | O_CLOEXEC));
-  });
+  system_call_hook(SYS_close, callable<int(int, const char*, int, ...)>(function)(AT_FDCWD, scratch->path, kCut));
 }
 
 #ifndef __aarch64__
 void probe_creat(uintptr_t function, Scratch* scratch) {
-  with_path(*scratch, [function](const char* path) {
-    system_call_hook(SYS_close, callable<int(const char*, mode_t)>(function)(path, 0600));
-  });
+  system_call_hook(SYS_close, callable<int(const char*, mode_t)>(function)(scratch->path, 0600));
 }
 #endif
 
@@ -246,22 +223,23 @@ const Function kFunctionTable[kFunctions] = {
     {"munmap of the loader", true, !kIsGlibc, probe_munmap, {SYS_munmap}, PINRAIL_EVENT_UNMAP, kNothing},
 };
 
-// Context::mutex is held. Calls the function on scratch memory; true if its report arrived.
-bool fire(Context* context, const Function& function, uintptr_t address) {
-  const long mapped =
-      system_call_hook(SYS_mmap, 0, kScratchPages * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (patch::is_error_hook(mapped)) return false;
-  Scratch scratch{static_cast<uintptr_t>(mapped), kScratchPages * kPage, context};
-  const bool in_first_page = function.probe == probe_brk;
-  context->probe_base.store(in_first_page ? 0 : scratch.base);
-  context->probe_end.store(in_first_page ? kPage : scratch.base + scratch.length);
-  context->probe_seen.store(false);
-  function.probe(address, &scratch);
-  const bool seen = context->probe_seen.load();
+Scratch::~Scratch() {
+  give_back(*this);
   context->probe_inode.store(0);
+  system_call_hook(SYS_close, file);
+}
+
+bool fire(const Function& function, uintptr_t address, Scratch* scratch) {
+  if (scratch->file == kNoFile) make_file(scratch);
+  if (!make_whole(scratch)) return false;
+  Context* const context = scratch->context;
+  const bool in_first_page = function.probe == probe_brk;
+  context->probe_base.store(in_first_page ? 0 : scratch->base);
+  context->probe_end.store(in_first_page ? kPage : scratch->base + scratch->length);
+  context->probe_seen.store(false);
+  function.probe(address, scratch);
   context->probe_end.store(0);
-  give_back(scratch);
-  return seen;
+  return context->probe_seen.load();
 }
 
 }  // namespace pinrail::patcher
