@@ -52,17 +52,19 @@ bool look_at(void* arg, const Mapping& mapping) {
 
 }  // namespace
 
-// Maps a writable page at most `reach` bytes from `near`. NULL if there is none.
+// Where the kernel puts a page is mostly near enough. The list of mappings, which may be long, is read if it is not.
 uint8_t* map_near(uintptr_t near, uintptr_t reach) {
+  Gap gap{near};
   for (int tries = 0; tries < kMaxTries; ++tries) {
-    Gap gap{near};
-    if (!for_each_mapping(look_at, &gap) || gap.best == 0 || distance(gap.best, near) > reach) return nullptr;
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): the address of the gap that was found
-    void* const got = mmap(reinterpret_cast<void*>(gap.best), kPage, PROT_READ | PROT_WRITE,
-                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-    if (reinterpret_cast<uintptr_t>(got) == gap.best) return static_cast<uint8_t*>(got);
-    // A kernel that does not know MAP_FIXED_NOREPLACE took the address as a hint.
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): the address of the gap that was found; the kernel may choose another
+    // one
+    void* const got =
+        mmap(reinterpret_cast<void*>(gap.best), kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (got != MAP_FAILED && distance(reinterpret_cast<uintptr_t>(got), near) <= reach)
+      return static_cast<uint8_t*>(got);
     if (got != MAP_FAILED) munmap(got, kPage);
+    gap = Gap{near};
+    if (!for_each_mapping(look_at, &gap) || gap.best == 0 || distance(gap.best, near) > reach) return nullptr;
   }
   return nullptr;
 }

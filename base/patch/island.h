@@ -3,7 +3,7 @@
 //
 // Owns     nothing. Islands are never freed.
 // Threads  All functions may run together, except write_jump(), which the lock of patches protects.
-// Context  start-up or API; map_near() reads /proc/self/maps and maps memory.
+// Context  start-up or API; map_near() maps memory and may read /proc/self/maps.
 //
 // An island follows its record. It saves what a call changes, calls the hook, and goes on in the function: behind the
 // system call if the hook has made it, else where the function makes it.

@@ -134,54 +134,15 @@ Snapshot with_jumps(const Patch& patch, Code code) {
   return Snapshot::of(patch, code.bytes);
 }
 
-// A visitor for for_each_mapping() that finds the mapping of the address with which *mapping_pointer begins.
-bool is_there(void* mapping_pointer, const Mapping& mapping) {
-  auto* const wanted = static_cast<Mapping*>(mapping_pointer);
-  if (wanted->base >= mapping.end) return true;
-  if (wanted->base >= mapping.base) *wanted = mapping;
-  return false;
-}
-
 uintptr_t end_of(const Patch& patch) { return patch.function + patch.places[patch.count - 1].offset + kJumpLength; }
 
-// Makes the pages of functions writable for its life: of the first one, and of those that follow it and lie in the same
-// mapping. They stay executable, because other threads run in them.
-class Writable {
- public:
-  Writable(const Patch* const* patches, size_t count) {
-    Mapping mapping{};
-    mapping.base = patches[0]->function;
-    if (for_each_mapping(is_there, &mapping)) before_ = mapping.protection;
-    uintptr_t low = patches[0]->function, high = end_of(*patches[0]);
-    for (; count_ < count; ++count_) {
-      const Patch& next = *patches[count_];
-      if (next.function < mapping.base || end_of(next) > mapping.end) break;
-      low = std::min(low, next.function);
-      high = std::max(high, end_of(next));
-    }
-    base_ = low & ~(kPage - 1);
-    length_ = (high + kPage - 1) / kPage * kPage - base_;
-    is_writable_ = before_ != 0 && protect(PROT_READ | PROT_WRITE | PROT_EXEC);
-  }
-  ~Writable() {
-    if (is_writable_) protect(before_);
-  }
-  Writable(const Writable&) = delete;
-  Writable& operator=(const Writable&) = delete;
+bool is_in(const Mapping& mapping, const Patch& patch) {
+  return patch.function >= mapping.base && patch.function < mapping.end;
+}
 
-  bool is_writable() const { return is_writable_; }
-  size_t count() const { return count_; }  // of the functions
-
- private:
-  bool protect(int protection) const {
-    return system_call_hook(SYS_mprotect, static_cast<long>(base_), static_cast<long>(length_), protection) == 0;
-  }
-
-  size_t count_ = 1, length_;
-  uintptr_t base_;
-  int before_ = 0;
-  bool is_writable_;
-};
+bool protect(uintptr_t base, uintptr_t end, int protection) {
+  return system_call_hook(SYS_mprotect, static_cast<long>(base), static_cast<long>(end - base), protection) == 0;
+}
 
 // Writes all jumps of which the bytes are not there.
 Status write_jumps(const Patch& patch) {
@@ -193,14 +154,38 @@ Status write_jumps(const Patch& patch) {
   return success();
 }
 
-// Writes them for as many functions as lie in the first one's mapping, and returns how many.
-size_t write_mapping_locked(Patch* const* patches, size_t count) REQUIRES(mutex) {
-  const Writable writable(patches, count);
-  for (size_t i = 0; i < writable.count(); ++i) {
-    patches[i]->written = writable.is_writable() ? write_jumps(*patches[i]) : Status(PINRAIL_ERR_PERM);
+struct Writing {
+  Patch* const* patches;
+  size_t count, left;
+};
+
+// A visitor for for_each_mapping(): writes them for the functions in the mapping. Their pages are writable meanwhile,
+// and stay executable, because other threads run in them.
+bool write_in_mapping(void* writing_pointer, const Mapping& mapping) {
+  auto* const writing = static_cast<Writing*>(writing_pointer);
+  uintptr_t low = UINTPTR_MAX, high = 0;
+  for (size_t i = 0; i < writing->count; ++i) {
+    const Patch& patch = *writing->patches[i];
+    if (!is_in(mapping, patch)) continue;
+    low = std::min(low, patch.function & ~(kPage - 1));
+    high = std::max(high, (end_of(patch) + kPage - 1) & ~(kPage - 1));
+  }
+  if (high == 0 || !protect(low, high, PROT_READ | PROT_WRITE | PROT_EXEC)) return true;
+  for (size_t i = 0; i < writing->count; ++i) {
+    if (!is_in(mapping, *writing->patches[i])) continue;
+    writing->patches[i]->written = write_jumps(*writing->patches[i]);
+    --writing->left;
   }
   synchronise();
-  return writable.count();
+  protect(low, high, mapping.protection);
+  return writing->left != 0;
+}
+
+// PERM: a function's pages cannot be made writable, or are not found.
+void write_all_locked(Patch* const* patches, size_t count) REQUIRES(mutex) {
+  for (size_t i = 0; i < count; ++i) patches[i]->written = PINRAIL_ERR_PERM;
+  Writing writing{patches, count, count};
+  if (count != 0) for_each_mapping(write_in_mapping, &writing);
 }
 
 }  // namespace
@@ -237,7 +222,7 @@ void activate(Patch* const* patches, size_t count) {
   const bool can_write = can_write_jumps() && may_synchronise();
   const Status ready = can_write ? close_page_locked() : Status(PINRAIL_ERR_NOT_AVAILABLE);
   for (size_t i = 0; i < count; ++i) patches[i]->written = ready;
-  for (size_t i = 0; ready.ok() && i < count;) i += write_mapping_locked(patches + i, count - i);
+  if (ready.ok()) write_all_locked(patches, count);
   for (size_t i = 0; i < count; ++i) {
     if (patches[i]->written.ok()) patches[i]->seen = patches[i]->own;
   }
@@ -271,7 +256,7 @@ Status mend(Patch* patch, const Snapshot& now) {
   torn.seen = now;
   Patch* const only = &torn;
   Guard guard(mutex);
-  write_mapping_locked(&only, 1);
+  write_all_locked(&only, 1);
   if (torn.written.ok()) patch->seen = Snapshot::of(*patch);
   return torn.written;
 }
