@@ -59,24 +59,23 @@ static std::string why_untrusted_by(uid_t self, const struct stat& about) {
 }
 
 std::string why_untrusted(const struct stat& about) {
+  if (why_untrusted(about, {0, 0}).empty()) return "";  // only root may change it: no more has to be known
   const uid_t self = geteuid();
   return applies_to(self) ? why_untrusted_by(self, about) : "";
 }
 
-// A file that does not exist is trusted: the caller reports that it is missing.
-std::string why_untrusted_path(const std::string& path) {
+std::string why_untrusted_file(const std::string& path) {
   struct stat about {};
-  const uid_t self = geteuid();
-  if (!applies_to(self) || lstat(path.c_str(), &about) != 0) return "";
-  const bool is_link = S_ISLNK(about.st_mode);
-  const std::string file = is_link ? resolved(path.c_str()) : path;
-  if (is_link && stat(file.c_str(), &about) != 0) return "";
-  std::string why = why_untrusted_by(self, about);
+  if (lstat(path.c_str(), &about) != 0) return "";
+  if (!S_ISLNK(about.st_mode)) return why_untrusted(about);
+  const std::string file = resolved(path.c_str());
+  if (stat(file.c_str(), &about) != 0) return "";
+  std::string why = why_untrusted(about);
   if (!why.empty()) return why;
   const std::string folder = file.substr(0, file.rfind('/') + 1);
   if (stat(folder.c_str(), &about) != 0) return "";
-  const std::string of_folder = why_untrusted_by(self, about);
-  return of_folder.empty() ? "" : "is in " + resolved(folder.c_str()) + "/, which " + of_folder;
+  const std::string of_folder = why_untrusted(about);
+  return of_folder.empty() ? "" : "is in " + folder + ", which " + of_folder;
 }
 
 }  // namespace pinrail::trust

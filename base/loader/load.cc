@@ -58,7 +58,7 @@ void Loader::Impl::refuse(Component* component, Status status, const std::string
 // Checks and maps the component's file and finds its descriptor. After an error the component is refused.
 Status Loader::Impl::map(Component* component) {
   const std::string& path = component->listed.path;
-  std::string why = trust::why_untrusted_path(path);
+  std::string why = trust::why_untrusted_file(path);
   Status status = why.empty() ? check_elf(path, &why) : Status(PINRAIL_ERR_PERM);
   if (status.ok()) {
     component->handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);

@@ -2,7 +2,9 @@
 // Start-up context. No function takes a lock.
 #include "framework/mpool/default_limits.h"
 
+#include <linux/capability.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,13 +12,11 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "base/core/machine.h"
 #include "base/core/trust.h"
 
 namespace pinrail::mpool {
 namespace {
 
-constexpr unsigned kCapIpcLock = 14;
 constexpr uint64_t kMebi = uint64_t{1} << 20;
 constexpr uint64_t kLeast = 4096;
 
@@ -34,13 +34,10 @@ bool is_in_machines_namespace() {
 }
 
 bool may_lock_everything() {
-  if (!is_in_machines_namespace()) return false;
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.rfind("CapEff:", 0) != 0) continue;
-    return (std::strtoull(line.c_str() + 7, nullptr, 16) >> kCapIpcLock & 1) != 0;
-  }
-  return false;
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3]{};
+  const bool is_capable = syscall(SYS_capget, &header, data) == 0 && (data[0].effective >> CAP_IPC_LOCK & 1) != 0;
+  return is_capable && is_in_machines_namespace();
 }
 
 uint64_t memlock_limit() {
@@ -102,8 +99,8 @@ unsigned local_processes() {
 
 Bounds read_bounds() {
   Bounds bounds;
-  const uint64_t memory = read_machine_of_system().memory_bytes;  // without hwloc, whose start takes longer than ours
-  if (memory != 0) bounds.memory = memory;
+  const long pages = sysconf(_SC_PHYS_PAGES);
+  if (pages > 0) bounds.memory = static_cast<uint64_t>(pages) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   bounds.cgroup = cgroup_limit("/proc/self/cgroup", "/sys/fs/cgroup");
   bounds.memlock = memlock_limit();
   bounds.processes = local_processes();
