@@ -11,12 +11,12 @@
 // vma_node/N1  Cells are type-stable until the module is destroyed.
 // vma_node/N3  A leaf's slots rise by (base, end). An inner node's slot i >= 1 has a separator: all keys below child i
 //     - 1 are smaller than it, and none below child i is. reach[i] is the largest end below child i.
-// vma_node/N4  The base of each slot from count on is kUnused, so that a search by base need not read the count.
 #ifndef PINRAIL_COMPONENTS_RCACHE_VMA_NODE_H
 #define PINRAIL_COMPONENTS_RCACHE_VMA_NODE_H
 
 #include <pinrail/types.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -49,8 +49,6 @@ struct Node {
   Word<uint32_t> count;
   Word<uint32_t> level;  // 0: leaf
 };
-
-constexpr uintptr_t kUnused = UINTPTR_MAX;  // no registration begins there, because its end would have no address
 
 struct Leaf : Node {
   static constexpr uint32_t kSlots = 21;
@@ -96,25 +94,23 @@ inline uint32_t upper_bound(const Word<uintptr_t>* words, uint32_t count, uintpt
   return up_to;
 }
 
-// Returns how many of a node's bases are <= base; by vma_node/N4 only used ones are. An inner node's first base counts
-// as one of these.
-inline uint32_t bases_up_to(const Leaf* leaf, uintptr_t base) { return upper_bound(leaf->base, Leaf::kSlots, base); }
+// How many slots are used. A reader without the lock may find the count of another node in the cell, but reads no slot
+// that this one has not.
+inline uint32_t used(const Leaf* leaf) { return std::min(leaf->count.get(), Leaf::kSlots); }
+inline uint32_t used(const Inner* inner) { return std::min(inner->count.get(), Inner::kSlots); }
+
+// Returns how many of a node's bases are <= base. An inner node's first one counts as one of these.
+inline uint32_t bases_up_to(const Leaf* leaf, uintptr_t base) { return upper_bound(leaf->base, used(leaf), base); }
 inline uint32_t bases_up_to(const Inner* inner, uintptr_t base) {
-  return 1 + upper_bound(inner->base + 1, Inner::kSlots - 1, base);
+  return 1 + upper_bound(inner->base + 1, std::max(used(inner), 1U) - 1, base);
 }
 
-// The same for whole keys: searches by base, then steps back over the few equal bases by end.
+// As bases_up_to() for whole keys: searches by base, then steps back over the few equal bases by end.
 template <typename N>
 uint32_t keys_up_to(const N* node, Key key) {
   uint32_t slot = bases_up_to(node, key.base);
   while (slot > (is_leaf(node) ? 0 : 1) && key < node->key(slot - 1)) --slot;
   return slot;
-}
-
-// Keeps vma_node/N4 for slots that have become unused.
-template <typename N>
-void mark_unused(N* node, uint32_t from, uint32_t to) {
-  for (uint32_t i = from; i < to; ++i) node->base[i].put(kUnused);
 }
 
 }  // namespace pinrail::vma

@@ -64,11 +64,6 @@ class NodePool {
     add_to_free_count(-1);
     node->level.put(level);
     node->count.put(0);
-    if (level == 0) {
-      mark_unused(as_leaf(node), 0, Leaf::kSlots);
-    } else {
-      mark_unused(as_inner(node), 0, Inner::kSlots);
-    }
     return node;
   }
 

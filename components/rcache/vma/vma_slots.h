@@ -38,7 +38,6 @@ template <typename N>
 void remove_slots(N* node, uint32_t first, uint32_t end) {
   const uint32_t count = node->count.get(), removed = end - first;
   for (uint32_t i = first; i + removed < count; ++i) copy_slot(node, i, node, i + removed);
-  mark_unused(node, count - removed, count);
   node->count.put(count - removed);
 }
 
@@ -54,7 +53,6 @@ void move_slots(N* other, N* node, uint32_t from) {
   uint32_t into = other->count.get();
   for (uint32_t i = from; i < count; ++i) copy_slot(other, into++, node, i);
   other->count.put(into);
-  mark_unused(node, from, count);
   node->count.put(from);
 }
 
@@ -89,12 +87,6 @@ inline void set_child(Inner* inner, uint32_t slot, Key separator, Node* child) {
   inner->end[slot].put(separator.end);
   inner->reach[slot].put(reach_of(child));
   inner->child[slot].put(child);
-}
-
-template <typename N>
-bool has_unused_bases(const N* node, uint32_t slots) {
-  return std::all_of(node->base + node->count.get(), node->base + slots,
-                     [](const Word<uintptr_t>& base) { return base.get() == kUnused; });
 }
 
 // Returns the first slot of a leaf whose key is not smaller.

@@ -77,47 +77,23 @@ void Tree::lower_reach(const Path& path, uintptr_t end) {
   }
 }
 
-// Returns the path to the leaf with the last slot that begins at or before the base, or to the leaf behind that one.
-// Its slot in the leaf is not set. The tree is not empty.
-Tree::Path Tree::path_by_base(uintptr_t base) const {
+// If ends rise, and the tree is not empty: returns the path to the first slot that ends behind the address; the slot is
+// the last leaf's count if there is none.
+Tree::Path Tree::path_by_end(uintptr_t address) const {
   Path path;
   Node* node = root_.get();
   unsigned level = node->level.get();
   path.depth = level + 1;
   for (; level > 0; --level) {
-    path.node[level] = node;
-    path.slot[level] = bases_up_to(as_inner(node), base) - 1;
-    node = as_inner(node)->child[path.slot[level]].get();
-  }
-  path.node[0] = node;
-  return path;
-}
-
-// If ends rise: finds the path to the first slot that ends behind the span's base; the slot is the leaf's count if
-// there is none. A search by base leads there in fewer steps, unless that slot is the first of its leaf or in the next.
-void Tree::path_to_overlap(const Span& span, Path* path) const {
-  *path = path_by_base(span.base);
-  const Leaf* const leaf = as_leaf(path->node[0]);
-  uint32_t slot = bases_up_to(leaf, span.base);
-  while (slot > 0 && leaf->end[slot - 1].get() > span.base) --slot;
-  if (slot == 0 || slot == leaf->count.get()) return path_by_reach(span, path);
-  path->slot[0] = slot;
-}
-
-// The same for any place in the leaf.
-void Tree::path_by_reach(const Span& span, Path* path) const {
-  Node* node = root_.get();
-  unsigned level = node->level.get();
-  path->depth = level + 1;
-  for (; level > 0; --level) {
     const Inner* inner = as_inner(node);
     const uint32_t count = inner->count.get();
-    path->node[level] = node;
-    path->slot[level] = std::min(upper_bound(inner->reach, count, span.base), count - 1);
-    node = inner->child[path->slot[level]].get();
+    path.node[level] = node;
+    path.slot[level] = std::min(upper_bound(inner->reach, count, address), count - 1);
+    node = inner->child[path.slot[level]].get();
   }
-  path->node[0] = node;
-  path->slot[0] = upper_bound(as_leaf(node)->end, node->count.get(), span.base);
+  path.node[0] = node;
+  path.slot[0] = upper_bound(as_leaf(node)->end, node->count.get(), address);
+  return path;
 }
 
 void Tree::move_slot(Leaf* leaf, uint32_t to, uint32_t from) {
@@ -209,18 +185,12 @@ pinrail_registration_t* Tree::peek(const Span& span, bool exact) const {
   return found;
 }
 
-// Of the slots that begin at or before the span's base only the last one needs to be tested (vma_tree/T2). It may be in
-// the leaf before the one to which the base leads.
+// Of the slots that end at or behind the span's end only the first one needs to be tested (vma_tree/T2).
 pinrail_registration_t* Tree::peek_rising(const Span& span) const {
-  const Path path = path_by_base(span.base);
+  const Path path = path_by_end(span.end - 1);
   const Leaf* leaf = as_leaf(path.node[0]);
-  uint32_t before = bases_up_to(leaf, span.base);
-  if (before == 0) {
-    leaf = path.neighbour(-1);
-    if (leaf == nullptr) return nullptr;
-    before = leaf->count.get();
-  }
-  return leaf->end[before - 1].get() >= span.end ? leaf->reg[before - 1].get() : nullptr;
+  const uint32_t slot = path.slot[0];
+  return slot < leaf->count.get() && leaf->base[slot].get() <= span.base ? leaf->reg[slot].get() : nullptr;
 }
 
 // Inserts the registration at a place that find_place() returned. False if the place is taken.
@@ -337,10 +307,9 @@ const char* Tree::check_node(const Node* node, const Key* low, const Key* high) 
         return "a slot is outside its separators";
       if (!(key == key_of(span_of(leaf->reg[i].get())))) return "a slot's span is not its registration's";
     }
-    return has_unused_bases(leaf, Leaf::kSlots) ? nullptr : "an unused slot of a leaf has a base";
+    return nullptr;
   }
   const Inner* inner = as_inner(node);
-  if (!has_unused_bases(inner, Inner::kSlots)) return "an unused slot of an inner node has a base";
   for (uint32_t i = 0; i < count; ++i) {
     const Key from = inner->key(i);
     const Key to = i + 1 < count ? inner->key(i + 1) : Key{};

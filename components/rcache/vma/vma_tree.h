@@ -105,7 +105,7 @@ class Tree {
   // is being inserted; then its search is ordered before that insert.
   bool ends_rise() const { return !is_exact && exempt_.get() == 0; }
   Path descend(Key key) const;
-  Path path_by_base(uintptr_t base) const;
+  Path path_by_end(uintptr_t address) const;
   pinrail_registration_t* peek_rising(const Span& span) const;
   __attribute__((noinline)) void split(NodePool& pool, Path* path, unsigned level, Key key);
   void grow_root(NodePool& pool, Path* path);
@@ -115,8 +115,6 @@ class Tree {
   void shrink_root(NodePool& pool);
   static void raise_reach(const Path& path, uintptr_t end);
   static void lower_reach(const Path& path, uintptr_t end);
-  void path_to_overlap(const Span& span, Path* path) const;
-  void path_by_reach(const Span& span, Path* path) const;
   template <typename Matches>
   bool path_to_first(const Span& span, Matches& matches, Path* path_out) const;
   static void move_slot(Leaf* leaf, uint32_t to, uint32_t from);
@@ -154,7 +152,7 @@ bool Tree::visit_node(const Node* node, const Span& span, Visit& visit) {
 template <typename Matches>
 bool Tree::path_to_first(const Span& span, Matches& matches, Path* path_out) const {
   if (ends_rise() && !empty()) {
-    path_to_overlap(span, path_out);
+    *path_out = path_by_end(span.base);
     const Leaf* leaf = as_leaf(path_out->node[0]);
     const uint32_t slot = path_out->slot[0];
     if (slot == leaf->count.get() || leaf->base[slot].get() >= span.end) return false;
@@ -200,26 +198,25 @@ Tree::RemovedFromLeaf Tree::remove_from_leaf(NodePool& pool, const Span& span, M
   return {taken, is_last};
 }
 
-// For a tree in which ends rise: of the slots that begin before the span's end only the last one needs to be tested, so
-// the search is one path down. It starts again in all slots if the path's leaf has none that begins before the span's
-// end: a separator may be smaller than the first key of its child, and then that last slot is in a leaf to the left.
-// Follows a pointer only after unchanged() has confirmed the node it was read from. The caller calls unchanged() once
-// more before it uses "absent": until then, even the level may be that of another node in the same cell.
+// For a tree in which ends rise: of the slots that end behind the span's base only the first one needs to be tested. So
+// the search is one path down. Follows a pointer only after unchanged() has confirmed the node it was read from. The
+// caller calls unchanged() once more before it uses "absent": until then, even the level may be that of another node in
+// the same cell.
 template <typename Unchanged>
 SearchResult Tree::search_overlap_rising(const Node* root, const Span& span, Unchanged& unchanged) {
   const Node* node = root;
   while (!is_leaf(node)) {
     const Inner* inner = as_inner(node);
-    const uint32_t slot = bases_up_to(inner, span.end - 1) - 1;
-    if (inner->reach[slot].get() <= span.base) return SearchResult::absent;
+    const uint32_t count = used(inner), slot = upper_bound(inner->reach, count, span.base);
+    if (slot == count) return SearchResult::absent;
     node = inner->child[slot].get();
     if (!unchanged()) return SearchResult::disturbed;
     fetch(node);
   }
   const Leaf* leaf = as_leaf(node);
-  const uint32_t before = bases_up_to(leaf, span.end - 1);
-  if (before == 0) return search_overlap_below(root, span, unchanged);
-  return leaf->end[before - 1].get() > span.base ? SearchResult::found : SearchResult::absent;
+  const uint32_t count = used(leaf), slot = upper_bound(leaf->end, count, span.base);
+  const bool overlaps = slot < count && leaf->base[slot].get() < span.end;
+  return overlaps ? SearchResult::found : SearchResult::absent;
 }
 
 // The same for any tree: each slot that begins before the span's end may overlap it.

@@ -101,9 +101,9 @@ TEST_F(IndexTest, a_dead_registration_is_not_found_and_one_behind_it_is) {
   Index index(false);
   pinrail_registration_t* const outer = add(index, 0x10000, 0x3000, 1);
   pinrail_registration_t* const later = add(index, 0x11000, 0x8000, 1);
-  ASSERT_TRUE(retire(later, state::load(later)));  // as an evictor does, before it removes
-  EXPECT_EQ(look(index, 0x12000, 1, 1), outer);
-  EXPECT_TRUE(index.remove(later).is(PINRAIL_ERR_NOT_FOUND));
+  ASSERT_TRUE(retire(outer, state::load(outer)));  // as an evictor does, before it removes
+  EXPECT_EQ(look(index, 0x12000, 1, 1), later);
+  EXPECT_TRUE(index.remove(outer).is(PINRAIL_ERR_NOT_FOUND));
   EXPECT_EQ(index.count(), 1u);
 }
 
