@@ -218,7 +218,7 @@ bool Tree::insert(NodePool& pool, pinrail_registration_t* reg, Place* place) {
   return true;
 }
 
-// Removes the registration and rebalances. False if it is not in the tree.
+// Removes the registration. False if it is not in the tree.
 bool Tree::remove(NodePool& pool, pinrail_registration_t* reg) {
   if (empty()) return false;
   const Key key = key_of(span_of(reg));
@@ -228,54 +228,18 @@ bool Tree::remove(NodePool& pool, pinrail_registration_t* reg) {
   if (slot >= leaf->count.get() || leaf->reg[slot].get() != reg) return false;
   close_gap(leaf, slot);
   lower_reach(path, key.end);
-  rebalance(pool, &path, 1);
+  free_empty(pool, path);
   if (is_exempt(reg)) exempt_.put(exempt_.get() - 1);
   return true;
 }
 
-// Merges the nodes in that slot of the parent and in the next one if both fill at most three quarters of one node. Else
-// false.
-bool Tree::merge(NodePool& pool, Inner* parent, uint32_t left_at) {
-  if (left_at + 1 >= parent->count.get()) return false;
-  Node* left = parent->child[left_at].get();
-  Node* right = parent->child[left_at + 1].get();
-  if (left->count.get() + right->count.get() > capacity(left) * 3 / 4) return false;
-  if (!is_leaf(right)) {  // its first child's separator was in the parent and becomes an ordinary one
-    as_inner(right)->base[0].put(parent->base[left_at + 1].get());
-    as_inner(right)->end[0].put(parent->end[left_at + 1].get());
-  }
-  move_slots(left, right, 0);
-  close_gap(parent, left_at + 1);
-  parent->reach[left_at].put(reach_of(left));
-  pool.put(right);
-  return true;
-}
-
-// Returns whether a node, from which so many slots were removed, is to be merged with a neighbour. Of a leaf that is
-// asked at three counts only: a neighbour that is too full now will not be much emptier soon, and has its own turn
-// then.
-bool Tree::becomes_sparse(const Node* node, uint32_t removed, uint32_t count) {
-  const uint32_t quarter = capacity(node) / 4;
-  if (!is_leaf(node)) return count <= quarter;  // seldom, and the tree stays flat
-  const auto falls_to = [&](uint32_t most) { return unsigned{count <= most} & unsigned{count + removed > most}; };
-  return (falls_to(quarter) | falls_to(quarter / 2) | falls_to(0)) != 0;
-}
-
-// After so many slots were removed from the path's leaf: frees an empty node, merges a nearly empty one with a
-// neighbour, and continues upwards.
-void Tree::rebalance(NodePool& pool, Path* path, uint32_t removed) {
-  for (unsigned level = 0; level + 1 < path->depth; ++level) {
-    Node* node = path->node[level];
-    Inner* parent = as_inner(path->node[level + 1]);
-    const uint32_t at = path->slot[level + 1];
-    if (!becomes_sparse(node, removed, node->count.get())) return;
-    if (node->count.get() == 0) {
-      close_gap(parent, at);
-      pool.put(node);
-    } else if (!(at > 0 && merge(pool, parent, at - 1)) && !merge(pool, parent, at)) {
-      return;
-    }
-    removed = 1;
+// After slots were removed from the path's leaf: frees it, and what is above it, where nothing is left in it. A node of
+// which a little is left stays as it is: its slots serve later registrations, and merging them would save little (free
+// at empty: Johnson and Shasha, 1989).
+void Tree::free_empty(NodePool& pool, const Path& path) {
+  for (unsigned level = 0; level + 1 < path.depth && path.node[level]->count.get() == 0; ++level) {
+    close_gap(as_inner(path.node[level + 1]), path.slot[level + 1]);
+    pool.put(path.node[level]);
   }
   shrink_root(pool);
 }

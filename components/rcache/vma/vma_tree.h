@@ -64,7 +64,7 @@ class Tree {
     bool is_last;
   };
   // Removes, from the first leaf that has any, the registrations that overlap the span and for which matches(reg) is
-  // true. One call per leaf rebalances the tree once per leaf. regs_out: room for Leaf::kSlots registrations.
+  // true. regs_out: room for Leaf::kSlots registrations.
   template <typename Matches>
   RemovedFromLeaf remove_from_leaf(NodePool& pool, const Span& span, Matches&& matches,
                                    pinrail_registration_t** regs_out);
@@ -109,9 +109,7 @@ class Tree {
   pinrail_registration_t* peek_rising(const Span& span) const;
   __attribute__((noinline)) void split(NodePool& pool, Path* path, unsigned level, Key key);
   void grow_root(NodePool& pool, Path* path);
-  __attribute__((noinline)) bool merge(NodePool& pool, Inner* parent, uint32_t left_at);
-  static bool becomes_sparse(const Node* node, uint32_t removed, uint32_t count);
-  void rebalance(NodePool& pool, Path* path, uint32_t removed);
+  void free_empty(NodePool& pool, const Path& path);
   void shrink_root(NodePool& pool);
   static void raise_reach(const Path& path, uintptr_t end);
   static void lower_reach(const Path& path, uintptr_t end);
@@ -194,7 +192,7 @@ Tree::RemovedFromLeaf Tree::remove_from_leaf(NodePool& pool, const Span& span, M
   const bool is_last = behind < leaf->count.get();
   remove_slots_of(leaf, kept, behind);
   lower_reach(path, end);
-  rebalance(pool, &path, taken);
+  free_empty(pool, path);
   return {taken, is_last};
 }
 
