@@ -2,7 +2,6 @@
 // Searches and changes of a tree. The caller holds the index lock in all functions. Hook context (removals) or API
 // context: nothing here allocates or frees.
 #include "components/rcache/vma/vma_tree.h"
-#include "components/rcache/vma/vma_slots.h"
 
 namespace pinrail::vma {
 
@@ -96,14 +95,6 @@ Tree::Path Tree::path_by_end(uintptr_t address) const {
   return path;
 }
 
-void Tree::move_slot(Leaf* leaf, uint32_t to, uint32_t from) {
-  if (to != from) copy_slot(leaf, to, leaf, from);
-}
-
-void Tree::remove_slots_of(Leaf* leaf, uint32_t first, uint32_t end) {
-  if (first != end) remove_slots(leaf, first, end);
-}
-
 // Returns the leaf before (step -1) or after (step 1) the path's leaf; NULL if there is none.
 const Leaf* Tree::Path::neighbour(int step) const {
   for (unsigned level = 1; level < depth; ++level) {
@@ -114,18 +105,6 @@ const Leaf* Tree::Path::neighbour(int step) const {
     return as_leaf(down);
   }
   return nullptr;
-}
-
-// The two that follow tell, of a leaf's neighbours below the same parent, what the parent knows; it is in the
-// processor's cache already. Where that parent has no such neighbour, they return what makes the caller look at the
-// leaf.
-uintptr_t Tree::Path::reach_before() const {
-  return depth > 1 && slot[1] > 0 ? as_inner(node[1])->reach[slot[1] - 1].get() : UINTPTR_MAX;
-}
-
-uintptr_t Tree::Path::base_behind() const {
-  if (depth == 1 || slot[1] + 1 == as_inner(node[1])->count.get()) return 0;
-  return as_inner(node[1])->base[slot[1] + 1].get();
 }
 
 // Returns whether no slot contains the span or is contained in it. If ends rise, only the neighbours need to be tested;
@@ -139,7 +118,7 @@ bool Tree::has_no_nesting(const Path& path, uint32_t slot, const Span& span) con
   };
   if (slot > 0) {
     if (!is_free_of(leaf, slot - 1)) return false;
-  } else if (path.reach_before() > span.base) {
+  } else {
     const Leaf* const left = path.neighbour(-1);
     if (left != nullptr && !is_free_of(*left, left->count.get() - 1)) return false;
   }
@@ -148,7 +127,6 @@ bool Tree::has_no_nesting(const Path& path, uint32_t slot, const Span& span) con
     return right.end[first].get() > span.end && right.base[first].get() != span.base;
   };
   if (slot < leaf.count.get()) return is_free_behind(leaf, slot);
-  if (path.base_behind() >= span.end) return true;
   const Leaf* right = path.neighbour(1);
   return right == nullptr || is_free_behind(*right, 0);
 }

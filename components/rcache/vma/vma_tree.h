@@ -19,6 +19,7 @@
 
 #include "base/registration/registration.h"
 #include "components/rcache/vma/vma_pool.h"
+#include "components/rcache/vma/vma_slots.h"
 
 namespace pinrail::vma {
 
@@ -40,8 +41,6 @@ class Tree {
     unsigned depth = 0;
 
     const Leaf* neighbour(int step) const;
-    uintptr_t reach_before() const;  // the largest end in the leaf before; UINTPTR_MAX: the parent does not know
-    uintptr_t base_behind() const;   // none in the leaf behind is smaller; 0: the parent does not know
   };
 
   // Where a span is to be inserted. Valid until the tree changes.
@@ -115,8 +114,6 @@ class Tree {
   static void lower_reach(const Path& path, uintptr_t end);
   template <typename Matches>
   bool path_to_first(const Span& span, Matches& matches, Path* path_out) const;
-  static void move_slot(Leaf* leaf, uint32_t to, uint32_t from);
-  static void remove_slots_of(Leaf* leaf, uint32_t first, uint32_t end);
   bool has_no_nesting(const Path& path, uint32_t slot, const Span& span) const;
   const char* check_node(const Node* node, const Key* low, const Key* high) const;
 
@@ -186,11 +183,11 @@ Tree::RemovedFromLeaf Tree::remove_from_leaf(NodePool& pool, const Span& span, M
       end = std::max(end, leaf->end[i].get());
       if (is_exempt(reg)) exempt_.put(exempt_.get() - 1);
     } else {
-      move_slot(leaf, kept++, i);
+      copy_slot(leaf, kept++, leaf, i);
     }
   }
   const bool is_last = behind < leaf->count.get();
-  remove_slots_of(leaf, kept, behind);
+  remove_slots(leaf, kept, behind);
   lower_reach(path, end);
   free_empty(pool, path);
   return {taken, is_last};
