@@ -42,8 +42,7 @@ TESTS += test/stranger_test.sh
 EXTRA_DIST += test/stranger_test.sh test/stranger/stranger.c
 # What was published stays as it is.
 TESTS += test/abi_test.sh
-EXTRA_DIST += test/abi_test.sh test/abi/layout test/abi/layout.py test/abi/stub.py test/abi/1.0.abi test/abi/allowed.abignore \
-	test/abi/rcache_2.c
+EXTRA_DIST += test/abi_test.sh test/abi/layout test/abi/layout.py test/abi/rcache_2.c
 # A runtime that embeds Pinrail. It compiles the library four times: not a part of make check.
 EXTRA_DIST += test/embed_test.sh test/embed/configure.ac test/embed/Makefile.am test/embed/foo.map test/embed/host.c test/embed/two.c
 phony_targets += embed-check

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""layout.py HEADER... - writes a C program that prints the size of each struct of the headers, the offset and size of each
-field, and the value of each enumerator: one line each, "struct.field offset size"."""
+"""layout.py HEADER... - writes a C++ program that prints the size of each struct of the headers, the offset, size and type of
+each field, the value of each enumerator and the type of each public function: one line each, "struct.field offset size
+type". The compiler names the types, so that aliases and names of arguments are left out."""
 import os
 import re
 import sys
@@ -34,7 +35,7 @@ def fields(body):
 
 
 def main():
-    print("#include <stddef.h>\n#include <stdio.h>")
+    print("#include <cxxabi.h>\n#include <stddef.h>\n#include <stdio.h>\n#include <typeinfo>")
     lines = []
     for header in sys.argv[1:]:
         print("#include <pinrail/%s>" % os.path.basename(header))
@@ -45,14 +46,17 @@ def main():
                 whole = "%s %s" % (kind, name)
                 lines.append('  printf("%s %%zu\\n", sizeof(%s));' % (name, whole))
                 for field in fields(body):
-                    lines.append('  printf("%s.%s %%zu %%zu\\n", offsetof(%s, %s), sizeof(((%s *)0)->%s));' %
-                                 (name, field, whole, field, whole, field))
+                    lines.append('  printf("%s.%s %%zu %%zu %%s\\n", offsetof(%s, %s), sizeof(%s::%s), NAME(%s::%s));' %
+                                 (name, field, whole, field, name, field, name, field))
         for _, body in bodies(text, "enum"):
             for part in body.split(","):
                 name = re.match(r"\s*(\w+)", part)
                 if name:
                     lines.append('  printf("%s %%lld\\n", (long long)%s);' % (name.group(1), name.group(1)))
-    print("int main(void) {\n%s\n  return 0;\n}" % "\n".join(lines))
+        for function in re.findall(r"^PINRAIL_API\b[^;(]*?(\w+)\s*\(", text, re.M):
+            lines.append('  printf("%s() %%s\\n", NAME(%s));' % (function, function))
+    print("#define NAME(what) abi::__cxa_demangle(typeid(decltype(what)).name(), nullptr, nullptr, nullptr)")
+    print("int main() {\n%s\n  return 0;\n}" % "\n".join(lines))
 
 
 main()
