@@ -74,15 +74,19 @@ uint64_t Choice::wanted(double seconds) {
 Kind* Choice::most_behind() const {
   Kind* least = kinds_.front().get();
   for (const auto& kind : kinds_) {
-    if (kind->again.load(std::memory_order_relaxed) < least->again.load(std::memory_order_relaxed)) least = kind.get();
+    if (kind->is_never_cached()) continue;
+    const bool is_less = kind->again.load(std::memory_order_relaxed) < least->again.load(std::memory_order_relaxed);
+    if (is_less || least->is_never_cached()) least = kind.get();
   }
   return least;
 }
 
 bool Choice::is_behind() const {
   constexpr double kAhead = 1.25;  // of time, so that little is left for the end
-  const auto happened = static_cast<double>(most_behind()->again.load(std::memory_order_relaxed));
-  return happened < static_cast<double>(wanted_) * std::min(1.0, kAhead * share_.load(std::memory_order_relaxed));
+  const Kind* const behind = most_behind();
+  const auto happened = static_cast<double>(behind->again.load(std::memory_order_relaxed));
+  return !behind->is_never_cached() &&
+         happened < static_cast<double>(wanted_) * std::min(1.0, kAhead * share_.load(std::memory_order_relaxed));
 }
 
 Kind* Choice::next(Random* random) const {

@@ -27,6 +27,12 @@ struct Kind {
   std::atomic<uint64_t> on_cached{0};  // the range could be found in the cache just before
   std::atomic<uint64_t> again{0};      // ... and was registered again afterwards, at the same address
   std::atomic<uint64_t> hits{0};       // ... by the registration that was there before
+
+  // Fired often, and not once on memory that was cached: such memory is not kept here, and there is nothing to wait
+  // for.
+  bool is_never_cached() const {
+    return fired.load(std::memory_order_relaxed) >= 100 && on_cached.load(std::memory_order_relaxed) == 0;
+  }
 };
 
 struct Lacking {
