@@ -37,7 +37,7 @@ for file in "$others"/*.so; do
 done
 
 compile() { # SOURCE TARGET
-  ${CC:-cc} -std=gnu11 -O1 -w -pthread -I"$srcdir/framework/include" -I"$srcdir/contrib/new-component.d" \
+  ${CC:-cc} -std=gnu11 -O0 -w -pthread -I"$srcdir/framework/include" -I"$srcdir/contrib/new-component.d" \
     -shared -fPIC "$1" -o "$2" >"$work/out" 2>&1 || { fail "$1 does not compile"; return 1; }
 }
 
