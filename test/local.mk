@@ -2,6 +2,8 @@
 
 # What make builds for the tests and then runs, too.
 test_programs =
+# Of programs that say no other.
+LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 
 # For contrib/run-tests, which runs several tests at once. These measure, or wait for a time, and run alone.
 tests_alone = test/bench_test.sh test/mpool/gc_thread test/monitor/patcher_others
@@ -66,13 +68,15 @@ EXTRA_DIST += test/support/tool_run.sh test/tools_perf_test.sh test/tools_advise
 fake_registrar_sources = test/fake/fake_registrar.h test/fake/fake_registrar.cc
 if HAVE_GTEST
 test_programs += test/unit/rcache/vma_test test/stress/vma_stress test/mpool/grdma test/fault/grdma_fault \
-	test/stress/grdma_stress test/stress/references_stress
+	test/stress/grdma_stress test/stress/references_stress test/unit/mpool/lists_test test/mpool/alloc \
+	test/mpool/record test/mpool/hit_check test/mpool/odp test/mpool/mrall test/mpool/prepin test/mpool/finalize \
+	test/stress/prepin_stress test/adopt/nccl_net test/adopt/nixl test/adopt/mooncake test/adopt/ofi_mr_cache \
+	test/adopt/rcache_grdma test/adopt/ucs_rcache
 vma_sources = components/rcache/vma/vma_index.cc \
 	components/rcache/vma/vma_tree.cc
 test_unit_rcache_vma_test_SOURCES = test/unit/rcache/vma_index_test.cc test/unit/rcache/vma_random_test.cc \
 	test/unit/rcache/index_under_test.h $(vma_sources)
 test_unit_rcache_vma_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
-test_programs += test/unit/mpool/lists_test
 test_unit_mpool_lists_test_SOURCES = test/unit/mpool/pool_registrations_test.cc \
 	test/unit/mpool/pool_works_test.cc \
 	test/unit/mpool/grdma_outside_test.cc test/unit/mpool/gc_list_test.cc
@@ -81,7 +85,6 @@ test_stress_vma_stress_SOURCES = test/stress/vma_stress_test.cc $(vma_sources)
 test_stress_vma_stress_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_stress_references_stress_SOURCES = test/stress/references_stress_test.cc
 test_stress_references_stress_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
-test_programs += test/mpool/alloc test/mpool/record test/mpool/hit_check
 test_mpool_hit_check_SOURCES = test/mpool/hit_check_test.cc test/support/library.h $(fake_registrar_sources)
 test_mpool_hit_check_LDADD = test/libtest_support.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_mpool_record_SOURCES = test/mpool/record_test.cc test/mpool/record_life_test.cc test/support/library.h \
@@ -89,42 +92,29 @@ test_mpool_record_SOURCES = test/mpool/record_test.cc test/mpool/record_life_tes
 	$(fake_registrar_sources) $(replayed_memory_sources) contrib/tools/common/text.h contrib/tools/common/text.cc
 test_mpool_record_LDADD = libpinrail.la $(LZMA_LIBS) -lgtest_main $(GTEST_LIBS)
 test_mpool_alloc_SOURCES = test/mpool/alloc_test.cc test/support/library.h $(fake_registrar_sources)
-test_mpool_alloc_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
-test_programs += test/mpool/odp
 test_mpool_odp_SOURCES = test/mpool/odp_test.cc test/mpool/odp_pins_test.cc test/mpool/odp_under_test.h \
 	test/support/leaving_registrar.h test/support/library.h $(fake_registrar_sources)
 test_mpool_odp_LDFLAGS = $(hook_wall_ldflags)
-test_mpool_odp_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
-test_programs += test/mpool/mrall
 test_mpool_mrall_SOURCES = test/mpool/mrall_test.cc test/mpool/mrall_process_test.cc test/mpool/mrall_maker_test.cc \
 	test/mpool/mrall_under_test.h components/mpool/mrall/mrall_maps.cc test/support/leaving_registrar.h \
 	test/support/library.h test/support/tasks.h test/support/mapping.h $(fake_registrar_sources)
 test_mpool_mrall_LDFLAGS = $(hook_wall_ldflags)
-test_mpool_mrall_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 
-test_programs += test/mpool/prepin
 test_mpool_prepin_SOURCES = test/mpool/prepin_test.cc test/mpool/prepin_start_test.cc \
 	test/mpool/prepin_jobs_test.cc test/mpool/pinning.h \
 	test/mpool/chunk_stream_test.cc test/mpool/options_test.cc test/support/library.h $(fake_registrar_sources)
-test_mpool_prepin_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 
-test_programs += test/mpool/finalize
 test_mpool_finalize_SOURCES = test/mpool/finalize_test.cc test/support/library.h $(fake_registrar_sources)
-test_mpool_finalize_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 
-test_programs += test/stress/prepin_stress
 test_stress_prepin_stress_SOURCES = test/stress/prepin_stress_test.cc test/support/library.h $(fake_registrar_sources)
-test_stress_prepin_stress_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 
 # What other libraries hand over when they register memory, each in a small program.
-test_programs += test/adopt/nccl_net test/adopt/nixl test/adopt/mooncake
 test_adopt_nccl_net_SOURCES = test/adopt/nccl_net.c test/adopt/device.h
 test_adopt_nccl_net_LDADD = libpinrail.la
 test_adopt_nixl_SOURCES = test/adopt/nixl.cc test/adopt/device.h
 test_adopt_nixl_LDADD = libpinrail.la
 test_adopt_mooncake_SOURCES = test/adopt/mooncake.cc test/adopt/device.h
 test_adopt_mooncake_LDADD = libpinrail.la
-test_programs += test/adopt/ofi_mr_cache test/adopt/rcache_grdma test/adopt/ucs_rcache
 test_adopt_ofi_mr_cache_SOURCES = test/adopt/ofi_mr_cache.cc test/adopt/device.h
 test_adopt_ofi_mr_cache_LDADD = libpinrail.la
 test_adopt_rcache_grdma_SOURCES = test/adopt/rcache_grdma.c test/adopt/device.h
@@ -143,17 +133,13 @@ nth_allocation_sources = test/support/need_glibc.h test/support/nth_allocation.h
 test_fault_grdma_fault_SOURCES = test/fault/grdma_fault_test.cc test/fault/prepin_fault_test.cc \
 	test/fault/alloc_fault_test.cc test/fault/mrall_fault_test.cc test/fault/odp_fault_test.cc $(nth_allocation_sources) \
 	$(fake_registrar_sources)
-test_fault_grdma_fault_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_stress_grdma_stress_SOURCES = test/stress/grdma_stress_test.cc $(fake_registrar_sources)
-test_stress_grdma_stress_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 counting_tests = test/stress/hot_buffer_stress test/stress/scale test/fault/no_thread_key
 test_programs += $(counting_tests)
 test_stress_hot_buffer_stress_SOURCES = test/stress/hot_buffer_stress.cc $(fake_registrar_sources)
 test_stress_hot_buffer_stress_LDADD = libpinrail.la $(GTEST_LIBS)
 test_stress_scale_SOURCES = test/stress/scale_test.cc $(fake_registrar_sources)
-test_stress_scale_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_fault_no_thread_key_SOURCES = test/fault/no_thread_key_test.cc $(fake_registrar_sources)
-test_fault_no_thread_key_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 endif
 
 # Random calls beside a model of the rules: test/attack/README. "make attack SECONDS_OF_EACH=60 SEED=7".
@@ -204,10 +190,9 @@ test_conform_mlock_SOURCES = test/conform/mlock_test.cc $(registrar_conformance_
 test_conform_mlock_LDADD = $(registrar_conformance_libs)
 
 if HAVE_URING
-test_programs += test/conform/iouring
+test_programs += test/conform/iouring test/fault/iouring_fault
 test_conform_iouring_SOURCES = test/conform/iouring_test.cc $(registrar_conformance_sources)
 test_conform_iouring_LDADD = $(registrar_conformance_libs)
-test_programs += test/fault/iouring_fault
 test_fault_iouring_fault_SOURCES = test/fault/iouring_fault_test.cc $(registrar_conformance_sources)
 test_fault_iouring_fault_LDFLAGS = $(AM_LDFLAGS) -Wl,--export-dynamic
 test_fault_iouring_fault_LDADD = $(registrar_conformance_libs)
@@ -215,21 +200,19 @@ endif
 
 # Skipped where there is no RDMA device; contrib/workshop/rdma-vm runs it beside one.
 if HAVE_VERBS
-test_programs += test/conform/verbs test/conform/verbs_absent
+test_programs += test/conform/verbs test/conform/verbs_absent test/unit/verbs/device_address_test \
+	test/unit/verbs/device_fork_test test/unit/verbs/odp_trial_test
 test_conform_verbs_absent_SOURCES = test/conform/verbs_absent_test.cc $(registrar_subject_sources) test/support/skip_main.cc
 test_conform_verbs_absent_LDADD = $(registrar_conformance_libs)
 test_conform_verbs_SOURCES = test/conform/verbs_test.cc $(registrar_conformance_sources)
 test_conform_verbs_LDADD = $(registrar_conformance_libs)
-test_programs += test/unit/verbs/device_address_test
 test_unit_verbs_device_address_test_SOURCES = test/unit/verbs/device_address_test.cc \
 	components/registrar/verbs/verbs_loopback.cc components/registrar/verbs/verbs_register.cc \
 	components/registrar/verbs/verbs_transfer.cc
 test_unit_verbs_device_address_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
-test_programs += test/unit/verbs/device_fork_test
 test_unit_verbs_device_fork_test_SOURCES = test/unit/verbs/device_fork_test.cc \
 	components/registrar/verbs/verbs_device.cc components/registrar/verbs/verbs_loopback.cc
 test_unit_verbs_device_fork_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
-test_programs += test/unit/verbs/odp_trial_test
 test_unit_verbs_odp_trial_test_SOURCES = test/unit/verbs/odp_trial_test.cc \
 	components/registrar/verbs/verbs_loopback.cc components/registrar/verbs/verbs_odp.cc \
 	components/registrar/verbs/verbs_transfer.cc
@@ -261,10 +244,10 @@ test_unit_base_tiny_component_la_SOURCES = test/unit/base/dso/tiny_component.cc
 # Without sanitizers: the tests change its bytes, and expect a component such as others write.
 test_unit_base_tiny_component_la_CXXFLAGS = $(PINRAIL_WARNINGS) $(PINRAIL_OPTIMIZE) -std=c++17 -fvisibility=hidden
 test_unit_base_tiny_component_la_LDFLAGS = -module -avoid-version -shared -rpath /nonexistent
-test_programs += test/unit/base/base_test test/unit/base/gate_test test/unit/base/own_file_test
+test_programs += test/unit/base/base_test test/unit/base/gate_test test/unit/base/own_file_test \
+	test/unit/base/futex_lock_test
 test_unit_base_own_file_test_SOURCES = test/unit/base/own_file_test.cc
 test_unit_base_own_file_test_LDADD = -lgtest_main $(GTEST_LIBS)
-test_programs += test/unit/base/futex_lock_test
 test_unit_base_futex_lock_test_SOURCES = test/unit/base/futex_lock_test.cc
 test_unit_base_futex_lock_test_LDADD = -lgtest_main $(GTEST_LIBS)
 test_unit_base_gate_test_SOURCES = test/unit/base/gate_test.cc test/unit/base/deferred_test.cc
@@ -281,11 +264,10 @@ if HAVE_TOOLS
 test_programs += test/unit/tools/tools_test
 test_unit_tools_tools_test_SOURCES = $(pinrail_info_sources) test/unit/tools/command_line_test.cc \
 	test/unit/tools/info_options_test.cc test/unit/tools/info_print_test.cc
-test_unit_tools_tools_test_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 endif
-test_programs += test/unit/api/params_test
+test_programs += test/unit/api/params_test test/conform/contract test/unit/api/refusal_test \
+	test/unit/api/pin_plan_test test/unit/api/monitor_test
 test_unit_api_params_test_SOURCES = test/unit/api/params_test.cc
-test_unit_api_params_test_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 check_LTLIBRARIES += test/conform/registrar_contract.la
 test_conform_registrar_contract_la_SOURCES = test/conform/dso/contract_registrar.c
 test_conform_registrar_contract_la_CFLAGS = $(PINRAIL_WARNINGS) -std=gnu11 -fvisibility=hidden
@@ -294,19 +276,12 @@ check_LTLIBRARIES += test/conform/registrar_thrower.la
 test_conform_registrar_thrower_la_SOURCES = test/conform/dso/throwing_registrar.cc
 test_conform_registrar_thrower_la_CXXFLAGS = $(PINRAIL_WARNINGS) -std=c++17 -fvisibility=hidden
 test_conform_registrar_thrower_la_LDFLAGS = -module -avoid-version -shared -rpath /nonexistent
-test_programs += test/conform/contract
 test_conform_contract_SOURCES = test/conform/contract_test.cc $(fake_registrar_sources)
-test_conform_contract_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 EXTRA_test_conform_contract_DEPENDENCIES = test/conform/registrar_contract.la test/conform/registrar_thrower.la
-test_programs += test/unit/api/refusal_test
 test_unit_api_refusal_test_SOURCES = test/unit/api/refusal_test.cc $(fake_registrar_sources)
-test_unit_api_refusal_test_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
-test_programs += test/unit/api/pin_plan_test
 test_unit_api_pin_plan_test_SOURCES = test/unit/api/pin_plan_test.cc framework/api/pin_plan.h
 test_unit_api_pin_plan_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
-test_programs += test/unit/api/monitor_test
 test_unit_api_monitor_test_SOURCES = test/unit/api/monitor_test.cc $(fake_registrar_sources)
-test_unit_api_monitor_test_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 endif
 TESTS += test/tools_info_test.sh test/completion_test.sh test/tools_top_test.sh
 check_PROGRAMS += test/top_subject
@@ -416,16 +391,14 @@ test_monitor_patcher_pool_SOURCES = test/monitor/patcher_pool_test.cc test/monit
 	test/support/skip_main.cc $(fake_registrar_sources) $(hook_wall_sources)
 test_monitor_patcher_pool_LDFLAGS = $(hook_wall_ldflags)
 test_monitor_patcher_pool_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
-test_programs += test/fault/finalize_fault
+test_programs += test/fault/finalize_fault test/fault/patcher_fault test/monitor/patcher_race
 test_fault_finalize_fault_SOURCES = test/fault/finalize_fault_test.cc test/mpool/mrall_under_test.h test/support/library.h \
 	test/support/skip_main.cc $(nth_allocation_sources) $(fake_registrar_sources)
 test_fault_finalize_fault_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
-test_programs += test/fault/patcher_fault
 test_fault_patcher_fault_SOURCES = test/fault/patcher_fault_test.cc test/monitor/foreign_patches.h \
 	test/support/library.h \
 	test/support/skip_main.cc $(nth_allocation_sources) $(fake_registrar_sources)
 test_fault_patcher_fault_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
-test_programs += test/monitor/patcher_race
 test_monitor_patcher_race_SOURCES = test/monitor/patcher_race_test.cc test/support/library.h test/support/skip_main.cc \
 	$(fake_registrar_sources) $(hook_wall_sources)
 test_monitor_patcher_race_LDFLAGS = $(hook_wall_ldflags)
@@ -616,24 +589,19 @@ EXTRA_DIST += test/README test/install_test.sh test/install_line_test.sh test/in
 
 # Forked children: F1. And memory that is deregistered although the program makes no more calls: E4.
 if HAVE_GTEST
-test_programs += test/mpool/fork test/stress/fork_stress test/stress/fork_allocator
+test_programs += test/mpool/fork test/stress/fork_stress test/stress/fork_allocator test/mpool/fork_marks
 test_stress_fork_allocator_SOURCES = test/stress/fork_allocator_test.cc test/support/library.h test/support/lent_pool.h \
 	test/support/pinned_heap.h
-test_stress_fork_allocator_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_mpool_fork_SOURCES = test/mpool/fork_test.cc test/mpool/fork_threads_test.cc test/support/tasks.h test/support/library.h test/support/watched_registrar.h \
 	test/support/lent_pool.h $(fake_registrar_sources)
-test_mpool_fork_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
-test_programs += test/mpool/fork_marks
 test_mpool_fork_marks_SOURCES = test/mpool/fork_marks_test.cc test/support/library.h $(fake_registrar_sources)
 test_mpool_fork_marks_LDADD = test/libtest_support.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_stress_fork_stress_SOURCES = test/stress/fork_stress_test.cc test/support/library.h \
 	test/support/watched_registrar.h test/support/lent_pool.h $(fake_registrar_sources)
-test_stress_fork_stress_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 if HAVE_URING
-test_programs += test/integrity/iouring_fork
+test_programs += test/integrity/iouring_fork test/integrity/iouring_flat
 test_integrity_iouring_fork_SOURCES = test/integrity/iouring_fork_test.cc test/support/skip_main.cc
 test_integrity_iouring_fork_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
-test_programs += test/integrity/iouring_flat
 test_integrity_iouring_flat_SOURCES = test/integrity/iouring_flat_test.cc test/support/tasks.h \
 	test/support/skip_main.cc
 test_integrity_iouring_flat_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
@@ -648,10 +616,8 @@ endif
 test_programs += test/mpool/gc_thread test/stress/gc_thread_stress
 test_mpool_gc_thread_SOURCES = test/mpool/gc_thread_test.cc test/support/library.h test/support/tasks.h \
 	$(fake_registrar_sources)
-test_mpool_gc_thread_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_stress_gc_thread_stress_SOURCES = test/stress/gc_thread_stress_test.cc test/support/library.h \
 	test/support/tasks.h $(fake_registrar_sources)
-test_stress_gc_thread_stress_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 endif
 
 # GPU memory. libcuda.so.1 as a double, for machines without a GPU; real ones: test/gpu.
@@ -665,86 +631,72 @@ EXTRA_DIST += test/fake/cuda/toolkit/cuda.h
 test_fake_libcuda_la_CXXFLAGS = $(AM_CXXFLAGS) -fvisibility=default
 test_fake_libcuda_la_LDFLAGS = -version-info 1:0:0 -rpath /nonexistent
 if HAVE_GTEST
-test_programs += test/unit/cuda/cuda_driver_test
+test_programs += test/unit/cuda/cuda_driver_test test/unit/gpusm/exports_test test/unit/fake/cuda_double_test \
+	test/unit/openmpi/gpu_ticket_test test/conform/cuda_ipc test/unit/base/slots_test test/gpu/rgpusm \
+	test/gpu/gpusm test/unit/base/descriptors_test test/gpu/grdma_gpu test/gpu/gpu_locks test/gpu/gpu_postponed \
+	test/gpu/gpu_ft test/gpu/gpu_events test/gpu/gpu_restart test/gpu/gpu_reset test/gpu/gpu_cancel \
+	test/fault/gpu_fault test/unit/base/hints_test test/unit/mpool/default_limits_test test/stress/gpu_stress
 test_unit_cuda_cuda_driver_test_SOURCES = test/unit/cuda/cuda_driver_test.cc test/unit/cuda/facts.h \
 	test/unit/cuda/facts_telling.h test/unit/cuda/facts.inc test/unit/cuda/facts_of_ours.cc \
 	test/unit/cuda/facts_of_toolkit.cc
 test_unit_cuda_cuda_driver_test_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_TOOLKIT_CPPFLAGS) \
 	-DPINRAIL_TEST_CUDA_DRIVER_H='"$(abs_top_srcdir)/base/cuda/cuda_driver.h"'
 test_unit_cuda_cuda_driver_test_LDADD = -lgtest_main $(GTEST_LIBS)
-test_programs += test/unit/gpusm/exports_test
 test_unit_gpusm_exports_test_SOURCES = test/unit/gpusm/exports_test.cc components/mpool/gpusm/exports.cc
 test_unit_gpusm_exports_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
-test_programs += test/unit/fake/cuda_double_test
 test_unit_fake_cuda_double_test_SOURCES = test/unit/fake/cuda_double_test.cc test/unit/fake/cuda_double_kinds_test.cc \
 	test/unit/fake/cuda_double_events_test.cc test/unit/fake/cuda_double_transport_test.cc
 test_unit_fake_cuda_double_test_LDADD = test/fake/libcuda.la test/libtest_support.la -lgtest_main $(GTEST_LIBS)
-test_programs += test/unit/openmpi/gpu_ticket_test
 test_unit_openmpi_gpu_ticket_test_SOURCES = test/unit/openmpi/gpu_ticket_test.cc contrib/openmpi/gpu_ticket.c
 test_unit_openmpi_gpu_ticket_test_CPPFLAGS = $(AM_CPPFLAGS) -D_GNU_SOURCE
 test_unit_openmpi_gpu_ticket_test_LDADD = -lgtest_main $(GTEST_LIBS)
-test_programs += test/conform/cuda_ipc
 test_conform_cuda_ipc_SOURCES = test/conform/cuda_ipc_test.cc test/conform/cuda_ipc_kinds_test.cc \
 	test/conform/gpu_slot.h test/support/gpu_memory.h $(registrar_subject_sources) test/support/skip_main.cc
 test_conform_cuda_ipc_LDADD = test/fake/libcuda.la base/libslots.la $(registrar_conformance_libs)
-test_programs += test/unit/base/slots_test test/gpu/rgpusm test/gpu/gpusm
 test_unit_base_slots_test_SOURCES = test/unit/base/slots_test.cc
 test_unit_base_slots_test_LDADD = test/libtest_support.la base/libslots.la -lgtest_main $(GTEST_LIBS)
-test_programs += test/unit/base/descriptors_test
 test_unit_base_descriptors_test_SOURCES = test/unit/base/descriptors_test.cc
 test_unit_base_descriptors_test_LDADD = test/libtest_support.la base/libdescriptors.la base/libslots.la -lgtest_main \
 	$(GTEST_LIBS)
-test_programs += test/gpu/grdma_gpu
 test_gpu_grdma_gpu_SOURCES = $(fake_registrar_sources) test/gpu/grdma_gpu_test.cc test/support/gpu_memory.h
 test_gpu_grdma_gpu_LDADD = test/fake/libcuda.la test/libtest_support.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_gpu_rgpusm_SOURCES = $(fake_registrar_sources) test/gpu/rgpusm_test.cc test/gpu/rgpusm_blocks_test.cc test/gpu/rgpusm_lack_test.cc \
 	test/gpu/rgpusm_modes_test.cc test/gpu/rgpusm_slots_test.cc test/gpu/gpu_library.h
 test_gpu_rgpusm_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
-test_programs += test/gpu/gpu_locks
 test_gpu_gpu_locks_SOURCES = $(fake_registrar_sources) test/gpu/gpu_locks_test.cc test/gpu/gpu_library.h \
 	test/support/gpu_memory.h
 test_gpu_gpu_locks_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
-test_programs += test/gpu/gpu_postponed
 test_gpu_gpu_postponed_SOURCES = $(fake_registrar_sources) test/gpu/gpu_postponed_test.cc \
 	test/gpu/gpu_library.h test/support/gpu_memory.h
 test_gpu_gpu_postponed_LDADD = test/fake/libcuda.la base/libslots.la libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
-test_programs += test/gpu/gpu_ft
 test_gpu_gpu_ft_SOURCES = $(fake_registrar_sources) test/gpu/gpu_ft_test.cc test/gpu/gpu_library.h
 test_gpu_gpu_ft_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
-test_programs += test/gpu/gpu_events
 test_gpu_gpu_events_SOURCES = $(fake_registrar_sources) test/gpu/gpu_events_test.cc test/gpu/gpu_library.h \
 	test/support/gpu_memory.h
 test_gpu_gpu_events_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
-test_programs += test/gpu/gpu_restart
 test_gpu_gpu_restart_SOURCES = $(fake_registrar_sources) test/gpu/gpu_restart_test.cc \
 	test/gpu/gpu_library.h test/support/gpu_memory.h
 test_gpu_gpu_restart_LDADD = test/fake/libcuda.la test/libtest_support.la base/libslots.la libpinrail.la \
 	-lgtest_main $(GTEST_LIBS)
-test_programs += test/gpu/gpu_reset
 test_gpu_gpu_reset_SOURCES = $(fake_registrar_sources) test/gpu/gpu_reset_test.cc test/gpu/gpu_library.h
 test_gpu_gpu_reset_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
-test_programs += test/gpu/gpu_cancel
 test_gpu_gpu_cancel_SOURCES = $(fake_registrar_sources) test/gpu/gpu_cancel_test.cc test/gpu/gpu_library.h \
 	test/support/gpu_memory.h
 test_gpu_gpu_cancel_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
-test_programs += test/fault/gpu_fault
 test_fault_gpu_fault_SOURCES = $(fake_registrar_sources) $(nth_allocation_sources) test/fault/gpu_fault_test.cc \
 	test/fault/gpu_unwind_fault_test.cc test/support/leaving_registrar.h test/gpu/gpu_library.h
 test_fault_gpu_fault_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
-test_programs += test/unit/base/hints_test
 test_unit_base_hints_test_SOURCES = test/unit/base/hints_test.cc
 test_unit_base_hints_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
-test_programs += test/unit/mpool/default_limits_test
 test_unit_mpool_default_limits_test_SOURCES = test/unit/mpool/default_limits_test.cc test/support/temp_folder.h
 test_unit_mpool_default_limits_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
-test_programs += test/stress/gpu_stress
 test_stress_gpu_stress_SOURCES = $(fake_registrar_sources) test/stress/gpu_stress_test.cc test/gpu/gpu_library.h
 test_stress_gpu_stress_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_gpu_gpusm_SOURCES = $(fake_registrar_sources) test/gpu/gpusm_test.cc test/gpu/gpu_library.h
 test_gpu_gpusm_LDADD = test/libtest_support.la test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 endif
 # Runs itself with more rights than its caller, statically linked with the library: such a program is given no path.
-test_programs += test/unit/base/setuid
+test_programs += test/unit/base/setuid test/stress/exit_stress test/stress/signal_stress
 test_unit_base_setuid_SOURCES = test/unit/base/setuid.cc
 test_unit_base_setuid_LDFLAGS = $(AM_LDFLAGS) -export-dynamic
 test_unit_base_setuid_LDADD = libpinrail_internal.la
@@ -774,7 +726,6 @@ $(gpu_soak_test_log): test/gpu/soak test/gpu/story test/gpu/figures test/gpu/kin
 EXTRA_DIST += test/gpu_soak_test.sh test/gpu/run test/gpu/README test/gpu/h200.json
 
 # Exits in the middle of whatever threads do; 2,000 of each state: test/stress/exit_stress 2000.
-test_programs += test/stress/exit_stress
 test_stress_exit_stress_SOURCES = test/stress/exit_stress.cc test/support/table_library.h
 test_stress_exit_stress_LDADD = libpinrail.la
 # The instructions of a hit beside many threads, and of a miss; a part of "make soak".
@@ -804,7 +755,6 @@ EXTRA_DIST += test/systems/README test/systems/compare test/systems/row test/sys
 	test/systems/arm64.json test/systems/arm64-guest.json test/systems/ubuntu-24.04.json
 
 # Memory events in signal handlers; a minute of each case at 1,000 a second: test/stress/signal_stress 60 1000.
-test_programs += test/stress/signal_stress
 test_stress_signal_stress_SOURCES = test/stress/signal_stress.cc test/support/table_library.h
 test_stress_signal_stress_LDADD = libpinrail.la
 
@@ -813,7 +763,6 @@ if HAVE_GTEST
 test_programs += test/fault/unwind_fault
 test_fault_unwind_fault_SOURCES = test/fault/dead_fault_test.cc test/fault/unwind_fault_test.cc \
 	test/fault/cancel_fault_test.cc test/support/leaving_registrar.h test/support/tasks.h $(fake_registrar_sources)
-test_fault_unwind_fault_LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 endif
 
 check_PROGRAMS += $(test_programs)
