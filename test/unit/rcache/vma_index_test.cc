@@ -9,31 +9,6 @@
 namespace pinrail::vma {
 namespace {
 
-TEST_F(IndexTest, an_empty_index_finds_nothing) {
-  Index index(false);
-  EXPECT_EQ(look(index, kPage, kPage, 0), nullptr);
-  EXPECT_EQ(index.count(), 0u);
-  EXPECT_EQ(index.check(), nullptr);
-}
-
-TEST_F(IndexTest, a_range_inside_a_registration_is_found_and_one_that_sticks_out_is_not) {
-  Index index(false);
-  pinrail_registration_t* const reg = add(index, 0x10000, 0x4000, 1);
-  EXPECT_EQ(look(index, 0x10000, 0x4000, 1), reg);
-  EXPECT_EQ(look(index, 0x12345, 1, 0), reg);
-  EXPECT_EQ(look(index, 0x13fff, 1, 1), reg);
-  EXPECT_EQ(look(index, 0x13fff, 2, 1), nullptr);
-  EXPECT_EQ(look(index, 0xffff, 2, 1), nullptr);
-}
-
-TEST_F(IndexTest, rights_must_be_a_superset_and_traits_equal) {
-  Index index(false);
-  pinrail_registration_t* const reg = add(index, 0x10000, 0x4000, 3, PINRAIL_TRAIT_RELAXED_ORDERING);
-  EXPECT_EQ(look(index, 0x10000, 1, 2, PINRAIL_TRAIT_RELAXED_ORDERING), reg);
-  EXPECT_EQ(look(index, 0x10000, 1, 4, PINRAIL_TRAIT_RELAXED_ORDERING), nullptr);
-  EXPECT_EQ(look(index, 0x10000, 1, 2, 0), nullptr);
-}
-
 TEST_F(IndexTest, a_larger_registration_displaces_what_it_contains_but_not_what_has_more_rights) {
   Index index(false);
   pinrail_registration_t* small = make(0x11000, 0x1000, 1);
@@ -74,27 +49,6 @@ TEST_F(IndexTest, what_is_contained_in_a_stronger_one_is_refused) {
   EXPECT_TRUE(put(index, make(0x10000, 0x8000, 3)).is(PINRAIL_ERR_BUSY));
   EXPECT_TRUE(put(index, make(0x11000, 0x1000, 1, 0, PINRAIL_FLAG_PERSISTENT)).ok());
   EXPECT_EQ(index.check(), nullptr);
-}
-
-TEST_F(IndexTest, an_exact_index_hits_on_equal_range_and_rights_only) {
-  Index index(true);
-  pinrail_registration_t* const outer = add(index, 0x10000, 100, 3);
-  pinrail_registration_t* const inner = add(index, 0x10000, 50, 3);
-  EXPECT_TRUE(left_.regs.empty());
-  EXPECT_EQ(look(index, 0x10000, 100, 3), outer);
-  EXPECT_EQ(look(index, 0x10000, 50, 3), inner);
-  EXPECT_EQ(look(index, 0x10000, 50, 1), nullptr);
-  EXPECT_EQ(look(index, 0x10000, 49, 3), nullptr);
-}
-
-TEST_F(IndexTest, unmapping_the_middle_page_hides_the_whole_registration) {
-  Index index(false);
-  pinrail_registration_t* const reg = add(index, 0x10000, 0x3000, 1);
-  pinrail_registration_t* const next = add(index, 0x13000, 0x1000, 1);
-  index.invalidate_hook(Span::of(0x11000, 0x1000), Left::visit, &left_);
-  EXPECT_EQ(left_.regs, std::vector<pinrail_registration_t*>{reg});
-  EXPECT_EQ(look(index, 0x10000, 1, 1), nullptr);
-  EXPECT_EQ(look(index, 0x13000, 1, 1), next);
 }
 
 TEST_F(IndexTest, a_dead_registration_is_not_found_and_one_behind_it_is) {
