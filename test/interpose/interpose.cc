@@ -165,23 +165,23 @@ int work(const Options& options, Shared* shared) {
   bool peer_awaited = options.peer != Peer::none && options.when == When::running;
   bool came = true;
   auto next_look = begin + std::chrono::seconds(1);
-  while (came && Clock::now() < begin + time) {
+  const auto pause = [&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    if (Clock::now() < next_look) return;
+    watchdog.look();
+    next_look += std::chrono::seconds(1);
+  };
+  while (came && Clock::now() < begin + time) {
+    pause();
     if (peer_awaited && Clock::now() > begin + time / 2) {
       peer_awaited = false;
       came = bring_peer(options, shared);
       close_window(shared, options.peer);
     }
-    if (Clock::now() < next_look) continue;
-    watchdog.look();
-    next_look += std::chrono::seconds(1);
   }
   shared->stop.store(true);
   for (unsigned i = 0; i < options.threads; ++i) {
-    while (!beats[i].done.load()) {
-      std::this_thread::sleep_for(std::chrono::seconds(1));
-      watchdog.look();
-    }
+    while (!beats[i].done.load()) pause();
     threads[i].join();
   }
   return came ? finish(options, shared) : kFailed;

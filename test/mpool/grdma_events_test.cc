@@ -6,9 +6,8 @@
 
 #include <atomic>
 #include <cerrno>
-#include <chrono>
+#include <ctime>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "test/support/library.h"
@@ -27,7 +26,13 @@ std::string said_by(Body&& body) {
   return testing::internal::GetCapturedStderr();
 }
 bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
-void wait_for_next_second() { std::this_thread::sleep_for(std::chrono::milliseconds(1100)); }
+// A message that comes once a second goes by the seconds of this clock.
+void wait_for_next_second() {
+  timespec next{};
+  clock_gettime(CLOCK_MONOTONIC, &next);
+  next = {next.tv_sec + 1, 0};
+  clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &next, nullptr);
+}
 
 // The events of the pool from this number on; *next goes on.
 std::vector<pinrail_mpool_event_t> read_events(const Pool& pool, uint64_t* next) {

@@ -10,6 +10,7 @@
 
 #include "test/mpool/mrall_under_test.h"
 #include "test/support/mapping.h"
+#include "test/support/tasks.h"
 #include "test/support/team.h"
 
 namespace pinrail::test {
@@ -71,7 +72,7 @@ class Mapper {
 
 TEST_F(Mrall, every_live_address_is_found_while_eight_threads_map_and_unmap) {
   start();
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(short_or_long(1, 2));
   std::vector<std::unique_ptr<Mapper>> mappers;
   for (unsigned i = 0; i < 8; ++i) mappers.push_back(std::make_unique<Mapper>(pool_.get(), i));
   std::vector<std::thread> threads;

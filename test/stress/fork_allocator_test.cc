@@ -14,6 +14,7 @@
 #include "test/support/lent_pool.h"
 #include "test/support/library.h"
 #include "test/support/pinned_heap.h"
+#include "test/support/tasks.h"
 
 namespace pinrail::test {
 namespace {
@@ -47,7 +48,7 @@ class AllocatingRegistrar {
   pinrail_registrar_t table_{};
 };
 
-int children() { return std::getenv("PINRAIL_TEST_LONG") != nullptr ? 20000 : 3000; }
+int children() { return short_or_long(3000, 20000); }
 
 class ForkAllocator : public testing::Test {
  protected:

@@ -5,11 +5,11 @@
 
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <random>
 #include <thread>
 
 #include "test/support/library.h"
+#include "test/support/tasks.h"
 #include "test/support/team.h"
 
 namespace pinrail::test {
@@ -18,10 +18,6 @@ namespace {
 constexpr uintptr_t kBase = 0x10000000;
 constexpr size_t kPages = 512;
 constexpr size_t kChunk = 8 * kPage;
-
-std::chrono::milliseconds length_of_test() {
-  return std::chrono::milliseconds(std::getenv("PINRAIL_TEST_LONG") != nullptr ? 10000 : 1500);
-}
 
 class Load {
  public:
@@ -102,7 +98,7 @@ class Load {
 
 TEST(PrepinStress, threads_that_pin_stream_use_and_unmap_leave_nothing) {
   const Library library(Settings{{"mpool_grdma_gc_thread", "auto"}});
-  const auto end = std::chrono::steady_clock::now() + length_of_test();
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(short_or_long(1500, 10000));
   for (unsigned round = 0; std::chrono::steady_clock::now() < end; ++round) {
     fake::FakeRegistrar registrar;
     Pool pool(registrar);

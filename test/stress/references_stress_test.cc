@@ -16,6 +16,7 @@
 #include "base/registration/registration.h"
 #include "base/registration/registration_arena.h"
 #include "base/registration/thread.h"
+#include "test/support/tasks.h"
 #include "test/support/team.h"
 
 namespace pinrail {
@@ -36,7 +37,7 @@ using Clock = std::chrono::steady_clock;
 bool goes_on(Clock::time_point begin, uint64_t count, uint64_t other_count) {
   constexpr uint64_t kLeast = 100;
   const Clock::duration time = Clock::now() - begin;
-  return time < std::chrono::seconds(2) ||
+  return time < std::chrono::seconds(test::short_or_long(1, 2)) ||
          ((count < kLeast || other_count < kLeast) && time < std::chrono::seconds(60));
 }
 

@@ -17,6 +17,7 @@ namespace pinrail::vma {
 namespace {
 
 using test::comes_true;
+using test::short_or_long;
 using Clock = std::chrono::steady_clock;
 
 constexpr uintptr_t kBase = 0x100000;
@@ -152,7 +153,7 @@ TEST(VmaStress, finds_stay_right_while_others_change_the_index) {
   std::atomic<bool> stop{false};
   for (unsigned seed = 1; seed <= 2; ++seed) threads.emplace_back(find_some, &world, seed, std::cref(stop));
   for (unsigned seed = 11; seed <= 12; ++seed) threads.emplace_back(change_some, &world, seed, std::cref(stop));
-  std::this_thread::sleep_for(std::chrono::seconds(3));
+  std::this_thread::sleep_for(std::chrono::seconds(short_or_long(1, 3)));
   EXPECT_TRUE(comes_true([&] { return world.found > 10000; })) << world.found << " found";
   stop = true;
   for (std::thread& thread : threads) thread.join();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// tasks.h - the threads of this process as the kernel names them, and waiting for something without a fixed time.
+// tasks.h - the threads of this process as the kernel names them, waiting for something without a fixed time, and how
+// much of it there is to do.
 #ifndef PINRAIL_TEST_SUPPORT_TASKS_H
 #define PINRAIL_TEST_SUPPORT_TASKS_H
 
@@ -42,6 +43,12 @@ inline int64_t blocked_signals_of(const std::string& name) {
 }
 
 inline bool sleeps(const std::string& thread) { return status_of(thread, "State").rfind('S', 0) == 0; }
+
+// What make check does of what takes long, or all of it (test/README).
+template <typename Amount>
+Amount short_or_long(Amount in_short, Amount in_long) {
+  return std::getenv("PINRAIL_TEST_LONG") != nullptr ? in_long : in_short;
+}
 
 // Looks until it is so; false after half a minute.
 template <typename Condition>
