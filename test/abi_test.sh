@@ -5,16 +5,9 @@
 # versions. HACKING says which changes are allowed; "test/abi_test.sh --print" in a build folder writes the present layout to
 # standard output.
 set -u
-srcdir=$(cd "${srcdir:-$(dirname "$0")/..}" && pwd) || exit 99
+. "${srcdir:-$(dirname "$0")/..}/test/support/script.sh"
 include=$srcdir/framework/include
 command -v python3 >/dev/null || { echo "SKIP: no python3"; exit 77; }
-work=$(mktemp -d) || exit 99
-trap 'rm -rf "$work"' EXIT
-failures=0
-fail() {
-  echo "FAIL: $*"
-  failures=$((failures + 1))
-}
 
 python3 "$srcdir/test/abi/layout.py" "$include"/pinrail/*.h >"$work/layout.cc" || exit 99
 ${CXX:-c++} -std=c++17 -I"$include" "$work/layout.cc" -o "$work/layout" || exit 99
@@ -64,11 +57,11 @@ fi
 # refused NAME NUMBERS: the component of an older interface in $work/components is refused in one line, which has both
 # numbers; it is not opened, and the others work.
 refused() {
-  HOME=$work contrib/tools/pinrail_info --parsable --param rcache vma \
+  contrib/tools/pinrail_info --parsable --param rcache vma \
     --mca mca_base_component_path "$work/components:components/.libs" >"$work/out" 2>"$work/err" ||
     fail "beside $1, pinrail_info ended with status $?"
-  [ "$(wc -l <"$work/err")" -eq 1 ] || fail "$1 is not refused in one line: $(cat "$work/err")"
-  grep -q "$1.*: $2" "$work/err" || fail "the line about $1 lacks its name or a number: $(cat "$work/err")"
+  [ "$(wc -l <"$work/err")" -eq 1 ] || fail "$1 is not refused in one line"
+  grep -q "$1.*: $2" "$work/err" || fail "the line about $1 lacks its name or a number"
   grep -q '^mca:rcache:vma:status:SUCCESS' "$work/out" || fail "beside $1, rcache vma does not work"
   rm -f "$work/components"/*.so
 }

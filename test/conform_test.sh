@@ -4,26 +4,13 @@
 # contrib/new-component, and names the rule of each component of test/conform/broken/list. Exit status 77: the tool was
 # not built, or the components are built in, or everything is built with a sanitizer.
 set -u
-srcdir=$(cd "${srcdir:-$(dirname "$0")/..}" && pwd) || exit 99
+. "${srcdir:-$(dirname "$0")/..}/test/support/script.sh"
 conform=$(pwd)/test/conform/pinrail_conform
 others=$(pwd)/components/.libs
 [ -x "$conform" ] || { echo "SKIP: pinrail_conform is not built"; exit 77; }
 [ -z "${PINRAIL_SANITIZE:-}" ] || { echo "SKIP: components break rules in ways that a sanitizer ends"; exit 77; }
 ls "$others"/*.so >/dev/null 2>&1 || { echo "SKIP: components are built in"; exit 77; }
-work=$(mktemp -d) || exit 99
-trap 'rm -rf "$work"' EXIT
-HOME=$work
-export HOME
-# shellcheck disable=SC2046 # names, each one word
-unset $(env | sed -n 's/^\(PINRAIL_MCA_[A-Za-z0-9_]*\)=.*/\1/p') 2>/dev/null
-failures=0
 count=0
-
-fail() {
-  echo "FAIL: $*"
-  [ ! -s "$work/out" ] || sed 's/^/  | /' "$work/out"
-  failures=$((failures + 1))
-}
 
 keeps_the_rules() {
   count=$((count + 1))

@@ -60,7 +60,7 @@ EXTRA_DIST += test/package_test.sh test/pages_test.sh
 TESTS += test/conform_test.sh
 EXTRA_DIST += test/conform_test.sh test/conform/broken/list test/conform/broken/monitor_got.c
 
-EXTRA_DIST += test/support/tool_run.sh test/tools_perf_test.sh test/tools_advise_test.sh test/traces_test.sh test/traces/README.md \
+EXTRA_DIST += test/support/script.sh test/support/tool_run.sh test/tools_perf_test.sh test/tools_advise_test.sh test/traces_test.sh test/traces/README.md \
 	test/traces/lammps.r0.trace.xz test/traces/nwchem.r0.trace.xz test/traces/ptscotch.r0.trace.xz \
 	test/traces/ptscotch.r1.trace.xz test/traces/ptscotch.r2.trace.xz test/traces/ptscotch.r3.trace.xz
 

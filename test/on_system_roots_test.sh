@@ -2,17 +2,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # on_system_roots_test.sh - contrib/workshop/on-system removes no root folder that a run uses.
 set -u
-srcdir=${srcdir:-$(dirname "$0")/..}
+. "${srcdir:-$(dirname "$0")/..}/test/support/script.sh"
 command -v flock >/dev/null || { echo "SKIP: flock is not installed"; exit 77; }
 # shellcheck source=contrib/workshop/on-system.d/roots.sh
 . "$srcdir/contrib/workshop/on-system.d/roots.sh"
-work=$(mktemp -d) || exit 99
-trap 'rm -rf "$work"' EXIT
-failures=0
-fail() {
-  echo "FAIL: $*"
-  failures=$((failures + 1))
-}
 
 mkdir "$work"/{used,unused}
 touch "$work"/{used,unused}/file

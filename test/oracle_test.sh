@@ -8,16 +8,7 @@ grep -q "^#define HAVE_TOOLS" config.h || { echo "SKIP: built without CLI11 or n
 oracle=test/oracle/oracle
 mutants=test/oracle/oracle_mutants
 [ -z "${PINRAIL_SANITIZE:-}" ] || { echo "SKIP: sanitizers and code patching do not go together"; exit 77; }
-work=$(mktemp -d) || exit 99
-trap 'rm -rf "$work"' EXIT
-failed=0
-
-# fails WHAT: reports it, with the output.
-fails() {
-  echo "FAIL: $1"
-  tail -n 60 "$work/out"
-  failed=1
-}
+. "${srcdir:-$(dirname "$0")/..}/test/support/script.sh"
 
 # try STATUS PROGRAM ARGUMENT...
 try() {
@@ -26,14 +17,14 @@ try() {
   timeout 120 "$@" >"$work/out" 2>&1
   status=$?
   [ "$status" -eq 77 ] && [ "$wanted" -ne 77 ] && { grep SKIP "$work/out"; exit 77; }
-  [ "$status" -eq "$wanted" ] || fails "$*: exit status $status, not $wanted"
+  [ "$status" -eq "$wanted" ] || fail "$*: exit status $status, not $wanted"
 }
 
 last() { tail -n 1 "$work/out"; }
 
 try 0 $oracle --seconds 5
-last | grep -Eq '^oracle: [1-9][0-9]* operations, [1-9][0-9]* bytes verified, 0 differences$' || fails "the last line: $(last)"
-grep -q '^munmap .* [1-9][0-9]* *0$' "$work/out" || fails "munmap is not counted, or was answered from the cache"
+last | grep -Eq '^oracle: [1-9][0-9]* operations, [1-9][0-9]* bytes verified, 0 differences$' || fail "the last line: $(last)"
+grep -q '^munmap .* [1-9][0-9]* *0$' "$work/out" || fail "munmap is not counted, or was answered from the cache"
 
 # Two events of its own that move the break leave each other's memory alone.
 try 0 $oracle --seconds 3 --threads 8 --events brk,free-trim --largest 64
@@ -49,16 +40,16 @@ fi
 
 # It can fail: without a monitor, and if one kind of event is hidden.
 try 1 $oracle --seconds 2 --monitor none
-last | grep -Eq ', [1-9][0-9]* differences$' || fails "without a monitor no difference was found"
-grep -q 'DIFFERENCE: buffer .* the device' "$work/out" || fails "a difference is not explained"
+last | grep -Eq ', [1-9][0-9]* differences$' || fail "without a monitor no difference was found"
+grep -q 'DIFFERENCE: buffer .* the device' "$work/out" || fail "a difference is not explained"
 try 0 $mutants --seconds 3 --prepin --events munmap,mmap-over
-grep -q "^pinned ahead  [1-9]" "$work/out" || fails "nothing was pinned ahead"
+grep -q "^pinned ahead  [1-9]" "$work/out" || fail "nothing was pinned ahead"
 try 1 $mutants --seconds 30 --mutant munmap-reuse
-last | grep -Eq ', [1-9][0-9]* differences$' || fails "the mutant was not caught"
+last | grep -Eq ', [1-9][0-9]* differences$' || fail "the mutant was not caught"
 
 try 0 $mutants --mutant list
-grep -q '^munmap ' "$work/out" || fails "munmap is not listed"
-grep -q '^mprotect ' "$work/out" && fails "mprotect is listed, after which registrations are good"
+grep -q '^munmap ' "$work/out" || fail "munmap is not listed"
+grep -q '^mprotect ' "$work/out" && fail "mprotect is listed, after which registrations are good"
 try 2 $mutants --mutant munmapp
 try 2 $mutants --mutant fork
 try 2 $oracle --mutant munmap
@@ -70,7 +61,7 @@ try 2 $oracle --nonsense
 try 2 $oracle munmap
 try 2 $oracle --monitor nosuch --seconds 1
 try 0 $oracle --help
-grep -q -e --mutant "$work/out" || fails "--help does not tell of --mutant"
+grep -q -e --mutant "$work/out" || fail "--help does not tell of --mutant"
 $oracle --help >/dev/full 2>"$work/out"
-[ $? -eq 1 ] || fails "--help >/dev/full: it says that all is well"
-exit $failed
+[ $? -eq 1 ] || fail "--help >/dev/full: it says that all is well"
+exit $((failures != 0))

@@ -5,7 +5,7 @@
 # finds no difference. Runs in the build tree. Exit status 77: it cannot be tried here.
 set -u -o pipefail
 grep -q "^#define HAVE_TOOLS" config.h || { echo "SKIP: built without CLI11 or nlohmann-json"; exit 77; }
-srcdir=${srcdir:-$(dirname "$0")/..}
+. "${srcdir:-$(dirname "$0")/..}/test/support/script.sh"
 libc=/lib/x86_64-linux-gnu/libc.so.6
 skip() {
   echo "SKIP: $1"
@@ -13,17 +13,7 @@ skip() {
 }
 [ -z "${PINRAIL_SANITIZE:-}" ] || skip "sanitizers and code patching do not go together"
 [ -e $libc ] || skip "there is no $libc"
-work=$(mktemp -d) || exit 99
-trap 'rm -rf "$work"' EXIT
-export HOME=$work
 info=$PWD/contrib/tools/pinrail_info oracle=$PWD/test/oracle/oracle
-failed=0
-
-fails() {
-  echo "FAIL: $1"
-  tail -n 60 "$work/out" "$work/err"
-  failed=1
-}
 
 # under FUNCTION COMMAND...: runs it with a C library whose FUNCTION cannot be patched.
 under() {
@@ -36,9 +26,9 @@ for function in munmap fallocate; do
 done
 
 # says EVENT WORD: in the default column of pinrail_info --monitors.
-says() { grep -Eq "^$1 .* $2 *\$" "$work/out" || fails "$1 is not \"$2\""; }
+says() { grep -Eq "^$1 .* $2 *\$" "$work/out" || fail "$1 is not \"$2\""; }
 # keeps KIND YES|NO
-keeps() { grep -Eq "^$1 +$([ "$2" = YES ] || echo "not ")kept" "$work/out" || fails "$1: kept is not $2"; }
+keeps() { grep -Eq "^$1 +$([ "$2" = YES ] || echo "not ")kept" "$work/out" || fail "$1: kept is not $2"; }
 kinds=("anonymous" "heap" "stack" "shared anonymous" "System V" "private file" "shared file")
 finds_nothing() {
   local status
@@ -46,40 +36,40 @@ finds_nothing() {
   status=$?
   [ $status -ne 77 ] || skip "$(grep SKIP "$work/out")"
   # 1 is for too few of an event, too.
-  [ $status -le 1 ] || fails "${*:2}: exit status $status"
+  [ $status -le 1 ] || fail "${*:2}: exit status $status"
   tail -n 1 "$work/out" | grep -Eq '^oracle: [1-9][0-9]* operations, [1-9][0-9]* bytes verified, 0 differences$' ||
-    fails "the last line: $(tail -n 1 "$work/out")"
-  grep -q "unknown code" "$work/err" || fails "it was not said that $1 is unknown"
+    fail "the last line: $(tail -n 1 "$work/out")"
+  grep -q "unknown code" "$work/err" || fail "it was not said that $1 is unknown"
 }
 
 # Only mappings of files are not kept.
-under fallocate "$info" --monitors || fails "pinrail_info"
+under fallocate "$info" --monitors || fail "pinrail_info"
 says fallocate-punch-hole "not cached"
 says ftruncate "not cached"
 for event in munmap mmap-over madvise-dontneed shmdt; do says $event before; done
 for kind in "${kinds[@]}"; do keeps "$kind" "$([[ $kind == *file ]] && echo NO || echo YES)"; done
-grep -q "^shared file .*no monitor sees punch_hole" "$work/out" || fails "the reason for shared files is not said"
+grep -q "^shared file .*no monitor sees punch_hole" "$work/out" || fail "the reason for shared files is not said"
 finds_nothing fallocate "$oracle" --seconds 5
-grep -Eq '^ftruncate +[1-9][0-9]* +0 ' "$work/out" || fails "a mapping of a file was kept"
-grep -Eq '^munmap +[1-9][0-9]* +[1-9][0-9]* ' "$work/out" || fails "private memory was not kept"
+grep -Eq '^ftruncate +[1-9][0-9]* +0 ' "$work/out" || fail "a mapping of a file was kept"
+grep -Eq '^munmap +[1-9][0-9]* +[1-9][0-9]* ' "$work/out" || fail "private memory was not kept"
 
 # Nothing is kept, and it is said why; but for what userfaultfd watches.
 export PINRAIL_MCA_monitor=^uffd
-under munmap "$info" --monitors || fails "pinrail_info"
+under munmap "$info" --monitors || fail "pinrail_info"
 for kind in "${kinds[@]}"; do keeps "$kind" NO; done
-under munmap "$PWD/contrib/tools/pinrail_perf" --size 64K && fails "pinrail_perf does not fail though nothing is kept"
-grep -q "no memory is kept registered" "$work/err" || fails "it is not said that nothing is kept"
-grep -q "no monitor here sees what the C library unmaps" "$work/err" || fails "the reason is not said"
-grep -q "past the C library" "$work/err" && fails "the C library's munmap is taken for another's"
-under munmap "$oracle" --seconds 2 && fails "leave_pinned=1 is not refused though nothing can be kept"
+under munmap "$PWD/contrib/tools/pinrail_perf" --size 64K && fail "pinrail_perf does not fail though nothing is kept"
+grep -q "no memory is kept registered" "$work/err" || fail "it is not said that nothing is kept"
+grep -q "no monitor here sees what the C library unmaps" "$work/err" || fail "the reason is not said"
+grep -q "past the C library" "$work/err" && fail "the C library's munmap is taken for another's"
+under munmap "$oracle" --seconds 2 && fail "leave_pinned=1 is not refused though nothing can be kept"
 unset PINRAIL_MCA_monitor
-under munmap "$info" --monitors || fails "pinrail_info"
+under munmap "$info" --monitors || fail "pinrail_info"
 if grep -Eq '^anonymous +kept' "$work/out"; then
   says munmap after
   finds_nothing munmap "$oracle" --seconds 5
-  grep -Eq '^munmap +[1-9][0-9]* +[1-9][0-9]* ' "$work/out" || fails "what userfaultfd watches was not kept"
-  grep -Eq '^shmdt +[1-9][0-9]* +0 ' "$work/out" || fails "memory was kept whose events are not seen"
+  grep -Eq '^munmap +[1-9][0-9]* +[1-9][0-9]* ' "$work/out" || fail "what userfaultfd watches was not kept"
+  grep -Eq '^shmdt +[1-9][0-9]* +0 ' "$work/out" || fail "memory was kept whose events are not seen"
 else
   echo "not tried: userfaultfd does not work here, so nothing is kept where munmap is not seen"
 fi
-exit $failed
+exit $((failures != 0))

@@ -3,14 +3,7 @@
 # package_test.sh - debian/, contrib/spack, contrib/rpm and contrib/doc/installing.md agree with the sources: versions, public
 # functions, options of configure, commands; installed documents. Nothing is packaged; contrib/workshop/package does that.
 set -u
-srcdir=$(cd "${srcdir:-$(dirname "$0")/..}" && pwd) || exit 99
-work=$(mktemp -d) || exit 99
-trap 'rm -rf "$work"' EXIT
-failures=0
-fail() {
-  echo "FAIL: $*"
-  failures=$((failures + 1))
-}
+. "${srcdir:-$(dirname "$0")/..}/test/support/script.sh"
 
 # same WHAT GOT WANTED: two files of sorted lines.
 same() {

@@ -5,16 +5,9 @@
 # fault in the pages, each document is in the site, and its links lead somewhere. Runs in the build tree. Exit status 77:
 # no pages are made here.
 set -u
-srcdir=$(cd "${srcdir:-$(dirname "$0")/..}" && pwd) || exit 99
+. "${srcdir:-$(dirname "$0")/..}/test/support/script.sh"
 site=contrib/workshop/site
 [ -e $site/made ] || { echo "SKIP: without Doxygen and Python 3, or with --disable-pages, no pages are made"; exit 77; }
-work=$(mktemp -d) || exit 99
-trap 'rm -rf "$work"' EXIT
-failures=0
-fail() {
-  echo "FAIL: $*"
-  failures=$((failures + 1))
-}
 
 [ ! -s $site/warnings ] || fail "Doxygen warns: $(head -40 $site/warnings)"
 

@@ -1,22 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=sh
-# shellcheck disable=SC2034,SC2154 # failures and tool are of who sources this
+# shellcheck disable=SC2154 # tool is of who sources this
 # tool_run.sh - a tool as its users run it, far from their homes and their environment. Sourced with $tool set.
 grep -q "^#define HAVE_TOOLS" config.h || { echo "SKIP: built without CLI11 or nlohmann-json"; exit 77; }
 [ -x "$tool" ] || { echo "there is no $tool"; exit 99; }
-work=$(mktemp -d) || exit 99
-trap 'rm -rf "$work"' EXIT
-HOME=$work
-export HOME
-# shellcheck disable=SC2046 # names, each one word
-unset $(env | sed -n 's/^\(PINRAIL_MCA_[A-Za-z0-9_]*\)=.*/\1/p') 2>/dev/null
-failures=0
-
-fail() {
-  echo "FAIL: $*"
-  sed 's/^/  | /' "$work/out" "$work/err"
-  failures=$((failures + 1))
-}
+. "${srcdir:-.}/test/support/script.sh"
 
 # expect STATUS WORDS...: runs the tool; what it writes is in $work/out and $work/err.
 expect() {
