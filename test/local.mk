@@ -728,22 +728,26 @@ EXTRA_DIST += test/gpu_soak_test.sh test/gpu/run test/gpu/README test/gpu/h200.j
 # Exits in the middle of whatever threads do; 2,000 of each state: test/stress/exit_stress 2000.
 test_stress_exit_stress_SOURCES = test/stress/exit_stress.cc test/support/table_library.h
 test_stress_exit_stress_LDADD = libpinrail.la
-# The instructions of a hit beside many threads, and of a miss; a part of "make soak".
+# The instructions of a hit beside many threads, and of a miss, and the system calls of the start; a part of "make soak".
 check_PROGRAMS += test/stress/hit_cost
 test_stress_hit_cost_SOURCES = test/stress/hit_cost.cc test/support/table_library.h
 test_stress_hit_cost_LDADD = libpinrail.la
 check_PROGRAMS += test/stress/miss_cost
 test_stress_miss_cost_SOURCES = test/stress/miss_cost.cc test/support/table_library.h
 test_stress_miss_cost_LDADD = libpinrail.la
+check_PROGRAMS += test/stress/start_cost
+test_stress_start_cost_SOURCES = test/stress/start_cost.cc test/support/table_library.h
+test_stress_start_cost_LDADD = libpinrail.la
 # What test/attack/README gives figures of, at full length: half an hour on a quiet machine of two processors.
 soak_programs = test/stress/exit_stress test/stress/hit_cost test/stress/hot_buffer_stress test/stress/miss_cost \
-	test/stress/signal_stress test/stress/scale test/monitor/patcher_race
+	test/stress/signal_stress test/stress/start_cost test/stress/scale test/monitor/patcher_race
 soak: all $(soak_programs)
 	test/stress/hot_buffer_stress 10000000 64
 	test/stress/exit_stress 2000
 	PINRAIL_TEST_SCALE=full test/stress/scale
 	$(srcdir)/test/stress/hit_cost.sh
 	$(srcdir)/test/stress/miss_cost.sh || test $$? -eq 77
+	test/stress/start_cost || test $$? -eq 77
 	ROUNDS=10000 srcdir=$(srcdir) bash $(srcdir)/test/own_calls_test.sh
 	test/stress/signal_stress 60 1000
 	PINRAIL_TEST_RACES=100000 test/monitor/patcher_race
