@@ -56,10 +56,9 @@ bool look_at(void* arg, const Mapping& mapping) {
 uint8_t* map_near(uintptr_t near, uintptr_t reach) {
   Gap gap{near};
   for (int tries = 0; tries < kMaxTries; ++tries) {
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): the address of the gap that was found; the kernel may choose another
-    // one
-    void* const got =
-        mmap(reinterpret_cast<void*>(gap.best), kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): of the gap that was found; the kernel may choose another address
+    void* const wanted = reinterpret_cast<void*>(gap.best);
+    void* const got = mmap(wanted, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (got != MAP_FAILED && distance(reinterpret_cast<uintptr_t>(got), near) <= reach)
       return static_cast<uint8_t*>(got);
     if (got != MAP_FAILED) munmap(got, kPage);
