@@ -293,7 +293,7 @@ bool Index::is_clear_hook(const Span& span) const {
   // acquire: pairs with the release store in class_of_locked().
   const uint32_t count = classes_.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < count; ++i) {
-    if (trees_[i].search_overlap(span, unchanged) != SearchResult::absent) return false;
+    if (!trees_[i].is_clear_of(span, unchanged)) return false;
   }
   return unchanged();
 }

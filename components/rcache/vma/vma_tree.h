@@ -3,7 +3,7 @@
 // inner nodes know how far each child reaches, so that a containment search is one path down even if spans overlap.
 //
 // Owns     its nodes. Not the registrations.
-// Threads  search_overlap() may run at any time without a lock. For all others the caller holds the index lock, and for
+// Threads  is_clear_of() may run at any time without a lock. For all others the caller holds the index lock, and for
 //          those that change the tree has marked the index as changing.
 // Hook     All functions. None allocates.
 //
@@ -22,9 +22,6 @@
 #include "components/rcache/vma/vma_slots.h"
 
 namespace pinrail::vma {
-
-// Result of a search without a lock. disturbed: the index changed meanwhile.
-enum class SearchResult : uint8_t { found, absent, disturbed };
 
 class Tree {
  public:
@@ -72,15 +69,10 @@ class Tree {
   // there is none.
   pinrail_registration_t* peek(const Span& span, bool exact) const;
 
-  // Returns, without the lock, whether a slot overlaps the span. disturbed: the index changed meanwhile, which
-  // unchanged() reports; it reads in acquire order.
+  // Without the lock: true only if no slot overlaps the span, provided that unchanged() is true afterwards as well. It
+  // says whether the index has not changed meanwhile, in acquire order. False also where slots may be nested.
   template <typename Unchanged>
-  SearchResult search_overlap(const Span& span, Unchanged&& unchanged) const {
-    const Node* root = root_.get();
-    if (!unchanged()) return SearchResult::disturbed;
-    if (root == nullptr) return SearchResult::absent;
-    return ends_rise() ? search_overlap_rising(root, span, unchanged) : search_overlap_below(root, span, unchanged);
-  }
+  bool is_clear_of(const Span& span, Unchanged&& unchanged) const;
 
   // Calls visit(reg) for the slots that overlap the span, in order of base, until it returns false.
   template <typename Visit>
@@ -95,11 +87,6 @@ class Tree {
  private:
   template <typename Visit>
   static bool visit_node(const Node* node, const Span& span, Visit& visit);
-  template <typename Unchanged>
-  static SearchResult search_overlap_rising(const Node* root, const Span& span, Unchanged& unchanged);
-  template <typename Unchanged>
-  static SearchResult search_overlap_below(const Node* node, const Span& span, Unchanged& unchanged);
-
   // Returns whether vma_tree/T2 applies. A reader without the lock may still see true while a persistent registration
   // is being inserted; then its search is ordered before that insert.
   bool ends_rise() const { return !is_exact && exempt_.get() == 0; }
@@ -193,49 +180,25 @@ Tree::RemovedFromLeaf Tree::remove_from_leaf(NodePool& pool, const Span& span, M
   return {taken, is_last};
 }
 
-// For a tree in which ends rise: of the slots that end behind the span's base only the first one needs to be tested. So
-// the search is one path down. Follows a pointer only after unchanged() has confirmed the node it was read from. The
-// caller calls unchanged() once more before it uses "absent": until then, even the level may be that of another node in
-// the same cell.
+// Of the slots that end behind the span's base only the first one needs to be tested (vma_tree/T2). Follows a pointer
+// only after unchanged() has confirmed the node it was read from.
 template <typename Unchanged>
-SearchResult Tree::search_overlap_rising(const Node* root, const Span& span, Unchanged& unchanged) {
-  const Node* node = root;
+bool Tree::is_clear_of(const Span& span, Unchanged&& unchanged) const {
+  const Node* node = root_.get();
+  if (!unchanged()) return false;
+  if (node == nullptr) return true;
+  if (!ends_rise()) return false;
   while (!is_leaf(node)) {
     const Inner* inner = as_inner(node);
     const uint32_t count = used(inner), slot = upper_bound(inner->reach, count, span.base);
-    if (slot == count) return SearchResult::absent;
+    if (slot == count) return true;
     node = inner->child[slot].get();
-    if (!unchanged()) return SearchResult::disturbed;
+    if (!unchanged()) return false;
     fetch(node);
   }
   const Leaf* leaf = as_leaf(node);
   const uint32_t count = used(leaf), slot = upper_bound(leaf->end, count, span.base);
-  const bool overlaps = slot < count && leaf->base[slot].get() < span.end;
-  return overlaps ? SearchResult::found : SearchResult::absent;
-}
-
-// The same for any tree: each slot that begins before the span's end may overlap it.
-template <typename Unchanged>
-SearchResult Tree::search_overlap_below(const Node* node, const Span& span, Unchanged& unchanged) {
-  const bool at_leaf = is_leaf(node);
-  if (!unchanged()) return SearchResult::disturbed;
-  if (at_leaf) {
-    const Leaf* leaf = as_leaf(node);
-    for (uint32_t i = bases_up_to(leaf, span.end - 1); i > 0; --i) {
-      if (leaf->end[i - 1].get() > span.base) return SearchResult::found;
-    }
-    return SearchResult::absent;
-  }
-  const Inner* inner = as_inner(node);
-  for (uint32_t i = bases_up_to(inner, span.end - 1); i > 0; --i) {
-    if (inner->reach[i - 1].get() <= span.base) continue;
-    const Node* child = inner->child[i - 1].get();
-    if (!unchanged()) return SearchResult::disturbed;
-    fetch(child);
-    const SearchResult result = search_overlap_below(child, span, unchanged);
-    if (result != SearchResult::absent) return result;
-  }
-  return SearchResult::absent;
+  return slot == count || leaf->base[slot].get() >= span.end;
 }
 
 }  // namespace pinrail::vma
