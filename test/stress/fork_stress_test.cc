@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "test/support/library.h"
-#include "test/support/tasks.h"
 #include "test/support/team.h"
 #include "test/support/watched_registrar.h"
 
@@ -45,12 +44,12 @@ constexpr unsigned kPatienceSeconds = 30;
 constexpr size_t kBytes = 4 * kPage;
 
 #ifdef __SANITIZE_THREAD__
-int forks() { return 60; }  // a fork under ThreadSanitizer takes 15 ms and more
+constexpr int kForks = 60;  // a fork under ThreadSanitizer takes 15 ms and more
 constexpr bool kThreadsInChildren = false;
 // Its allocator is not made for fork(): another thread may have held one of its locks, and the child waits for ever.
 constexpr bool kChildrenMayAllocate = false;
 #else
-int forks() { return short_or_long(400, 1000); }
+constexpr int kForks = 1000;
 constexpr bool kThreadsInChildren = true;
 constexpr bool kChildrenMayAllocate = true;
 #endif
@@ -158,17 +157,17 @@ void fork_under_load(const Settings& settings, unsigned nap, int forks) {
   EXPECT_EQ(device.live(), 0u);
 }
 
-TEST(ForkStress, many_children_under_four_busy_threads) {
-  fork_under_load(Settings{{"monitor", "external"}}, 0, forks());
+TEST(ForkStress, a_thousand_children_under_four_busy_threads) {
+  fork_under_load(Settings{{"monitor", "external"}}, 0, kForks);
 }
 
 TEST(ForkStress, while_threads_sleep_in_the_device) {
-  fork_under_load(Settings{{"monitor", "external"}}, 500, forks() / 4);
+  fork_under_load(Settings{{"monitor", "external"}}, 500, kForks / 4);
 }
 
 TEST(ForkStress, with_the_monitors_that_work_here) {
   if (!kThreadsInChildren) GTEST_SKIP() << "ThreadSanitizer starts no threads in forked children, monitors need them";
-  fork_under_load(Settings{{"monitor", ""}, {"monitor_patcher_check_interval", "1"}}, 0, forks() / 4);
+  fork_under_load(Settings{{"monitor", ""}, {"monitor_patcher_check_interval", "1"}}, 0, kForks / 4);
 }
 
 // The library comes and goes on another thread: its components are half open, its monitors half started.
@@ -179,7 +178,7 @@ TEST(ForkStress, in_the_middle_of_init_and_finalize) {
   std::thread other([&] {
     while (!stop) Library library(settings);
   });
-  for (int round = 0; round < forks() / 10; ++round) {
+  for (int round = 0; round < kForks / 10; ++round) {
     const pid_t child = fork();
     if (child == 0) {
       alarm(kPatienceSeconds);
