@@ -127,37 +127,17 @@ static pinrail_announcement_t* find_answer(const index_t* index, const pinrail_a
   return other;
 }
 
-static pinrail_status_t find_or_announce(void* module, pinrail_thread_t* thread, pinrail_announcement_t* announcement,
-                                         pinrail_registration_t** reg_out) {
-  index_t* index = module;
-  pinrail_status_t status = PINRAIL_SUCCESS;
-  (void)thread;
-  hook_lock_take(&index->lock);
-  pinrail_registration_t* reg =
-      find_with_lock(index, announcement->base, announcement->length, announcement->access, announcement->flags);
-  const pinrail_announcement_t* answer = reg == NULL ? find_answer(index, announcement) : NULL;
-  if (reg != NULL) {
-    *reg_out = reg;
-  } else if (answer != NULL) {
-    announcement->waits_for = mark_of((pinrail_announcement_t*)answer)->name;
-    status = PINRAIL_ERR_WOULD_BLOCK;
-  } else {
-    *mark_of(announcement) = (mark_t){index->announced, ++index->last_name, 0};
-    index->announced = announcement;
-    status = index->count < index->room ? PINRAIL_ERR_NOT_FOUND : PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
-  }
-  hook_lock_release(&index->lock);
-  return status;
-}
-
-/* Allocates and frees without the lock: both may unmap memory, and then the hook takes the lock. */
-static pinrail_status_t prepare(void* module, pinrail_announcement_t* announcement) {
-  index_t* index = module;
-  (void)announcement;
-  hook_lock_take(&index->lock);
-  while (index->count >= index->room) {
+/* Brings memory for all that is announced and one more. Allocates and frees without the lock: both may unmap memory, and
+ * then the hook takes the lock. */
+static pinrail_status_t make_room(index_t* index) {
+  for (;;) {
+    hook_lock_take(&index->lock);
+    size_t wanted = index->count + 1;
+    for (pinrail_announcement_t* each = index->announced; each != NULL; each = mark_of(each)->next) ++wanted;
     const size_t room = 2 * index->room;
+    const int is_enough = wanted <= index->room;
     hook_lock_release(&index->lock);
+    if (is_enough) return PINRAIL_SUCCESS;
     pinrail_registration_t** regs = malloc(room * sizeof(pinrail_registration_t*));
     if (regs == NULL) return PINRAIL_ERR_OUT_OF_RESOURCE;
     hook_lock_take(&index->lock);
@@ -170,10 +150,31 @@ static pinrail_status_t prepare(void* module, pinrail_announcement_t* announceme
     }
     hook_lock_release(&index->lock);
     free(unused);
-    hook_lock_take(&index->lock);
+  }
+}
+
+static pinrail_status_t find_or_announce(void* module, pinrail_thread_t* thread, pinrail_announcement_t* announcement,
+                                         pinrail_registration_t** reg_out) {
+  index_t* index = module;
+  pinrail_status_t status = make_room(index);
+  (void)thread;
+  if (status != PINRAIL_SUCCESS) return status;
+  hook_lock_take(&index->lock);
+  pinrail_registration_t* reg =
+      find_with_lock(index, announcement->base, announcement->length, announcement->access, announcement->flags);
+  const pinrail_announcement_t* answer = reg == NULL ? find_answer(index, announcement) : NULL;
+  if (reg != NULL) {
+    *reg_out = reg;
+  } else if (answer != NULL) {
+    announcement->waits_for = mark_of((pinrail_announcement_t*)answer)->name;
+    status = PINRAIL_ERR_WOULD_BLOCK;
+  } else {
+    *mark_of(announcement) = (mark_t){index->announced, ++index->last_name, 0};
+    index->announced = announcement;
+    status = PINRAIL_ERR_NOT_FOUND;
   }
   hook_lock_release(&index->lock);
-  return PINRAIL_SUCCESS;
+  return status;
 }
 
 static void end_announcement(index_t* index, pinrail_announcement_t* announcement) {
@@ -383,7 +384,6 @@ static const pinrail_rcache_ops_t ops = {.size = sizeof(ops),
                                          .destroy = destroy,
                                          .find = find,
                                          .find_or_announce = find_or_announce,
-                                         .prepare = prepare,
                                          .reannounce = reannounce,
                                          .withdraw = withdraw,
                                          .publish = publish,

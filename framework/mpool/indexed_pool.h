@@ -115,8 +115,7 @@ class IndexedPool : public Engine<Self, Settings> {
   }
 
   // Announces a call, unless the index answers by now. Waits for a call under way that will answer this one (R5).
-  // SUCCESS: found, and the caller holds it. NOT_FOUND: announced, as TEMP_OUT_OF_RESOURCE, where the index must be
-  // prepared. Others: errors.
+  // SUCCESS: found, and the caller holds it. NOT_FOUND: announced. Others: errors.
   pinrail_status_t find_or_announce(pinrail_thread_t* thread, pinrail_announcement_t* announcement,
                                     pinrail_registration_t** reg_out) {
     const pinrail_status_t status = rcache_.ops.find_or_announce(rcache_.module, thread, announcement, reg_out);

@@ -28,20 +28,13 @@ bool is_complete(const pinrail_rcache_ops_t& ops) {
          ops.invalidate_hook != nullptr && ops.count != nullptr;
 }
 
-// What stands for optional functions that a component leaves out.
-pinrail_status_t prepare_nothing(void*, pinrail_announcement_t*) { return PINRAIL_SUCCESS; }
+// What stands for an optional function that a component leaves out.
 pinrail_status_t check_nothing(void*) { return PINRAIL_SUCCESS; }
-
-template <typename Function>
-void set_if_null(Function* function, Function fallback) {
-  if (*function == nullptr) *function = fallback;
-}
 
 }  // namespace
 
 pinrail_rcache_ops_t completed(pinrail_rcache_ops_t ops) {
-  set_if_null(&ops.prepare, prepare_nothing);
-  set_if_null(&ops.check, check_nothing);
+  if (ops.check == nullptr) ops.check = check_nothing;
   return ops;
 }
 

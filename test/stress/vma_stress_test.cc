@@ -49,7 +49,6 @@ struct World {
     announcement.base = reinterpret_cast<uintptr_t>(reg);
     announcement.length = 1;
     pinrail_registration_t* none = nullptr;
-    if (!index.prepare().ok()) return false;
     index.find_or_announce(&announcement, &none).ignore();
     if (index.publish(&announcement, reg, left, this).ok()) return true;
     index.withdraw(&announcement).ignore();

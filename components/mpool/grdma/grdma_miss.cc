@@ -22,14 +22,11 @@ Status Pool::miss(pinrail_thread_t* thread, const Request& request, pinrail_regi
   if (status.ok()) count_answer(thread, request, *reg_out);
   if (!miss.is_announced) return status;
   miss.cause = why_missed(thread, request);
-  if (status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE)) status = rcache_.ops.prepare(rcache_.module, &miss.announcement);
-  if (status.ok() || status.is(PINRAIL_ERR_NOT_FOUND)) {
-    set_span(request, extent_of(request), &miss);
+  set_span(request, extent_of(request), &miss);
+  status = register_indexed(thread, request, &miss, reg_out);
+  if (!status.ok() && miss.is_wider) {
+    set_span(request, request.span, &miss);
     status = register_indexed(thread, request, &miss, reg_out);
-    if (!status.ok() && miss.is_wider) {
-      set_span(request, request.span, &miss);
-      status = register_indexed(thread, request, &miss, reg_out);
-    }
   }
   withdraw(&miss);
   end_miss(thread, request, miss, status);
@@ -101,7 +98,7 @@ pinrail_status_t Pool::announce(pinrail_thread_t* thread, const Request& request
   announcement.flags = request.flags() & PINRAIL_FLAG_PERSISTENT;
   announcement.marks = marks_of(request);
   const pinrail_status_t status = find_or_announce(thread, &announcement, reg_out);
-  miss->is_announced = status == PINRAIL_ERR_NOT_FOUND || status == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
+  miss->is_announced = status == PINRAIL_ERR_NOT_FOUND;
   return status;
 }
 
@@ -181,14 +178,8 @@ Status Pool::register_uncached(pinrail_thread_t* thread, const Request& request,
 // still this thread's alone, and false is returned.
 bool Pool::publish(pinrail_thread_t* thread, Miss* miss, pinrail_registration_t* reg) {
   Displaced displaced{this};
-  const auto try_it = [&] {
-    return rcache_.ops.publish(rcache_.module, thread, &miss->announcement, reg, displaced_hook, &displaced);
-  };
-  pinrail_status_t published = try_it();
-  if (published == PINRAIL_ERR_OUT_OF_RESOURCE &&
-      rcache_.ops.prepare(rcache_.module, &miss->announcement) == PINRAIL_SUCCESS) {
-    published = try_it();  // other calls have used up the memory that there was before
-  }
+  const pinrail_status_t published =
+      rcache_.ops.publish(rcache_.module, thread, &miss->announcement, reg, displaced_hook, &displaced);
   if (published == PINRAIL_SUCCESS) {
     miss->is_announced = false;
     wake_waiters();

@@ -355,11 +355,9 @@ Status Pool::publish(pinrail_thread_t* thread, pinrail_registration_t* reg) {
     deregister(thread, handle_of(found)).ignore();
     return PINRAIL_ERR_BUSY;  // it is registered already
   }
-  Status status = begun.is(PINRAIL_ERR_NOT_FOUND) ? success() : begun;
-  if (begun.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE)) status = rcache_.ops.prepare(rcache_.module, &announcement);
-  if (status.ok()) status = publish_announced(thread, &announcement, reg);
-  const bool is_announced = begun.is(PINRAIL_ERR_NOT_FOUND) || begun.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
-  if (!status.ok() && is_announced) Status(rcache_.ops.withdraw(rcache_.module, &announcement)).ignore();
+  if (!begun.is(PINRAIL_ERR_NOT_FOUND)) return begun;
+  const Status status = publish_announced(thread, &announcement, reg);
+  if (!status.ok()) Status(rcache_.ops.withdraw(rcache_.module, &announcement)).ignore();
   return status;
 }
 

@@ -69,11 +69,9 @@ Status Pool::miss(pinrail_thread_t* thread, const Span& span, uint32_t access, u
   announcement.marks = state::kQuick | (flags != 0 ? state::kTransient : 0);
   Status status = find_or_announce(thread, &announcement, reg_out);
   if (status.ok()) count_hit(thread, *reg_out);
-  const bool lacks_memory = status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
-  if (!lacks_memory && !status.is(PINRAIL_ERR_NOT_FOUND)) return status;
-  if (lacks_memory) status = rcache_.ops.prepare(rcache_.module, &announcement);
+  if (!status.is(PINRAIL_ERR_NOT_FOUND)) return status;
   bool is_published = false;
-  if (status.ok() || !lacks_memory) status = register_announced(thread, span, &announcement, reg_out, &is_published);
+  status = register_announced(thread, span, &announcement, reg_out, &is_published);
   if (is_published) {
     wake_waiters();
   } else {

@@ -4,7 +4,7 @@
 // Owns     the entries of the index. Not the registrations (their mpool does), nor the pages (the caller does).
 // Threads  all functions may run together; they take the index lock, except that an event looks without it whether
 //          anything overlaps. Callers hold no lock of rank index or above.
-// Context  API, except invalidate_hook(). No function allocates with the lock held.
+// Context  API, except invalidate_hook(). Only find_or_announce() allocates, before it takes the lock.
 // Hook     invalidate_hook() only.
 //
 // Registrations of equal rights and traits form a class; each class is a Tree. There are at most 64 classes. A
@@ -46,7 +46,6 @@ class Index {
   // find_or_announce() and find_all() take a reference to what they return.
   Status find(const Query& query, pinrail_registration_t** reg_out);
   Status find_or_announce(pinrail_announcement_t* announcement, pinrail_registration_t** reg_out);
-  Status prepare();
   void reannounce(pinrail_announcement_t* announcement, const Span& span);
   Status withdraw(pinrail_announcement_t* announcement);
   Status publish(pinrail_announcement_t* announcement, pinrail_registration_t* reg, pinrail_visit_hook_t displaced,
@@ -64,6 +63,7 @@ class Index {
   static constexpr uint32_t kMaxClasses = 64;                            // 16 sets of rights x 4 sets of traits
   static constexpr uint64_t kMarks = state::kTransient | state::kQuick;  // what a pool may ask for
 
+  void bring_nodes_if_low();
   // Returns whether registrations of this tree may answer the query, by rights and traits.
   bool answers(const Tree& tree, const Query& query) const {
     if (tree.traits != query.traits) return false;

@@ -49,8 +49,6 @@ pinrail_status_t find_or_announce(void* module, pinrail_thread_t*, pinrail_annou
   return index_of(module).find_or_announce(announcement, reg_out).code();
 }
 
-pinrail_status_t prepare(void* module, pinrail_announcement_t*) { return index_of(module).prepare().code(); }
-
 void reannounce(void* module, pinrail_announcement_t* announcement, uintptr_t base, size_t length) {
   index_of(module).reannounce(announcement, Span::of(base, length));
 }
@@ -90,7 +88,6 @@ constexpr pinrail_rcache_ops_t kOps = {sizeof(pinrail_rcache_ops_t),
                                        destroy,
                                        find,
                                        find_or_announce,
-                                       prepare,
                                        reannounce,
                                        withdraw,
                                        publish,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// API context: find, announce, prepare, publish, remove. The caller holds the index lock in functions whose names end
+// API context: find, announce, publish, remove. The caller holds the index lock in functions whose names end
 // in _locked; the other functions take it themselves.
 #include <sched.h>
 
@@ -22,6 +22,7 @@ Status Index::find(const Query& query, pinrail_registration_t** reg_out) {
 // In one hold of the lock, so that nothing is inserted between the search and the announcement.
 Status Index::find_or_announce(pinrail_announcement_t* announcement, pinrail_registration_t** reg_out) {
   const Query query = Query::of(announcement->base, announcement->length, announcement->access);
+  bring_nodes_if_low();
   Guard guard(mutex_);
   pinrail_registration_t* const reg = find_and_take_locked(query, announcement->flags);
   if (reg != nullptr) {
@@ -29,21 +30,17 @@ Status Index::find_or_announce(pinrail_announcement_t* announcement, pinrail_reg
     return success();
   }
   if (!announcements_.enter(announcement, exact_)) return PINRAIL_ERR_WOULD_BLOCK;
-  return pool_.is_low() ? PINRAIL_ERR_TEMP_OUT_OF_RESOURCE : PINRAIL_ERR_NOT_FOUND;
+  return PINRAIL_ERR_NOT_FOUND;
 }
 
-// Provides the memory for some inserts. Allocates without the lock, because a hook may be waiting for it.
-Status Index::prepare() {
-  mutex_.lock();
+// Allocates without the lock, because a hook may wait for it. Without memory publish() says so, if it needs any.
+void Index::bring_nodes_if_low() {
   while (pool_.is_low()) {
-    mutex_.unlock();
-    NodePool::Slab* slab = NodePool::make_slab();
-    if (slab == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-    mutex_.lock();
+    NodePool::Slab* const slab = NodePool::make_slab();
+    if (slab == nullptr) return;
+    Guard guard(mutex_);
     pool_.add(slab);
   }
-  mutex_.unlock();
-  return success();
 }
 
 Tree* Index::class_of_locked(uint32_t rights, uint32_t traits) {

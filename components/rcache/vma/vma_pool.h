@@ -4,8 +4,8 @@
 // Threads  The caller holds the index lock, except for make_slab(), which allocates, drop_slab() and is_low().
 // Hook     All functions but make_slab(), drop_slab() and the destructor.
 //
-// vma_pool/P1  An insert begins only if there are free cells for the most that it may take. While cells are low, calls
-//     that miss bring more beforehand.
+// vma_pool/P1  An insert begins only if there are free cells for the most that it may take. Calls that miss bring more
+//     beforehand while these are few; an insert that finds too few nevertheless is refused.
 //
 // Only the destructor gives cells back to the system (vma_node/N1).
 #ifndef PINRAIL_COMPONENTS_RCACHE_VMA_POOL_H

@@ -59,9 +59,9 @@ typedef void (*pinrail_visit_hook_t)(void *arg, pinrail_registration_t *const *r
  * An announcement lasts from the find_or_announce() that made it until a publish() that returns SUCCESS, or withdraw().
  * If invalidate_hook() is called meanwhile for a range that overlaps, the announcement is overtaken.
  *
- * All functions but create and destroy may run on many threads at once. The pool may hold locks while it calls
- * find_or_announce and invalidate_hook, and hooks may wait for those; so find_or_announce, reannounce, publish, withdraw
- * and invalidate_hook neither allocate nor free, and the index allocates in prepare() without its lock.
+ * All functions but create and destroy may run on many threads at once. Hooks wait for the locks of the index, and for
+ * those that a pool may hold while it calls publish, withdraw and invalidate_hook. So an index allocates and frees
+ * without its locks, and only in find_or_announce: there it gets the memory for the registration that is announced.
  */
 typedef struct pinrail_rcache_ops {
   size_t size; /**< sizeof(pinrail_rcache_ops_t) */
@@ -75,21 +75,14 @@ typedef struct pinrail_rcache_ops {
                            pinrail_registration_t **reg_out);
 
   /**
-   * A miss: finds as find() does, or announces that the range is being registered, in one step. Does not
-   * allocate. SUCCESS: found, with a reference; nothing was announced. NOT_FOUND: announced, and there is memory for it.
-   * TEMP_OUT_OF_RESOURCE: announced, but prepare() should get memory before publish(). WOULD_BLOCK: nothing was
-   * announced, because what another announcement will publish answers this request, too; waits_for names that one. The
-   * pool calls again with the same record, at the latest when an announcement has ended, and then waits for none but that
-   * one. Other statuses are errors: nothing was announced.
+   * A miss: finds as find() does, or announces that the range is being registered, in one step. May allocate. SUCCESS:
+   * found, with a reference; nothing was announced. NOT_FOUND: announced. WOULD_BLOCK: nothing was announced, because
+   * what another announcement will publish answers this request, too; waits_for names that one. The pool calls again with
+   * the same record, at the latest when an announcement has ended, and then waits for none but that one. Other statuses
+   * are errors: nothing was announced.
    */
   pinrail_status_t (*find_or_announce)(void *module, pinrail_thread_t *thread, pinrail_announcement_t *announcement,
                                        pinrail_registration_t **reg_out);
-
-  /**
-   * Optional, NULL if find_or_announce() never returns TEMP_OUT_OF_RESOURCE: gets the memory for an announcement. May
-   * allocate; no lock is held. An error leaves the announcement.
-   */
-  pinrail_status_t (*prepare)(void *module, pinrail_announcement_t *announcement);
 
   /**
    * From now on the announcement is of this range, which contains what was asked for, and it counts as not overtaken.

@@ -50,7 +50,6 @@ class IndexTest : public ::testing::Test {
   // Registers it, so to say: announces it under a range of its own, so that no other call waits for it, and publishes.
   // Its maker's reference is dropped.
   Status put(Index& index, pinrail_registration_t* reg) {
-    EXPECT_TRUE(index.prepare().ok());
     pinrail_announcement_t announcement = announcing(reinterpret_cast<uintptr_t>(reg), 1, 0);
     pinrail_registration_t* found = nullptr;
     EXPECT_TRUE(index.find_or_announce(&announcement, &found).is(PINRAIL_ERR_NOT_FOUND));

@@ -61,14 +61,13 @@ TEST_F(IndexTest, a_dead_registration_is_not_found_and_one_behind_it_is) {
   EXPECT_EQ(index.count(), 1u);
 }
 
-TEST_F(IndexTest, an_announcement_finds_what_is_there_and_says_whether_memory_is_needed) {
+TEST_F(IndexTest, an_announcement_finds_what_is_there_and_brings_the_memory_for_what_is_not) {
   Index index(false);
   pinrail_registration_t* reg = make(0x10000, 0x3000, 1);
   pinrail_registration_t* found = nullptr;
   pinrail_announcement_t first = announcing(0x10000, 0x3000, 1), inner = announcing(0x11000, 0x1000, 1);
-  EXPECT_TRUE(index.find_or_announce(&first, &found).is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE)) << "no nodes yet";
-  EXPECT_TRUE(index.publish(&first, reg, Left::visit, &left_).is(PINRAIL_ERR_OUT_OF_RESOURCE));
-  EXPECT_TRUE(index.prepare().ok());
+  EXPECT_TRUE(index.publish(&first, reg, Left::visit, &left_).is(PINRAIL_ERR_OUT_OF_RESOURCE)) << "no nodes yet";
+  EXPECT_TRUE(index.find_or_announce(&first, &found).is(PINRAIL_ERR_NOT_FOUND));
   EXPECT_TRUE(index.publish(&first, reg, Left::visit, &left_).ok());
   EXPECT_TRUE(index.find_or_announce(&inner, &found).ok());
   EXPECT_EQ(found, reg);
@@ -80,7 +79,6 @@ TEST_F(IndexTest, an_announcement_finds_what_is_there_and_says_whether_memory_is
 // R5: it is waited for once, by its name.
 TEST_F(IndexTest, a_request_waits_for_the_announcement_that_will_answer_it_and_for_no_other) {
   Index index(false);
-  ASSERT_TRUE(index.prepare().ok());
   pinrail_registration_t* found = nullptr;
   const auto announce = [&](pinrail_announcement_t* announcement) {
     return index.find_or_announce(announcement, &found).code();
@@ -106,7 +104,6 @@ TEST_F(IndexTest, a_request_waits_for_the_announcement_that_will_answer_it_and_f
 // R4, R5: what is registered beyond the request counts for those that come later.
 TEST_F(IndexTest, an_announcement_of_more_than_was_asked_for_is_waited_for) {
   Index index(false);
-  ASSERT_TRUE(index.prepare().ok());
   pinrail_registration_t* found = nullptr;
   pinrail_announcement_t wide = announcing(0x12000, 0x1000, 1);
   wide.more_rights = 2;
@@ -124,7 +121,6 @@ TEST_F(IndexTest, an_announcement_of_more_than_was_asked_for_is_waited_for) {
 
 TEST_F(IndexTest, events_overtake_an_announcement_by_the_range_that_it_is_of_now) {
   Index index(false);
-  ASSERT_TRUE(index.prepare().ok());
   pinrail_registration_t* found = nullptr;
   pinrail_announcement_t wide = announcing(0x12000, 0x1000, 1);
   ASSERT_TRUE(index.find_or_announce(&wide, &found).is(PINRAIL_ERR_NOT_FOUND));
@@ -140,7 +136,6 @@ TEST_F(IndexTest, events_overtake_an_announcement_by_the_range_that_it_is_of_now
 
 TEST_F(IndexTest, an_exact_index_waits_for_equal_requests_alone) {
   Index index(true);
-  ASSERT_TRUE(index.prepare().ok());
   pinrail_registration_t* found = nullptr;
   pinrail_announcement_t outer = announcing(0x10000, 0x3000, 3), inner = announcing(0x10000, 0x1000, 3),
                          equal = announcing(0x10000, 0x3000, 3);
@@ -154,7 +149,6 @@ TEST_F(IndexTest, an_exact_index_waits_for_equal_requests_alone) {
 // R13
 TEST_F(IndexTest, an_event_overtakes_the_announcements_that_it_overlaps_once) {
   Index index(false);
-  ASSERT_TRUE(index.prepare().ok());
   pinrail_registration_t* found = nullptr;
   pinrail_announcement_t hit = announcing(0x10000, 0x2000, 1), missed = announcing(0x20000, 0x2000, 1);
   ASSERT_TRUE(index.find_or_announce(&hit, &found).is(PINRAIL_ERR_NOT_FOUND));
@@ -225,7 +219,6 @@ TEST_F(IndexTest, what_one_insert_displaces_is_taken_leaf_by_leaf_and_lets_waiti
     displaced.index->count();
     displaced.counted.store(true);
   });
-  ASSERT_TRUE(index.prepare().ok());
   pinrail_announcement_t announcement = announcing(kPage, kMany * kPage, 1);
   pinrail_registration_t* reg = nullptr;
   ASSERT_TRUE(index.find_or_announce(&announcement, &reg).is(PINRAIL_ERR_NOT_FOUND));
