@@ -83,7 +83,7 @@ while read -r framework rule number words; do
   target=$work/$number/${framework}_broken.so
   compile "$work/$number.c" "$target" || continue
   count=$((count + 1))
-  timeout 120 "$conform" "$framework" "$target" --components "$others" --seconds 2 >"$work/out" 2>&1
+  timeout 120 "$conform" "$framework" "$target" --components "$others" --seconds 5 >"$work/out" 2>&1
   status=$?
   if [ $status -ne 1 ]; then
     fail "status $status of pinrail_conform: $words ($(tail -n 1 "$work/out"))"
