@@ -13,7 +13,7 @@ namespace pinrail::mpool {
 
 // What bounds the memory that this process may pin; bytes, UINT64_MAX: no bound.
 struct Bounds {
-  uint64_t memory = UINT64_MAX;   // of the machine, by hwloc
+  uint64_t memory = UINT64_MAX;   // of the machine
   uint64_t cgroup = UINT64_MAX;   // the smallest limit of the process's control group and of those above it
   uint64_t memlock = UINT64_MAX;  // RLIMIT_MEMLOCK; no bound with CAP_IPC_LOCK
   unsigned processes = 1;         // of this job on this machine, which share memory and control group
