@@ -11,17 +11,24 @@
 #include <cxxabi.h>
 
 #include <new>
+#include <type_traits>
 
 #include "base/core/compiler.h"
 #include "base/core/status.h"
 
 namespace pinrail {
 
-// Returns the status of body(), OUT_OF_RESOURCE if it throws bad_alloc, ERROR if it throws another exception.
+// Returns the status of body(), SUCCESS if it returns nothing, OUT_OF_RESOURCE if it throws bad_alloc, ERROR if it
+// throws another exception.
 template <typename Body>
 PINRAIL_CATCHES_FORCED_UNWIND pinrail_status_t guarded(Body&& body) {
   try {
-    return Status(body()).code();
+    if constexpr (std::is_void_v<std::invoke_result_t<Body>>) {
+      body();
+      return PINRAIL_SUCCESS;
+    } else {
+      return Status(body()).code();
+    }
   } catch (const abi::__forced_unwind&) {
     throw;
   } catch (const std::bad_alloc&) {

@@ -178,7 +178,6 @@ Status Registry::Impl::set_own_value_locked(Parameter* parameter, const Value& o
   parameter->precedence = Precedence::own;
   const Status status = guarded([&]() NO_THREAD_SAFETY_ANALYSIS {  // runs inside the call, under the mutex
     for (const auto& [changed, value] : before) update_effective_value_locked(changed);
-    return success();
   });
   if (status.ok()) return status;
   parameter->own = own_before;

@@ -120,7 +120,6 @@ pinrail_status_t pinrail_chunk_stream_close(pinrail_chunk_stream_t* stream) {
   const pinrail_status_t status = api::on_work(stream->stream.get(), [=](api::ChunkStream* chunks) {
     chunks->stop();
     if (!chunks->is_detached()) chunks->pool()->works.remove(chunks);
-    return success();
   });
   if (status == PINRAIL_SUCCESS) delete stream;
   // In a forked child the parent's stream is kept: its helper thread may have been changing it.

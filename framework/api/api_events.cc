@@ -179,17 +179,11 @@ bool drop_stale(pinrail_mpool_t* pool, pinrail_thread_t* thread, const void* add
   if (pool->check == nullptr || thread->in_registrar != 0 || is_inherited(pool)) return false;
   state::unquicken(handle.reg);  // a table of starts may lead to it that an earlier pool has filled
   std::string difference;
-  (void)guarded([&] {
-    difference = pool->check->difference(thread, handle, Span::of(addr, length));
-    return success();
-  });
+  (void)guarded([&] { difference = pool->check->difference(thread, handle, Span::of(addr, length)); });
   if (difference.empty()) return false;
   const Span range = span_of(handle.reg);
   if (is_indexed(handle.reg)) {  // otherwise an event has come meanwhile
-    (void)guarded([&] {
-      report_stale(pool, range, difference);
-      return success();
-    });
+    (void)guarded([&] { report_stale(pool, range, difference); });
     treat_as_lost(pool, range);
   }
   Status(pool->ops->deregister(pool->module, thread, handle)).ignore();
@@ -216,7 +210,7 @@ void report_no_room(pinrail_mpool_t* pool, Span range, pinrail_status_t status) 
   if (!pool->recorder.has_events() || !is_new_second(&last_of[status == PINRAIL_ERR_OUT_OF_RESOURCE ? 1 : 0])) return;
   (void)guarded([&] {
     pinrail_mpool_stats_t stats{};
-    if (pool->ops->stats(pool->module, &stats) != PINRAIL_SUCCESS) return success();
+    if (pool->ops->stats(pool->module, &stats) != PINRAIL_SUCCESS) return;
     pinrail_mpool_event_t miss;
     const bool is_known = find_last(pool->recorder, PINRAIL_EVENT_MISS, &miss);
     round_out(&range, pool->page_mask + 1);  // as limits count it
@@ -229,7 +223,6 @@ void report_no_room(pinrail_mpool_t* pool, Span range, pinrail_status_t status) 
                                        {"registered", bytes.c_str()}, {"status", status_name(status)},
                                        {"advice", lack.advice}};
     report::help_again(pool->name, kHelp, "no room", args, std::size(args));
-    return success();
   });
 }
 

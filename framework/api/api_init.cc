@@ -118,10 +118,7 @@ void unload_library(Library* library) {
   gc::stop();
   if (library->loader != nullptr) {
     // This also runs after a failed init, where memory may have been exhausted.
-    (void)guarded([library] {
-      monitor::stop(*library->loader);
-      return success();
-    });
+    (void)guarded([library] { monitor::stop(*library->loader); });
     library->loader->close_all();
   }
   the_library = nullptr;

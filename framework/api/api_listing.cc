@@ -252,10 +252,7 @@ pinrail_status_t pinrail_machine_read(pinrail_machine_t* machine_out) {
     return api::refuse("pinrail_machine_read", "machine_out is NULL, or its size is not sizeof(pinrail_machine_t)");
   }
   const NoCancel no_cancel;  // reading files is a cancellation point
-  return guarded([machine_out] {
-    copy_sized(public_machine(read_machine()), machine_out);
-    return success();
-  });
+  return guarded([machine_out] { copy_sized(public_machine(read_machine()), machine_out); });
 }
 
 const pinrail_stat_info_t* pinrail_stat_at(size_t index) {

@@ -268,10 +268,7 @@ pinrail_status_t pinrail_prepin_read_progress(pinrail_prepin_t* prepin, pinrail_
   if (progress_out == nullptr || progress_out->size != sizeof(*progress_out)) {
     return api::refuse(kCall, "progress_out is NULL, or its size is not set");
   }
-  return on_job(kCall, prepin, [=](PinJob* job) {
-    job->read_progress(progress_out);
-    return PINRAIL_SUCCESS;
-  });
+  return on_job(kCall, prepin, [=](PinJob* job) { job->read_progress(progress_out); });
 }
 
 pinrail_status_t pinrail_prepin_wait(pinrail_prepin_t* prepin, pinrail_status_t* statuses_out) {
@@ -287,17 +284,13 @@ pinrail_status_t pinrail_prepin_wait_range(pinrail_prepin_t* prepin, void* addr,
 }
 
 pinrail_status_t pinrail_prepin_cancel(pinrail_prepin_t* prepin) {
-  return on_job("pinrail_prepin_cancel", prepin, [=](PinJob* job) {
-    job->stop();
-    return PINRAIL_SUCCESS;
-  });
+  return on_job("pinrail_prepin_cancel", prepin, [=](PinJob* job) { job->stop(); });
 }
 
 pinrail_status_t pinrail_prepin_free(pinrail_prepin_t* prepin) {
   const pinrail_status_t status = on_job("pinrail_prepin_free", prepin, [=](PinJob* job) {
     job->stop();
     if (!job->is_detached()) job->pool()->works.remove(job);
-    return PINRAIL_SUCCESS;
   });
   if (status == PINRAIL_SUCCESS) delete prepin;
   // In a forked child the parent's job is kept: another thread may have been changing it.

@@ -70,7 +70,6 @@ int show_use(void* pool_pointer, pinrail_thread_t*) {
     stats.size = sizeof(stats);
     pool->ops->stats(pool->module, &stats);
     pool->recorder.show_use(stats);
-    return success();
   });
   return 0;
 }

@@ -45,10 +45,7 @@ void unsubscribe(const pinrail_host_t*, void* subscription) { monitor::unsubscri
 int monitor_works(const pinrail_host_t*, const char** why_out) { return monitor::works(why_out) ? 1 : 0; }
 int monitor_covers(const pinrail_host_t*, uintptr_t base, size_t length) {
   bool covered = false;
-  (void)guarded([&] {
-    covered = monitor::covers(base, length);
-    return success();
-  });
+  (void)guarded([&] { covered = monitor::covers(base, length); });
   return covered ? 1 : 0;
 }
 // The pages first: where none counts, no mapping is looked at.
@@ -59,16 +56,12 @@ void own_pages_around(const pinrail_host_t*, uintptr_t base, size_t length, uint
   (void)guarded([&] {
     if (!fork_marks::needed()) own = monitor::own_pages_around(span, {*low_inout, *high_inout});
     if (own.length() != span.length()) own = monitor::private_around(span, own);
-    return success();
   });
   *low_inout = own.base;
   *high_inout = own.end;
 }
 void monitor_blind(const pinrail_host_t* host, const char* why) {
-  (void)guarded([host, why] {
-    monitor::blind(host, why);
-    return success();
-  });
+  (void)guarded([host, why] { monitor::blind(host, why); });
 }
 void report_hook(const pinrail_host_t* host, uintptr_t base, size_t length) {
   monitor::report_of_hook(host, base, length);

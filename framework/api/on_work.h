@@ -44,7 +44,7 @@ pinrail_status_t on_work(Work* work, Body&& body) {
   const pinrail_thread_t* const thread = thread::current();
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   if (thread->in_registrar != 0) return PINRAIL_ERR_BUSY;
-  return guarded([&] { return Status(body(work)); });
+  return guarded([&] { return body(work); });
 }
 
 }  // namespace pinrail::api

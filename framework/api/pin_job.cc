@@ -183,10 +183,8 @@ bool PinJob::start_helpers(unsigned count) {
   // All memory comes first: helpers that run already may have ended the job when the next one lacks memory, and the
   // caller would hear of a failure and have everything pinned.
   std::vector<OwnThread> helpers;
-  const Status allocated = guarded([&] {
-    helpers = std::vector<OwnThread>(std::min<size_t>(count, plan_.chunk_count()));
-    return success();
-  });
+  const Status allocated =
+      guarded([&] { helpers = std::vector<OwnThread>(std::min<size_t>(count, plan_.chunk_count())); });
   if (!allocated.ok()) return false;
   Guard guard(mutex_);
   helpers_.swap(helpers);
@@ -306,7 +304,6 @@ Status PinJob::keep(size_t range, pinrail_handle_t handle) {
     Range& own = ranges_[range];
     own.handles.push_back(handle);
     if (--own.missing == 0 && own.status == PINRAIL_ERR_ERROR) own.status = PINRAIL_SUCCESS;
-    return success();
   });
 }
 
@@ -345,12 +342,11 @@ void PinJob::name_limit(size_t bytes) {
     uint64_t pinned = 0;
     {
       Guard guard(mutex_);
-      if (!limit_.empty()) return success();
+      if (!limit_.empty()) return;
       limit_ = limit;
       pinned = pinned_bytes_;
     }
     report_limit(plan_.bytes(), pinned, limit.c_str());
-    return success();
   });
 }
 

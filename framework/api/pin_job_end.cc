@@ -72,10 +72,7 @@ bool PinJob::end_range(size_t range, bool keeps) {
   }
   Status added = success();
   if (keeps) {
-    added = guarded([&] {
-      pool()->pins.add(key_of(range), &handles, is_live);
-      return success();
-    });
+    added = guarded([&] { pool()->pins.add(key_of(range), &handles, is_live); });
   }
   if (keeps && added.ok()) {
     Guard guard(mutex_);

@@ -36,10 +36,7 @@ char path[4096];
 void* subscription = nullptr;
 
 void tell(const char* topic, const char* why) {
-  (void)guarded([=] {
-    api::help(topic, {{"file", path}, {"why", why}});
-    return success();
-  });
+  (void)guarded([=] { api::help(topic, {{"file", path}, {"why", why}}); });
 }
 
 // A program may change its folder before it exits.

@@ -216,7 +216,6 @@ const char* write_file(const Area& area, const char* path) {
     Output out(path);
     add_file(area, &out);
     is_written = out.finish();
-    return success();
   });
   if (!status.ok()) return "there is no memory";
   return is_written ? nullptr : std::strerror(errno);

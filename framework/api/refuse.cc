@@ -22,10 +22,7 @@ void help(const char* topic, std::initializer_list<pinrail_help_arg_t> args) {
 
 // Without memory the message is dropped.
 pinrail_status_t refuse(const char* call, const char* why) {
-  (void)guarded([=] {
-    help("call refused", {{"call", call}, {"why", why}});
-    return success();
-  });
+  (void)guarded([=] { help("call refused", {{"call", call}, {"why", why}}); });
   return PINRAIL_ERR_BAD_PARAM;
 }
 

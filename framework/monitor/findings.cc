@@ -141,7 +141,6 @@ void refresh_findings_locked(const char* troubles) {
     start_coverage();
     const Findings* const last = findings.load();
     publish_findings_locked(kept_without(nullptr), any_sees(), troubles, last != nullptr ? last->idle : Idle());
-    return success();
   });
   if (!refreshed.ok()) keeps_something.store(false);  // what was found before may not hold any more
 }

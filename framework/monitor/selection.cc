@@ -189,10 +189,7 @@ void find_raw_calls(const loader::Loader& loader, std::string* troubles) {
 // thread may hold the loader's lock. Its calls are assumed to go unseen; everything cached dies. The caller holds no
 // lock.
 void assume_raw_calls(const ObjectPath& object) {
-  (void)guarded([] {
-    start_for_raw_calls(*components);
-    return success();
-  });
+  (void)guarded([] { start_for_raw_calls(*components); });
   const char* why = "";
   {
     char troubles[ObjectPath::kRoom + 64];
@@ -206,7 +203,6 @@ void assume_raw_calls(const ObjectPath& object) {
     const pinrail_help_arg_t args[] = {{"path", object.text},
                                        {"why", *why != 0 ? why : "nothing: another monitor sees that"}};
     report::help("monitor", kHelp, "allocator came", args, std::size(args));
-    return success();
   });
   report_hook(PINRAIL_KIND_HOST, 0, UINTPTR_MAX);
 }

@@ -59,10 +59,7 @@ Status Allocator::add_slab(Heap* heap, unsigned cls) {
       slab = take_free_slab_locked(heap);
     }
     if (slab != nullptr) {
-      const Status prepared = guarded([&] {
-        prepare(slab, cls);
-        return success();
-      });
+      const Status prepared = guarded([&] { prepare(slab, cls); });
       if (!prepared.ok()) {
         give_slab_back(slab);
         return prepared;

@@ -114,10 +114,7 @@ class Engine : public PoolBase {
   // unless the list was not empty then: 1 asks for another round.
   static int drain_entry(void* pool_pointer, pinrail_thread_t* thread) {
     auto* const pool = static_cast<Self*>(pool_pointer);
-    const Status drained = guarded([&] {
-      pool->drain(thread, SIZE_MAX);
-      return success();
-    });
+    const Status drained = guarded([&] { pool->drain(thread, SIZE_MAX); });
     return !drained.ok() || pool->has_dead() ? 1 : 0;
   }
 

@@ -53,10 +53,7 @@ struct Forward {
     return guarded([&] { return pool_of(module)->progress(thread); });
   }
   static pinrail_status_t stats(void* module, pinrail_mpool_stats_t* stats_out) {
-    return guarded([&] {
-      pool_of(module)->stats(stats_out);
-      return success();
-    });
+    return guarded([&] { pool_of(module)->stats(stats_out); });
   }
   static size_t max_reg_size(void* module) { return pool_of(module)->max_reg_size(); }
   static void counters(void* module, pinrail_mpool_stats_t* stats_out) { pool_of(module)->counters(stats_out); }

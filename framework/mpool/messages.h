@@ -32,7 +32,6 @@ class Referenced {
                   reg->length, static_cast<long long>(references));
     (void)guarded([&] {  // without memory it is counted, and not named
       *list_ += line;
-      return success();
     });
   }
   size_t count() const { return count_; }
@@ -109,7 +108,6 @@ void report_last_stats(const pinrail_host_t* host, Pool* pool) {
     pinrail_mpool_stats_t totals{};
     pool->stats(&totals);
     report_stats(host, totals);
-    return success();
   });
 }
 
@@ -124,7 +122,6 @@ inline void report_never_fits(const pinrail_host_t* host, uint64_t bytes, const 
                                        {"parameter", limit.parameter},
                                        {"source", source.c_str()}};
     host->help(host, "never fits", args, std::size(args));
-    return success();
   });
 }
 

@@ -141,7 +141,6 @@ class PoolBase : public Member {
       report_never_fits(host_, reg->length,
                         {parameter.c_str(), by_bytes ? limits.bytes : limits.count,
                          by_bytes ? settings.limits.explicit_bytes : settings.limits.explicit_count});
-      return success();
     });
   }
 

@@ -69,10 +69,7 @@ class RegistrarCall {
 
 // Reports a message; drops it without memory. It must not throw, because a pool's call is under way.
 void tell(const char* topic, std::initializer_list<pinrail_help_arg_t> args) {
-  guarded([&] {
-    report::help("registrar", kHelp, topic, args.begin(), args.size());
-    return success();
-  });
+  guarded([&] { report::help("registrar", kHelp, topic, args.begin(), args.size()); });
 }
 
 // Reports an invalid result of the registrar; returns ERROR.

@@ -40,10 +40,7 @@ void invalidate_range_hook(void* module, uintptr_t base, size_t length) {
 }
 
 pinrail_status_t left_out(void* module, pinrail_left_out_t* entries_out, size_t room, size_t* count_out) {
-  return guarded([&] {
-    *count_out = Forward::pool_of(module)->left_out(entries_out, room);
-    return success();
-  });
+  return guarded([&] { *count_out = Forward::pool_of(module)->left_out(entries_out, room); });
 }
 
 constexpr pinrail_mpool_ops_t make_table() {

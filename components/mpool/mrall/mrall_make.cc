@@ -247,7 +247,6 @@ Status Pool::make_instead(pinrail_thread_t* thread, const Span& span, uint32_t r
     give_back_idle(thread, span, &around);
     status = make(thread, span, rights, why_out);
     update(thread, around);
-    return success();
   });
   if (updated.ok()) return status;
   Guard guard(work_.mutex);
