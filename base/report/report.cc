@@ -148,8 +148,8 @@ static std::string help_text(std::string_view catalogue, std::string_view topic,
 }
 
 void help_again(std::string_view channel, std::string_view catalogue, std::string_view topic,
-                const pinrail_help_arg_t* args, size_t arg_count) {
-  pass_on(channel, PINRAIL_LOG_WARN, help_text(catalogue, topic, args, arg_count));
+                std::initializer_list<pinrail_help_arg_t> args) {
+  pass_on(channel, PINRAIL_LOG_WARN, help_text(catalogue, topic, args.begin(), args.size()));
 }
 
 void help(std::string_view channel, std::string_view catalogue, std::string_view topic, const pinrail_help_arg_t* args,

@@ -41,10 +41,14 @@ std::string render(std::string_view catalogue, std::string_view topic, const pin
 // the topic, a message with the arguments says so.
 void help(std::string_view channel, std::string_view catalogue, std::string_view topic, const pinrail_help_arg_t* args,
           size_t arg_count);
+inline void help(std::string_view channel, std::string_view catalogue, std::string_view topic,
+                 std::initializer_list<pinrail_help_arg_t> args) {
+  help(channel, catalogue, topic, args.begin(), args.size());
+}
 
 // The same, each time: the caller bounds how often.
 void help_again(std::string_view channel, std::string_view catalogue, std::string_view topic,
-                const pinrail_help_arg_t* args, size_t arg_count);
+                std::initializer_list<pinrail_help_arg_t> args);
 
 // The same with the catalogue of base (base/report/base_help.txt).
 void help(std::string_view topic, std::initializer_list<pinrail_help_arg_t> args);

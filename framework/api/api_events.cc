@@ -158,12 +158,11 @@ void report_stale(const pinrail_mpool_t* pool, const Span& range, const std::str
   if (!is_new_second(&pool->check->said_in)) return;
   char name[64];
   std::snprintf(name, sizeof(name), "[%#" PRIxPTR ", +%zu)", range.base, range.length());
-  const std::string life = life_of(pool->recorder, range);
-  const pinrail_help_arg_t args[] = {{"range", name},
-                                     {"difference", difference.c_str()},
-                                     {"life", life.c_str()},
-                                     {"monitors", monitor::names_of_started()}};
-  report::help_again(pool->name, kHelp, "stale hit", args, std::size(args));
+  report::help_again(pool->name, kHelp, "stale hit",
+                     {{"range", name},
+                      {"difference", difference.c_str()},
+                      {"life", life_of(pool->recorder, range).c_str()},
+                      {"monitors", monitor::names_of_started()}});
 }
 
 // As an event that no monitor has seen.
@@ -214,15 +213,15 @@ void report_no_room(pinrail_mpool_t* pool, Span range, pinrail_status_t status) 
     pinrail_mpool_event_t miss;
     const bool is_known = find_last(pool->recorder, PINRAIL_EVENT_MISS, &miss);
     round_out(&range, pool->page_mask + 1);  // as limits count it
-    const std::string wanted = std::to_string(range.length()),
-                      held = std::to_string(pool->ops->referenced(pool->module));
-    const std::string bytes = std::to_string(stats.registered_bytes);
     const Lack lack = lack_of(pool, stats, range.length(), is_known ? miss.reason : uint32_t{PINRAIL_MISS_FULL});
-    const pinrail_help_arg_t args[] = {{"pool", pool->name.c_str()},  {"bytes", wanted.c_str()},
-                                       {"why", lack.why.c_str()},     {"held", held.c_str()},
-                                       {"registered", bytes.c_str()}, {"status", status_name(status)},
-                                       {"advice", lack.advice}};
-    report::help_again(pool->name, kHelp, "no room", args, std::size(args));
+    report::help_again(pool->name, kHelp, "no room",
+                       {{"pool", pool->name.c_str()},
+                        {"bytes", std::to_string(range.length()).c_str()},
+                        {"why", lack.why.c_str()},
+                        {"held", std::to_string(pool->ops->referenced(pool->module)).c_str()},
+                        {"registered", std::to_string(stats.registered_bytes).c_str()},
+                        {"status", status_name(status)},
+                        {"advice", lack.advice}});
   });
 }
 

@@ -6,7 +6,6 @@
 // References  no function here reads a registration; the caller may hold references.
 #include <cstdio>
 #include <ctime>
-#include <iterator>
 #include <new>
 #include <utility>
 
@@ -66,9 +65,8 @@ Status read_policy(const param::Registry& params) {
   const char* const list = params.value("monitor_never").s;
   if (!parse_events(list, &never, &unknown).ok()) {
     const std::string origin = params.origin("monitor_never"), known = name_events(PINRAIL_EVENTS_ALL);
-    const pinrail_help_arg_t args[] = {
-        {"value", list}, {"source", origin.c_str()}, {"unknown", unknown.c_str()}, {"known", known.c_str()}};
-    report::help("monitor", kHelp, "unknown event", args, std::size(args));
+    report::help("monitor", kHelp, "unknown event",
+                 {{"value", list}, {"source", origin.c_str()}, {"unknown", unknown.c_str()}, {"known", known.c_str()}});
     return PINRAIL_ERR_BAD_PARAM;
   }
   set_policy({events_of_kernel() & ~never, params.value("monitor_strict").i != 0},
@@ -127,8 +125,7 @@ Status start_all(const loader::Loader& loader, std::string* troubles, Idle* idle
     idle->emplace_back(name, "it does not start: " + words.with(status));
     add_trouble(name + ": " + words.with(status), troubles);
     if (!opened.named) continue;
-    const pinrail_help_arg_t args[] = {{"name", name.c_str()}, {"status", status_name(status.code())}};
-    report::help("monitor", kHelp, "monitor failed", args, std::size(args));
+    report::help("monitor", kHelp, "monitor failed", {{"name", name.c_str()}, {"status", status_name(status.code())}});
     return status;
   }
   return success();
@@ -200,9 +197,8 @@ void assume_raw_calls(const ObjectPath& object) {
     works(&why);
   }
   (void)guarded([&] {  // without memory the message is dropped
-    const pinrail_help_arg_t args[] = {{"path", object.text},
-                                       {"why", *why != 0 ? why : "nothing: another monitor sees that"}};
-    report::help("monitor", kHelp, "allocator came", args, std::size(args));
+    report::help("monitor", kHelp, "allocator came",
+                 {{"path", object.text}, {"why", *why != 0 ? why : "nothing: another monitor sees that"}});
   });
   report_hook(PINRAIL_KIND_HOST, 0, UINTPTR_MAX);
 }

@@ -8,11 +8,11 @@
 
 #include <pinrail/component_mpool.h>
 
-#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
 
+#include "base/core/own_component.h"
 #include "base/core/status.h"
 #include "base/registration/shortcut.h"
 #include "base/sync/lock.h"
@@ -34,8 +34,7 @@ class Caches {
     }
     Shared& shared = found->second;
     if (wanted.differ_from(shared.cache->limits())) {
-      const pinrail_help_arg_t args[] = {{"cache", cache_name}};
-      host->help(host, "limits differ", args, std::size(args));
+      show(host, "limits differ", {{"cache", cache_name}});
       return PINRAIL_ERR_BAD_PARAM;
     }
     ++shared.pools;

@@ -11,11 +11,11 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <iterator>
 #include <numeric>
 #include <string>
 
 #include "base/core/guarded.h"
+#include "base/core/own_component.h"
 
 namespace pinrail::mpool {
 
@@ -45,8 +45,7 @@ class Referenced {
 // Reports that the pool is busy. The component's help file must have the topic "pool is busy".
 inline void report_busy(const pinrail_host_t* host, size_t referenced, const std::string& list) {
   const std::string count = std::to_string(referenced);
-  const pinrail_help_arg_t args[] = {{"count", count.c_str()}, {"list", list.c_str()}};
-  host->help(host, "pool is busy", args, std::size(args));
+  show(host, "pool is busy", {{"count", count.c_str()}, {"list", list.c_str()}});
 }
 
 // Misses by reason in words, the most frequent reason first: " (evicted 75.0 %, cold 25.0 %)". Empty if the pool names
@@ -117,11 +116,11 @@ inline void report_never_fits(const pinrail_host_t* host, uint64_t bytes, const 
   guarded([&] {
     const std::string length = std::to_string(bytes), value = std::to_string(limit.value);
     const std::string source = limit.by_creator ? "the pool's creator" : source_of(host, limit.parameter);
-    const pinrail_help_arg_t args[] = {{"bytes", length.c_str()},
-                                       {"limit", value.c_str()},
-                                       {"parameter", limit.parameter},
-                                       {"source", source.c_str()}};
-    host->help(host, "never fits", args, std::size(args));
+    show(host, "never fits",
+         {{"bytes", length.c_str()},
+          {"limit", value.c_str()},
+          {"parameter", limit.parameter},
+          {"source", source.c_str()}});
   });
 }
 

@@ -3,7 +3,6 @@
 #include "framework/mpool/mpool.h"
 
 #include <cstring>
-#include <iterator>
 
 #include "base/loader/component_call.h"
 #include "base/report/report.h"
@@ -34,8 +33,7 @@ pinrail_mpool_config_t config_of(pinrail_mpool* pool, const char* cache_name, co
 
 // Reports the topic with one argument; returns the status.
 Status refuse(const char* topic, const char* key, const char* value, pinrail_status_t status) {
-  const pinrail_help_arg_t args[] = {{key, value}};
-  report::help("mpool", kHelp, topic, args, std::size(args));
+  report::help("mpool", kHelp, topic, {{key, value}});
   return status;
 }
 
@@ -68,8 +66,7 @@ bool takes_other_memory(const pinrail_mpool_ops_t& ops, const pinrail_registrar_
 }
 
 void report_other_memory(const char* name, const char* registrar) {
-  const pinrail_help_arg_t args[] = {{"name", name}, {"registrar", registrar}};
-  report::help("mpool", kHelp, "mpool takes other memory", args, std::size(args));
+  report::help("mpool", kHelp, "mpool takes other memory", {{"name", name}, {"registrar", registrar}});
 }
 
 // If its component's parameter `check` wants it.
@@ -79,8 +76,8 @@ void start_check(const param::Registry& params, pinrail_mpool* pool) {
   if (check == Check::off) return;
   pool->check = std::make_unique<HitCheck>(check, pool->registrar.get());
   if (pool->check->can_compare()) return;
-  const pinrail_help_arg_t args[] = {{"name", pool->name.c_str()}, {"registrar", pool->registrar->name.c_str()}};
-  report::help("mpool", kHelp, "check sees nothing", args, std::size(args));
+  report::help("mpool", kHelp, "check sees nothing",
+               {{"name", pool->name.c_str()}, {"registrar", pool->registrar->name.c_str()}});
 }
 
 // Creates the module by the first component in the order of priority that has the name (if given) and accepts the

@@ -10,9 +10,9 @@
 #include <pinrail/pinrail.h>
 
 #include <cstdint>
-#include <iterator>
 #include <string>
 
+#include "base/core/own_component.h"
 #include "base/core/status.h"
 #include "framework/mpool/budget.h"
 
@@ -78,8 +78,7 @@ inline bool options_are_sane(const pinrail_mpool_config_t& config) {
 
 // Reports why there can be no pool, under that topic of the component's messages.
 inline Status refuse(const pinrail_host_t* host, const char* topic, const char* why) {
-  const pinrail_help_arg_t args[] = {{"why", why}};
-  host->help(host, topic, args, std::size(args));
+  show(host, topic, {{"why", why}});
   return PINRAIL_ERR_NOT_SUPPORTED;
 }
 

@@ -3,7 +3,6 @@
 #include "framework/rcache/rcache.h"
 
 #include <cstring>
-#include <iterator>
 
 #include "base/loader/component_call.h"
 #include "base/report/report.h"
@@ -16,8 +15,7 @@ constexpr char kHelp[] =
     ;
 
 Status refuse(const char* topic, const char* name, pinrail_status_t status) {
-  const pinrail_help_arg_t args[] = {{"name", name}};
-  report::help("rcache", kHelp, topic, args, std::size(args));
+  report::help("rcache", kHelp, topic, {{"name", name}});
   return status;
 }
 

@@ -65,8 +65,7 @@ const char* flaw(const pinrail_registrar_t& table) {
 }
 
 Status refuse_table(const std::string& name, const char* why) {
-  const pinrail_help_arg_t args[] = {{"name", name.c_str()}, {"why", why}};
-  report::help("registrar", kHelp, "incomplete table", args, std::size(args));
+  report::help("registrar", kHelp, "incomplete table", {{"name", name.c_str()}, {"why", why}});
   return PINRAIL_ERR_BAD_PARAM;
 }
 
@@ -127,8 +126,7 @@ Status bind_component(const loader::Opened& opened, void* native, Bound* bound_o
 }
 
 void report_bind_failure(const char* name, const std::string& reason) {
-  const pinrail_help_arg_t args[] = {{"name", name}, {"reason", reason.c_str()}};
-  report::help("registrar", kHelp, "registrar failed", args, std::size(args));
+  report::help("registrar", kHelp, "registrar failed", {{"name", name}, {"reason", reason.c_str()}});
 }
 
 // The error of a selected component that could not be opened, for example NOT_AVAILABLE without a device. NOT_FOUND:
@@ -145,7 +143,6 @@ Status why_not_opened(const loader::Loader& loader, const char* name, std::strin
 
 // Binds the named component; an error is reported.
 Status bind_named(const loader::Loader& loader, const pinrail_registrar_choice_t& choice, Bound* bound_out) {
-  const pinrail_help_arg_t name = {"name", choice.name};
   std::string reason;
   for (const loader::Opened& opened : loader.opened("registrar")) {
     if (std::strcmp(opened.descriptor->name, choice.name) != 0) continue;
@@ -155,7 +152,7 @@ Status bind_named(const loader::Loader& loader, const pinrail_registrar_choice_t
   }
   const Status why = why_not_opened(loader, choice.name, &reason);
   if (why.is(PINRAIL_ERR_NOT_FOUND)) {
-    report::help("registrar", kHelp, "no such registrar", &name, 1);
+    report::help("registrar", kHelp, "no such registrar", {{"name", choice.name}});
   } else {
     report_bind_failure(choice.name, reason);
   }
@@ -182,8 +179,7 @@ void report_none_works(const loader::Loader& loader, uint32_t kinds, std::string
   }
   if (tried.empty()) tried = "none is loaded";
   const std::string memory = names_of_kinds(kinds);
-  const pinrail_help_arg_t args[] = {{"list", tried.c_str()}, {"memory", memory.c_str()}};
-  report::help("registrar", kHelp, "no registrar works", args, std::size(args));
+  report::help("registrar", kHelp, "no registrar works", {{"list", tried.c_str()}, {"memory", memory.c_str()}});
 }
 
 // Binds the first usable component, by priority, that accepts one of the kinds. NOT_AVAILABLE, and reported: none

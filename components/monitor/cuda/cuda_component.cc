@@ -8,9 +8,9 @@
 
 #include <cstdio>
 #include <cstring>
-#include <iterator>
 #include <new>
 
+#include "base/core/own_component.h"
 #include "base/core/trust.h"
 #include "base/sync/lock.h"
 #include "components/monitor/cuda/cuda.h"
@@ -87,8 +87,7 @@ Status report_refused(const Context& context, const Site& site, Status status) {
   const auto* const code = reinterpret_cast<const uint8_t*>(site.address);  // NOLINT(performance-no-int-to-ptr): code
   char text[3 * kPrinted + 1];
   for (size_t i = 0; i < kPrinted; ++i) std::snprintf(text + 3 * i, 4, "%02x ", code[i]);
-  const pinrail_help_arg_t args[] = {{"function", site.function->symbol}, {"bytes", text}};
-  context.host->help(context.host, "unknown code", args, std::size(args));
+  show(context.host, "unknown code", {{"function", site.function->symbol}, {"bytes", text}});
   return status;
 }
 
@@ -222,6 +221,13 @@ void stop(void* context_pointer) {
 constexpr pinrail_monitor_ops_t kOps = {
     sizeof(pinrail_monitor_ops_t), start, stop, nullptr, nullptr, nullptr, PINRAIL_KIND_GPU};
 
+// Its priority is negative: until it was seen on a real driver, the driver's code is patched only if the user names
+// this monitor.
+constexpr pinrail_component_t kComponent =
+    with_params(describe(PINRAIL_MONITOR_ABI, -1, "monitor", "cuda",
+                         "Sees frees of GPU memory, by patching the CUDA driver library.", open, close, &kOps),
+                kHelp, kParams);
+
 }  // namespace
 
 // Hook context: runs at the start of the driver's free functions.
@@ -261,12 +267,4 @@ bool free_hook(void* site_pointer, long number, const long* args, long* result_o
 
 }  // namespace pinrail::cuda_monitor
 
-extern "C" PINRAIL_API const pinrail_component_t PINRAIL_COMPONENT_SYMBOL;
-const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = {
-    sizeof(pinrail_component_t), PINRAIL_MONITOR_ABI,
-    -1,  // negative: until it was seen on a real driver, the driver's code is patched only if the user names this
-         // monitor
-    "monitor", "cuda", "1.0.0", "Sees frees of GPU memory, by patching the CUDA driver library.",
-    pinrail::cuda_monitor::kHelp, pinrail::cuda_monitor::kParams,
-    sizeof(pinrail::cuda_monitor::kParams) / sizeof(pinrail::cuda_monitor::kParams[0]), nullptr,
-    pinrail::cuda_monitor::open, pinrail::cuda_monitor::close, &pinrail::cuda_monitor::kOps};
+const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = pinrail::cuda_monitor::kComponent;

@@ -2,7 +2,7 @@
 // monitor/external: the embedding program reports events by pinrail_monitor_report(). Nothing is installed or tested,
 // so the user who names this monitor is responsible. It is used only when it is named (its priority is negative).
 // Start-up context.
-#include <pinrail/component.h>
+#include "base/core/own_component.h"
 
 namespace {
 
@@ -21,19 +21,6 @@ constexpr pinrail_monitor_ops_t kOps = {sizeof(pinrail_monitor_ops_t), start, st
 
 }  // namespace
 
-extern "C" PINRAIL_API const pinrail_component_t PINRAIL_COMPONENT_SYMBOL;
-const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = {
-    sizeof(pinrail_component_t),
-    PINRAIL_MONITOR_ABI,
-    -1,
-    "monitor",
-    "external",
-    "1.0.0",
-    "The embedding program reports memory that goes away; used only when named.",
-    nullptr,
-    nullptr,
-    0,
-    nullptr,
-    open,
-    close,
-    &kOps};
+const pinrail_component_t PINRAIL_COMPONENT_SYMBOL =
+    pinrail::describe(PINRAIL_MONITOR_ABI, -1, "monitor", "external",
+                      "The embedding program reports memory that goes away; used only when named.", open, close, &kOps);

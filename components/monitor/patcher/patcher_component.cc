@@ -10,6 +10,7 @@
 #include <new>
 
 #include "base/core/guarded.h"
+#include "base/core/own_component.h"
 #include "base/patch/system_call.h"
 #include "components/monitor/patcher/patcher.h"
 
@@ -257,7 +258,7 @@ Status begin(Context* context) {
     status = patch_all_locked(context, leave_out);
   }
   if (status.ok() && context->interval_ms != 0 && !start_thread(context)) {
-    context->services->help(context->services, "no thread", nullptr, 0);
+    show(context->services, "no thread");
     status = PINRAIL_ERR_OUT_OF_RESOURCE;
   }
   return status;
@@ -290,22 +291,13 @@ uint32_t sees(void* context_pointer) { return static_cast<Context*>(context_poin
 
 constexpr pinrail_monitor_ops_t kOps = {sizeof(pinrail_monitor_ops_t), start, stop, check, sees, nullptr};
 
+constexpr pinrail_component_t kComponent =
+    with_params(describe(PINRAIL_MONITOR_ABI, 50, "monitor", "patcher",
+                         "Patches libc's munmap, mmap, madvise and their like: sees what the process unmaps by them.",
+                         open, close, &kOps),
+                kHelp, kParams);
+
 }  // namespace
 }  // namespace pinrail::patcher
 
-extern "C" PINRAIL_API const pinrail_component_t PINRAIL_COMPONENT_SYMBOL;
-const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = {
-    sizeof(pinrail_component_t),
-    PINRAIL_MONITOR_ABI,
-    50,
-    "monitor",
-    "patcher",
-    "1.0.0",
-    "Patches libc's munmap, mmap, madvise and their like: sees what the process unmaps by them.",
-    pinrail::patcher::kHelp,
-    pinrail::patcher::kParams,
-    sizeof(pinrail::patcher::kParams) / sizeof(pinrail::patcher::kParams[0]),
-    nullptr,
-    pinrail::patcher::open,
-    pinrail::patcher::close,
-    &pinrail::patcher::kOps};
+const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = pinrail::patcher::kComponent;

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 
+#include "base/core/own_component.h"
 #include "base/patch/system_call.h"
 #include "components/monitor/patcher/patcher.h"
 
@@ -20,9 +21,8 @@ void report_unknown(const Context& context, const Function& function, const Site
   const auto* const code = reinterpret_cast<const uint8_t*>(site.address);  // NOLINT(performance-no-int-to-ptr): code
   char text[3 * kPrinted + 1];
   for (size_t i = 0; i < kPrinted; ++i) std::snprintf(text + 3 * i, 4, "%02x ", code[i]);
-  const pinrail_help_arg_t args[] = {
-      {"function", function.name}, {"bytes", text}, {"consequence", function.consequence}};
-  context.services->help(context.services, "unknown code", args, 3);
+  show(context.services, "unknown code",
+       {{"function", function.name}, {"bytes", text}, {"consequence", function.consequence}});
 }
 
 void report_why(const Context& context, const Function& function, const Site& site, Status status) {
@@ -36,7 +36,7 @@ void report_why(const Context& context, const Function& function, const Site& si
   if (status.is(PINRAIL_ERR_OUT_OF_RESOURCE)) {
     // The second text is the same for each function, so it is printed once.
     if (access("/proc/self/maps", R_OK) == 0) return print_topic(context, "no room", function);
-    context.services->help(context.services, "no list of mappings", nullptr, 0);
+    show(context.services, "no list of mappings");
   }
 }
 
@@ -75,8 +75,7 @@ Status keep_patch(Site* site) {
 }  // namespace
 
 void print_topic(const Context& context, const char* topic, const Function& function) {
-  const pinrail_help_arg_t args[] = {{"function", function.name}, {"consequence", function.consequence}};
-  context.services->help(context.services, topic, args, 2);
+  show(context.services, topic, {{"function", function.name}, {"consequence", function.consequence}});
 }
 
 // The jumps are written together, because to make code writable and to stop all processors take longer than that.

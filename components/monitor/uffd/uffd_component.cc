@@ -6,6 +6,7 @@
 
 #include <new>
 
+#include "base/core/own_component.h"
 #include "components/monitor/uffd/uffd.h"
 
 namespace pinrail::uffd {
@@ -68,7 +69,7 @@ Status start_locked(Context* context) REQUIRES(context->mutex) {
   if (status.ok()) status = make_alive_word(context);
   if (status.ok()) status = open_watch(context);
   if (status.ok() && !start_reader(context)) {
-    context->host->help(context->host, "no thread", nullptr, 0);
+    show(context->host, "no thread");
     status = PINRAIL_ERR_OUT_OF_RESOURCE;
   }
   if (status.ok()) status = try_events_locked(context);
@@ -119,22 +120,13 @@ uint32_t cover_entry(void* context, const pinrail_mapping_t* mapping) {
 constexpr pinrail_monitor_ops_t kOps = {sizeof(pinrail_monitor_ops_t), start, stop, check, nullptr, cover_entry, 0,
                                         PINRAIL_MONITOR_ANY_CALLER};
 
+constexpr pinrail_component_t kComponent =
+    with_params(describe(PINRAIL_MONITOR_ABI, 40, "monitor", "uffd",
+                         "Has the kernel report what happens to mappings (userfaultfd): also raw system calls.", open,
+                         close, &kOps),
+                kHelp, kParams);
+
 }  // namespace
 }  // namespace pinrail::uffd
 
-extern "C" PINRAIL_API const pinrail_component_t PINRAIL_COMPONENT_SYMBOL;
-const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = {
-    sizeof(pinrail_component_t),
-    PINRAIL_MONITOR_ABI,
-    40,
-    "monitor",
-    "uffd",
-    "1.0.0",
-    "Has the kernel report what happens to mappings (userfaultfd): also raw system calls.",
-    pinrail::uffd::kHelp,
-    pinrail::uffd::kParams,
-    sizeof(pinrail::uffd::kParams) / sizeof(pinrail::uffd::kParams[0]),
-    nullptr,
-    pinrail::uffd::open,
-    pinrail::uffd::close,
-    &pinrail::uffd::kOps};
+const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = pinrail::uffd::kComponent;

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/core/own_component.h"
 #include "base/sync/hook_locks.h"
 #include "base/sync/own_threads.h"
 #include "components/monitor/uffd/uffd.h"
@@ -31,7 +32,7 @@ void give_up(Context* context) {
   context->watch.close();
   const pinrail_host_t* host = context->host;
   const own_threads::ComponentWork work(own_threads::Calls::of(host));
-  host->help(host, "lost", nullptr, 0);
+  show(host, "lost");
   host->monitor_blind(host, "uffd: its descriptor was closed, or cannot be read any more");
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Descriptor, parameters and table of mpool/gpusm; the functions forward to Pool. API context, except
 // invalidate_range_hook(). The caller holds no lock and may hold references.
+#include "base/core/own_component.h"
 #include "components/mpool/gpusm/gpusm.h"
 
 namespace pinrail::gpusm {
@@ -80,22 +81,13 @@ constexpr pinrail_mpool_ops_t make_table() {
 }
 constexpr pinrail_mpool_ops_t kOps = make_table();
 
+constexpr pinrail_component_t kComponent =
+    with_params(describe(PINRAIL_MPOOL_ABI, 30, "mpool", "gpusm",
+                         "GPU memory across processes, owner's side: blocks by which peers open local GPU memory.",
+                         Forward::open, Forward::close, &kOps),
+                kHelp, kParams, kSynonymPrefixes);
+
 }  // namespace
 }  // namespace pinrail::gpusm
 
-extern "C" PINRAIL_API const pinrail_component_t PINRAIL_COMPONENT_SYMBOL;
-const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = {
-    sizeof(pinrail_component_t),
-    PINRAIL_MPOOL_ABI,
-    30,
-    "mpool",
-    "gpusm",
-    "1.0.0",
-    "GPU memory across processes, owner's side: blocks by which peers open local GPU memory.",
-    pinrail::gpusm::kHelp,
-    pinrail::gpusm::kParams,
-    sizeof(pinrail::gpusm::kParams) / sizeof(pinrail::gpusm::kParams[0]),
-    pinrail::gpusm::kSynonymPrefixes,
-    pinrail::gpusm::Forward::open,
-    pinrail::gpusm::Forward::close,
-    &pinrail::gpusm::kOps};
+const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = pinrail::gpusm::kComponent;

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "base/core/calling_thread.h"
+#include "base/core/own_component.h"
 #include "components/mpool/gpusm/gpusm.h"
 
 namespace pinrail::gpusm {
@@ -27,7 +28,7 @@ Status Session::create(const pinrail_host_t* host, std::unique_ptr<Session>* ses
   if (!status.ok()) return status;
   const Status made_segment = session->exporter_.create(session->self_, slots);
   if (made_segment.is(PINRAIL_ERR_OUT_OF_RESOURCE)) return made_segment;
-  if (!made_segment.ok()) host->help(host, "no segment", nullptr, 0);
+  if (!made_segment.ok()) show(host, "no segment");
   status = host->monitor_subscribe(host, PINRAIL_KIND_GPU, report_hook, session.get(), &session->subscription_);
   if (status.ok()) *session_out = std::move(session);
   return status;
@@ -71,7 +72,7 @@ Status Session::fill_owner(const gpu_pool::Key& key, gpu_pool::Identity* name, p
     }
     if (!taken.ok()) {
       const bool is_full = taken.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
-      host_->help(host_, is_full ? "no room for slots" : "too many exports", nullptr, 0);
+      show(host_, is_full ? "no room for slots" : "too many exports");
       return taken;
     }
     name->slot = exporter_.word(slot);

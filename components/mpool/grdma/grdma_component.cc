@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Descriptor, parameters and table of mpool/grdma: forwards to Both.
+#include "base/core/own_component.h"
 #include "components/mpool/grdma/grdma_both.h"
 #include "framework/mpool/forward.h"
 #include "framework/mpool/params.h"
@@ -90,22 +91,12 @@ constexpr pinrail_mpool_ops_t make_table() {
 }
 constexpr pinrail_mpool_ops_t kOps = make_table();
 
+constexpr pinrail_component_t kComponent =
+    with_params(describe(PINRAIL_MPOOL_ABI, 50, "mpool", "grdma", "RDMA: caches registrations of host memory.",
+                         Forward::open, Forward::close, &kOps),
+                kHelp, kParams, kSynonymPrefixes);
+
 }  // namespace
 }  // namespace pinrail::grdma
 
-extern "C" PINRAIL_API const pinrail_component_t PINRAIL_COMPONENT_SYMBOL;
-const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = {
-    sizeof(pinrail_component_t),
-    PINRAIL_MPOOL_ABI,
-    50,
-    "mpool",
-    "grdma",
-    "1.0.0",
-    "RDMA: caches registrations of host memory.",
-    pinrail::grdma::kHelp,
-    pinrail::grdma::kParams,
-    sizeof(pinrail::grdma::kParams) / sizeof(pinrail::grdma::kParams[0]),
-    pinrail::grdma::kSynonymPrefixes,
-    pinrail::grdma::Forward::open,
-    pinrail::grdma::Forward::close,
-    &pinrail::grdma::kOps};
+const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = pinrail::grdma::kComponent;

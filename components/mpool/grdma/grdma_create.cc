@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Makes a pool from its settings and the registrar that it was given. API context; the caller
 // holds no lock, and no other thread knows the pool until create() returns, except the gc thread and hooks.
-#include <iterator>
 #include <memory>
 
+#include "base/core/own_component.h"
 #include "components/mpool/grdma/grdma.h"
 
 namespace pinrail::grdma {
@@ -41,7 +41,7 @@ Status Pool::join_gc_thread_if_asked() {
   if (!settings_.gc_thread) return success();
   const Status joined = join_gc_thread(drain_entry, 0);
   if (joined.ok()) return joined;
-  host_->help(host_, "no gc thread", nullptr, 0);
+  show(host_, "no gc thread");
   return settings_.gc_thread_insisted ? joined : success();
 }
 
@@ -61,13 +61,12 @@ namespace {
 Status resolve_leave_pinned(const pinrail_host_t* host, int64_t asked, bool* kept_out) {
   const char* why = "";
   const bool works = host->monitor_works(host, &why) != 0;
-  const pinrail_help_arg_t args[] = {{"why", why}};
   if (asked == 1 && !works) {
-    host->help(host, "leave_pinned refused", args, std::size(args));
+    show(host, "leave_pinned refused", {{"why", why}});
     return PINRAIL_ERR_NOT_SUPPORTED;
   }
-  if (asked == -1 && !works) host->help(host, "leave_pinned off", args, std::size(args));
-  if (asked != 0 && works && *why != 0) host->help(host, "leave_pinned in part", args, std::size(args));
+  if (asked == -1 && !works) show(host, "leave_pinned off", {{"why", why}});
+  if (asked != 0 && works && *why != 0) show(host, "leave_pinned in part", {{"why", why}});
   *kept_out = asked != 0 && works;
   return success();
 }

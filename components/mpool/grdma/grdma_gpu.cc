@@ -3,9 +3,9 @@
 // registrar and driver are called. The calling thread may hold references.
 #include <unistd.h>
 
-#include <iterator>
 #include <memory>
 
+#include "base/core/own_component.h"
 #include "components/mpool/grdma/grdma_gpu.h"
 
 namespace pinrail::grdma {
@@ -20,8 +20,7 @@ Status GpuPool::bind(const Settings& settings) {
   const Status opened = host_->pools->registrar_open(host_, settings.gpu_registrar.c_str(), &bound_, &table_);
   if (!opened.ok()) return opened;
   if ((table_->kinds & PINRAIL_KIND_GPU) != 0 && table_->identify != nullptr) return success();
-  const pinrail_help_arg_t args[] = {{"name", settings.gpu_registrar.c_str()}};
-  host_->help(host_, "knows no GPU memory", args, std::size(args));
+  show(host_, "knows no GPU memory", {{"name", settings.gpu_registrar.c_str()}});
   return PINRAIL_ERR_NOT_SUPPORTED;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Descriptor, parameters and table of mpool/mrall: forwards to Pool.
+#include "base/core/own_component.h"
 #include "components/mpool/mrall/mrall.h"
 #include "framework/mpool/forward.h"
 #include "framework/mpool/params.h"
@@ -52,22 +53,13 @@ constexpr pinrail_mpool_ops_t make_table() {
 }
 constexpr pinrail_mpool_ops_t kOps = make_table();
 
+constexpr pinrail_component_t kComponent =
+    with_params(describe(PINRAIL_MPOOL_ABI, 10, "mpool", "mrall",
+                         "Host memory, all of it: whatever the process maps is registered, before it is asked for.",
+                         Forward::open, Forward::close, &kOps),
+                kHelp, kParams);
+
 }  // namespace
 }  // namespace pinrail::mrall
 
-extern "C" PINRAIL_API const pinrail_component_t PINRAIL_COMPONENT_SYMBOL;
-const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = {
-    sizeof(pinrail_component_t),
-    PINRAIL_MPOOL_ABI,
-    10,
-    "mpool",
-    "mrall",
-    "1.0.0",
-    "Host memory, all of it: whatever the process maps is registered, before it is asked for.",
-    pinrail::mrall::kHelp,
-    pinrail::mrall::kParams,
-    sizeof(pinrail::mrall::kParams) / sizeof(pinrail::mrall::kParams[0]),
-    nullptr,
-    pinrail::mrall::Forward::open,
-    pinrail::mrall::Forward::close,
-    &pinrail::mrall::kOps};
+const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = pinrail::mrall::kComponent;

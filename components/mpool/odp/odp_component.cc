@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/core/own_component.h"
 #include "components/mpool/odp/odp.h"
 #include "framework/mpool/forward.h"
 #include "framework/mpool/params.h"
@@ -69,6 +70,13 @@ const char* unfit(const pinrail_registrar_t& registrar) {
              : nullptr;
 }
 
+constexpr pinrail_component_t kComponent = with_params(
+    describe(
+        PINRAIL_MPOOL_ABI, 5, "mpool", "odp",
+        "Host memory that is not pinned: the device faults pages in. For working sets larger than what may be pinned.",
+        Forward::open, Forward::close, &kOps),
+    kHelp, kParams);
+
 }  // namespace
 
 Status Pool::create(Component* component, const pinrail_mpool_config_t& config, Pool** pool_out) {
@@ -85,19 +93,4 @@ Status Pool::create(Component* component, const pinrail_mpool_config_t& config, 
 
 }  // namespace pinrail::odp
 
-extern "C" PINRAIL_API const pinrail_component_t PINRAIL_COMPONENT_SYMBOL;
-const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = {
-    sizeof(pinrail_component_t),
-    PINRAIL_MPOOL_ABI,
-    5,
-    "mpool",
-    "odp",
-    "1.0.0",
-    "Host memory that is not pinned: the device faults pages in. For working sets larger than what may be pinned.",
-    pinrail::odp::kHelp,
-    pinrail::odp::kParams,
-    sizeof(pinrail::odp::kParams) / sizeof(pinrail::odp::kParams[0]),
-    nullptr,
-    pinrail::odp::Forward::open,
-    pinrail::odp::Forward::close,
-    &pinrail::odp::kOps};
+const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = pinrail::odp::kComponent;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Descriptor, parameters and table of mpool/rgpusm; the functions forward to Pool. API context, except
 // invalidate_range_hook(). The caller holds no lock and may hold references.
+#include "base/core/own_component.h"
 #include "components/mpool/rgpusm/rgpusm.h"
 
 namespace pinrail::rgpusm {
@@ -60,22 +61,13 @@ constexpr pinrail_mpool_ops_t make_table() {
 }
 constexpr pinrail_mpool_ops_t kOps = make_table();
 
+constexpr pinrail_component_t kComponent = with_params(
+    describe(PINRAIL_MPOOL_ABI, 20, "mpool", "rgpusm",
+             "GPU memory across processes, peer's side: opens other processes' GPU memory and keeps it open.",
+             Forward::open, Forward::close, &kOps),
+    kHelp, kParams, kSynonymPrefixes);
+
 }  // namespace
 }  // namespace pinrail::rgpusm
 
-extern "C" PINRAIL_API const pinrail_component_t PINRAIL_COMPONENT_SYMBOL;
-const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = {
-    sizeof(pinrail_component_t),
-    PINRAIL_MPOOL_ABI,
-    20,
-    "mpool",
-    "rgpusm",
-    "1.0.0",
-    "GPU memory across processes, peer's side: opens other processes' GPU memory and keeps it open.",
-    pinrail::rgpusm::kHelp,
-    pinrail::rgpusm::kParams,
-    sizeof(pinrail::rgpusm::kParams) / sizeof(pinrail::rgpusm::kParams[0]),
-    pinrail::rgpusm::kSynonymPrefixes,
-    pinrail::rgpusm::Forward::open,
-    pinrail::rgpusm::Forward::close,
-    &pinrail::rgpusm::kOps};
+const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = pinrail::rgpusm::kComponent;

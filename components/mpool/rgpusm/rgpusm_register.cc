@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "base/core/own_component.h"
 #include "components/mpool/rgpusm/rgpusm.h"
 
 namespace pinrail::rgpusm {
@@ -93,12 +94,12 @@ void Pool::report(Report what, const pinrail_gpu_block_t& block) {
   const std::string pid = std::to_string(block.pid), user = std::to_string(block.user),
                     self = std::to_string(geteuid()), version = std::to_string(block.version),
                     size = std::to_string(block.size);
-  const pinrail_help_arg_t args[] = {{"pid", pid.c_str()},
-                                     {"user", user.c_str()},
-                                     {"self", self.c_str()},
-                                     {"version", version.c_str()},
-                                     {"size", size.c_str()}};
-  host_->help(host_, kTopics[static_cast<size_t>(what)], args, sizeof(args) / sizeof(args[0]));
+  show(host_, kTopics[static_cast<size_t>(what)],
+       {{"pid", pid.c_str()},
+        {"user", user.c_str()},
+        {"self", self.c_str()},
+        {"version", version.c_str()},
+        {"size", size.c_str()}});
 }
 
 Status Pool::refuse(Report why, const pinrail_gpu_block_t& block, pinrail_status_t status) {

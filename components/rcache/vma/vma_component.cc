@@ -5,6 +5,7 @@
 #include <new>
 #include <string>
 
+#include "base/core/own_component.h"
 #include "base/registration/shortcut.h"
 #include "components/rcache/vma/vma.h"
 
@@ -97,21 +98,11 @@ constexpr pinrail_rcache_ops_t kOps = {sizeof(pinrail_rcache_ops_t),
                                        find_all,
                                        check};
 
+constexpr pinrail_component_t kComponent =
+    describe(PINRAIL_RCACHE_ABI, 50, "rcache", "vma", "Index of registrations by address; overlaps allowed.", open,
+             close, &kOps);
+
 }  // namespace
 }  // namespace pinrail::vma
 
-extern "C" PINRAIL_API const pinrail_component_t PINRAIL_COMPONENT_SYMBOL;
-const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = {sizeof(pinrail_component_t),
-                                                      PINRAIL_RCACHE_ABI,
-                                                      50,
-                                                      "rcache",
-                                                      "vma",
-                                                      "1.0.0",
-                                                      "Index of registrations by address; overlaps allowed.",
-                                                      nullptr,
-                                                      nullptr,
-                                                      0,
-                                                      nullptr,
-                                                      pinrail::vma::open,
-                                                      pinrail::vma::close,
-                                                      &pinrail::vma::kOps};
+const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = pinrail::vma::kComponent;

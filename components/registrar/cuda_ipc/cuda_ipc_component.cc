@@ -5,10 +5,10 @@
 
 #include <cstdio>
 #include <cstring>
-#include <iterator>
 #include <memory>
 #include <new>
 
+#include "base/core/own_component.h"
 #include "components/registrar/cuda_ipc/cuda_ipc.h"
 
 namespace pinrail::cuda_ipc {
@@ -39,12 +39,6 @@ constexpr pinrail_param_t kParams[] = {
      "Whether blocks of local allocations carry an event, which pinrail_mpool_record() records and for which peers "
      "wait by pinrail_mpool_wait(). Costs an event of the driver for each allocation that is registered at a time.",
      PINRAIL_TYPE_BOOL, PINRAIL_SCOPE_READONLY, 5, nullptr, 0, 0, nullptr}};
-
-void log_reason(const pinrail_host_t* host, const char* what, const char* why) {
-  char line[256];
-  std::snprintf(line, sizeof(line), "%s: %s", what, why);
-  host->log(host, PINRAIL_LOG_INFO, line);
-}
 
 // Loads the library but does not start the driver, which takes a good part of a second: the program may need no GPU.
 pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
@@ -99,11 +93,9 @@ pinrail_status_t read_device(Registrar* registrar) {
   if (!status.ok()) return status.code();
   registrar->device = static_cast<int>(device.i);
   if (registrar->device < registrar->device_count) return PINRAIL_SUCCESS;
-  char asked[16], there[16];
-  std::snprintf(asked, sizeof(asked), "%d", registrar->device);
-  std::snprintf(there, sizeof(there), "%d", registrar->device_count);
-  const pinrail_help_arg_t args[] = {{"device", asked}, {"count", there}};
-  host->help(host, "no such device", args, std::size(args));
+  show(host, "no such device",
+       {{"device", NumberText(static_cast<size_t>(registrar->device)).c_str()},
+        {"count", NumberText(static_cast<size_t>(registrar->device_count)).c_str()}});
   return PINRAIL_ERR_NOT_AVAILABLE;
 }
 
@@ -199,22 +191,12 @@ void destroy(void*, pinrail_registrar_t* table) {
 
 constexpr pinrail_registrar_ops_t kOps = {sizeof(pinrail_registrar_ops_t), create, destroy};
 
+constexpr pinrail_component_t kComponent = with_params(
+    describe(PINRAIL_REGISTRAR_ABI, 5, "registrar", "cuda_ipc",
+             "GPU memory across processes, by the CUDA driver, which is loaded at run time.", open, close, &kOps),
+    kHelp, kParams);
+
 }  // namespace
 }  // namespace pinrail::cuda_ipc
 
-extern "C" PINRAIL_API const pinrail_component_t PINRAIL_COMPONENT_SYMBOL;
-const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = {
-    sizeof(pinrail_component_t),
-    PINRAIL_REGISTRAR_ABI,
-    5,
-    "registrar",
-    "cuda_ipc",
-    "1.0.0",
-    "GPU memory across processes, by the CUDA driver, which is loaded at run time.",
-    pinrail::cuda_ipc::kHelp,
-    pinrail::cuda_ipc::kParams,
-    sizeof(pinrail::cuda_ipc::kParams) / sizeof(pinrail::cuda_ipc::kParams[0]),
-    nullptr,
-    pinrail::cuda_ipc::open,
-    pinrail::cuda_ipc::close,
-    &pinrail::cuda_ipc::kOps};
+const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = pinrail::cuda_ipc::kComponent;

@@ -3,8 +3,8 @@
 #include <dlfcn.h>
 
 #include <cstdio>
-#include <iterator>
 
+#include "base/core/own_component.h"
 #include "base/core/trust.h"
 #include "components/registrar/cuda_ipc/cuda_ipc.h"
 #include "components/registrar/cuda_ipc/cuda_library.h"
@@ -59,10 +59,8 @@ void CurrentContext::release() {
 Status status_of(const Registrar& registrar, const char* call, CUresult error) {
   const pinrail_status_t status = status_of_expected(error);
   if (status != PINRAIL_ERR_ERROR) return status;
-  char number[16];
-  std::snprintf(number, sizeof(number), "%d", static_cast<int>(error));
-  const pinrail_help_arg_t args[] = {{"call", call}, {"error", number}};
-  registrar.component->host->help(registrar.component->host, "driver failed", args, std::size(args));
+  show(registrar.component->host, "driver failed",
+       {{"call", call}, {"error", NumberText(static_cast<size_t>(error)).c_str()}});
   return status;
 }
 

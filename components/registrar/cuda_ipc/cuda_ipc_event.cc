@@ -4,9 +4,9 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <iterator>
 #include <new>
 
+#include "base/core/own_component.h"
 #include "components/registrar/cuda_ipc/cuda_ipc.h"
 #include "framework/registrar/request.h"
 
@@ -164,8 +164,7 @@ Status close_peers_event(Registrar* registrar, Tail* tail) {
 
 void report_no_events(Registrar* registrar, const char* why) {
   if (registrar->events_reported.test_and_set()) return;
-  const pinrail_help_arg_t args[] = {{"why", why}};
-  registrar->component->host->help(registrar->component->host, "no events", args, std::size(args));
+  show(registrar->component->host, "no events", {{"why", why}});
 }
 
 void forget_events(Registrar* registrar) {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/core/own_component.h"
 #include "base/sync/own_file.h"
 #include "components/registrar/cuda_ipc/cuda_ipc.h"
 #include "framework/registrar/request.h"
@@ -62,7 +63,7 @@ Status pass_to_server(Registrar* registrar, int descriptor, uint64_t forks_befor
   const Status status =
       registrar->server->put(registrar->self, descriptor, FileKind::gpu_memory, forks_before, &ticket);
   if (registrar->server->losses() != losses) {
-    registrar->component->host->help(registrar->component->host, "descriptors closed", nullptr, 0);
+    show(registrar->component->host, "descriptors closed");
   }
   if (!status.ok()) return status;
   block->fd_server = ticket.server;
@@ -146,8 +147,7 @@ Status fetch_descriptor(const Registrar& registrar, const pinrail_gpu_block_t& b
       descriptors::fetch(exporter, ticket_of(block), registrar.way, registrar.fd_timeout_ms, descriptor_out);
   if (status.is(PINRAIL_ERR_NOT_AVAILABLE)) {
     const std::string pid = std::to_string(block.pid), limit = std::to_string(registrar.fd_timeout_ms);
-    const pinrail_help_arg_t args[] = {{"pid", pid.c_str()}, {"limit", limit.c_str()}};
-    registrar.component->host->help(registrar.component->host, "no descriptor", args, std::size(args));
+    show(registrar.component->host, "no descriptor", {{"pid", pid.c_str()}, {"limit", limit.c_str()}});
     return PINRAIL_ERR_ERROR;
   }
   // TEMP_OUT_OF_RESOURCE: an eviction would free no descriptor.

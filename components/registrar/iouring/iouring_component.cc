@@ -5,6 +5,7 @@
 #include <new>
 #include <utility>
 
+#include "base/core/own_component.h"
 #include "components/registrar/iouring/iouring.h"
 
 namespace pinrail::iouring {
@@ -68,22 +69,13 @@ void destroy(void*, pinrail_registrar_t* registrar) {
 
 constexpr pinrail_registrar_ops_t kOps = {sizeof(pinrail_registrar_ops_t), create, destroy};
 
+constexpr pinrail_component_t kComponent =
+    with_params(describe(PINRAIL_REGISTRAR_ABI, 40, "registrar", "iouring",
+                         "Pins with io_uring's registered buffers: for machines without an RDMA device, and for tests.",
+                         open, close, &kOps),
+                kHelp, kParams);
+
 }  // namespace
 }  // namespace pinrail::iouring
 
-extern "C" PINRAIL_API const pinrail_component_t PINRAIL_COMPONENT_SYMBOL;
-const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = {
-    sizeof(pinrail_component_t),
-    PINRAIL_REGISTRAR_ABI,
-    40,
-    "registrar",
-    "iouring",
-    "1.0.0",
-    "Pins with io_uring's registered buffers: for machines without an RDMA device, and for tests.",
-    pinrail::iouring::kHelp,
-    pinrail::iouring::kParams,
-    sizeof(pinrail::iouring::kParams) / sizeof(pinrail::iouring::kParams[0]),
-    nullptr,
-    pinrail::iouring::open,
-    pinrail::iouring::close,
-    &pinrail::iouring::kOps};
+const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = pinrail::iouring::kComponent;

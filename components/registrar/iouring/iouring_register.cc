@@ -2,21 +2,13 @@
 // Registers: takes a slot of a ring and puts the buffer into it. Deregisters: clears and frees the slot. API context;
 // no lock is held across the system call.
 #include <cerrno>
-#include <iterator>
 
-#include "base/core/errno_text.h"
+#include "base/core/own_component.h"
 #include "components/registrar/iouring/iouring.h"
 #include "framework/registrar/request.h"
 
 namespace pinrail::iouring {
 namespace {
-
-void report(const Registrar& registrar, const char* topic, size_t bytes, int error) {
-  const NumberText bytes_text(bytes);
-  const ErrnoText error_text(error);
-  const pinrail_help_arg_t args[] = {{"bytes", bytes_text.c_str()}, {"errno", error_text.c_str()}};
-  registrar.host->help(registrar.host, topic, args, std::size(args));
-}
 
 // Translates an errno of io_uring; prints a message for an unexpected one.
 Status status_of(const Registrar& registrar, size_t bytes, int error) {
@@ -29,7 +21,7 @@ Status status_of(const Registrar& registrar, size_t bytes, int error) {
     case EOPNOTSUPP: return PINRAIL_ERR_NOT_SUPPORTED;  // pages of a file, on kernels before 6.5
     case EPERM:
     case EACCES: return PINRAIL_ERR_PERM;
-    default: report(registrar, "register failed", bytes, error); return PINRAIL_ERR_ERROR;
+    default: show_errno(registrar.host, "register failed", bytes, error); return PINRAIL_ERR_ERROR;
   }
 }
 
@@ -80,7 +72,7 @@ pinrail_status_t deregister_mem(void* context, pinrail_registration_t* reg, pinr
   // The slot is freed even after an error: the next buffer in it replaces the old one.
   give_slot(registrar, reg->lkey);
   if (error == 0) return PINRAIL_SUCCESS;
-  report(*registrar, "deregister failed", reg->length, error);
+  show_errno(registrar->host, "deregister failed", reg->length, error);
   return PINRAIL_ERR_ERROR;
 }
 

@@ -10,8 +10,8 @@
 #include <cstdio>
 #include <new>
 
-#include "base/core/errno_text.h"
 #include "base/core/files.h"
+#include "base/core/own_component.h"
 #include "components/registrar/iouring/iouring.h"
 
 namespace pinrail::iouring {
@@ -251,7 +251,7 @@ void lose_ring(Registrar* registrar, Ring* ring) {
     }
     ring->has_no_slots = true;
   }
-  if (!registrar->loss_reported.exchange(true)) registrar->host->help(registrar->host, "ring closed", nullptr, 0);
+  if (!registrar->loss_reported.exchange(true)) show(registrar->host, "ring closed");
 }
 
 void settle(Registrar* registrar) {

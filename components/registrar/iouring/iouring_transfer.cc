@@ -6,10 +6,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <iterator>
 
-#include "base/core/errno_text.h"
 #include "base/core/files.h"
+#include "base/core/own_component.h"
 #include "components/registrar/iouring/iouring.h"
 #include "framework/registrar/request.h"
 
@@ -118,10 +117,7 @@ Status failed(const Registrar& registrar, size_t bytes, int error) {
   if (error == EBADF) return PINRAIL_ERR_ERROR;  // reported
   if (error == EFAULT) return PINRAIL_ERR_BAD_PARAM;
   if (error == ENOMEM || error == EMFILE || error == ENFILE || error == ENOSPC) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  const NumberText bytes_text(bytes);
-  const ErrnoText error_text(error);
-  const pinrail_help_arg_t args[] = {{"bytes", bytes_text.c_str()}, {"errno", error_text.c_str()}};
-  registrar.host->help(registrar.host, "transfer failed", args, std::size(args));
+  show_errno(registrar.host, "transfer failed", bytes, error);
   return PINRAIL_ERR_ERROR;
 }
 

@@ -6,10 +6,9 @@
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
-#include <iterator>
 #include <new>
 
-#include "base/core/errno_text.h"
+#include "base/core/own_component.h"
 #include "components/registrar/mlock/mlock.h"
 
 namespace pinrail::mlock_registrar {
@@ -66,9 +65,7 @@ bool has_locks_of_its_own(Component* component) {
       (component->host->param(component->host, "beside_locks", &permitted) != PINRAIL_SUCCESS || permitted.i == 0);
   const uint64_t kib = is_asked ? locked_kib() : 0;
   if (kib == 0) return false;
-  const NumberText text(kib);
-  const pinrail_help_arg_t args[] = {{"kib", text.c_str()}};
-  component->host->help(component->host, "memory is locked", args, std::size(args));
+  show(component->host, "memory is locked", {{"kib", NumberText(kib).c_str()}});
   return true;
 }
 
@@ -112,22 +109,12 @@ void destroy(void* context, pinrail_registrar_t* registrar) {
 
 constexpr pinrail_registrar_ops_t kOps = {sizeof(pinrail_registrar_ops_t), create, destroy};
 
+constexpr pinrail_component_t kComponent = with_params(
+    describe(PINRAIL_REGISTRAR_ABI, 20, "registrar", "mlock",
+             "Locks pages with mlock: the last resort; madvise fails on memory that stays cached.", open, close, &kOps),
+    kHelp, kParams);
+
 }  // namespace
 }  // namespace pinrail::mlock_registrar
 
-extern "C" PINRAIL_API const pinrail_component_t PINRAIL_COMPONENT_SYMBOL;
-const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = {
-    sizeof(pinrail_component_t),
-    PINRAIL_REGISTRAR_ABI,
-    20,
-    "registrar",
-    "mlock",
-    "1.0.0",
-    "Locks pages with mlock: the last resort; madvise fails on memory that stays cached.",
-    pinrail::mlock_registrar::kHelp,
-    pinrail::mlock_registrar::kParams,
-    sizeof(pinrail::mlock_registrar::kParams) / sizeof(pinrail::mlock_registrar::kParams[0]),
-    nullptr,
-    pinrail::mlock_registrar::open,
-    pinrail::mlock_registrar::close,
-    &pinrail::mlock_registrar::kOps};
+const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = pinrail::mlock_registrar::kComponent;

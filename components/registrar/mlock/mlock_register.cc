@@ -6,9 +6,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <iterator>
 
-#include "base/core/errno_text.h"
+#include "base/core/own_component.h"
 #include "components/registrar/mlock/mlock.h"
 #include "framework/registrar/request.h"
 
@@ -55,10 +54,7 @@ Status status_of(const Component& component, const PageCounts& counts, Span span
     case EINVAL: return PINRAIL_ERR_BAD_PARAM;
     default: break;
   }
-  const NumberText bytes(span.length());
-  const ErrnoText text(error);
-  const pinrail_help_arg_t args[] = {{"bytes", bytes.c_str()}, {"errno", text.c_str()}};
-  component.host->help(component.host, "register failed", args, std::size(args));
+  show_errno(component.host, "register failed", span.length(), error);
   return PINRAIL_ERR_ERROR;
 }
 
@@ -99,7 +95,7 @@ pinrail_status_t register_mem(void* context, const pinrail_register_request_t* r
   if (!status.ok()) return status.code();
   if ((request->traits & PINRAIL_TRAIT_ON_DEMAND) != 0 || has_own_iova(*request)) return PINRAIL_ERR_NOT_SUPPORTED;
   Component* const component = registrar->component;
-  if (!component->is_told.exchange(true)) component->host->help(component->host, "locks are taken away", nullptr, 0);
+  if (!component->is_told.exchange(true)) show(component->host, "locks are taken away");
   return lock_and_count(component, Span::of(request->addr, request->length)).code();
 }
 

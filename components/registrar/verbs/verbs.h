@@ -22,6 +22,7 @@
 
 #include <atomic>
 
+#include "base/core/own_component.h"
 #include "base/core/status.h"
 #include "base/sync/lock.h"
 #include "base/sync/own_file.h"
@@ -79,11 +80,6 @@ struct Registrar {
   Loopback loopback GUARDED_BY(transfer);
 };
 
-// Logs a line that is shown from verbosity 10 on.
-void log_reason(const pinrail_host_t* host, const char* what, const char* why);
-// Prints a topic of the help catalogue with a number of bytes and an errno.
-void report(const Registrar& registrar, const char* topic, size_t bytes, int error);
-
 // verbs_device.cc: finds the device and its protection domain. lent: the creator's domain, or NULL.
 Status open_device(Registrar* registrar, ibv_pd* lent, size_t* max_length_out);
 void close_device(Registrar* registrar);
@@ -93,7 +89,7 @@ inline bool is_device_open(Registrar* registrar) {
   if (!registrar->commands.is_taken() || registrar->commands.is_open()) return true;
   if (registrar->is_lost.exchange(true)) return false;
   registrar->context->cmd_fd = -1;
-  registrar->host->help(registrar->host, "device closed", nullptr, 0);
+  show(registrar->host, "device closed");
   return false;
 }
 

@@ -4,27 +4,13 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <iterator>
 #include <memory>
 #include <new>
 
-#include "base/core/errno_text.h"
+#include "base/core/own_component.h"
 #include "components/registrar/verbs/verbs.h"
 
 namespace pinrail::verbs {
-
-void log_reason(const pinrail_host_t* host, const char* what, const char* why) {
-  char line[256];
-  std::snprintf(line, sizeof(line), "%s: %s", what, why);
-  host->log(host, PINRAIL_LOG_INFO, line);
-}
-
-void report(const Registrar& registrar, const char* topic, size_t bytes, int error) {
-  const NumberText bytes_text(bytes);
-  const ErrnoText error_text(error);
-  const pinrail_help_arg_t args[] = {{"bytes", bytes_text.c_str()}, {"errno", error_text.c_str()}};
-  registrar.host->help(registrar.host, topic, args, std::size(args));
-}
 
 namespace {
 
@@ -145,22 +131,13 @@ void destroy(void*, pinrail_registrar_t* registrar) {
 
 constexpr pinrail_registrar_ops_t kOps = {sizeof(pinrail_registrar_ops_t), create, destroy};
 
+constexpr pinrail_component_t kComponent = with_params(
+    describe(PINRAIL_REGISTRAR_ABI, 60, "registrar", "verbs",
+             "Memory regions of an RDMA device, by libibverbs, which is loaded only where there is a device.", open,
+             close, &kOps),
+    kHelp, kParams);
+
 }  // namespace
 }  // namespace pinrail::verbs
 
-extern "C" PINRAIL_API const pinrail_component_t PINRAIL_COMPONENT_SYMBOL;
-const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = {
-    sizeof(pinrail_component_t),
-    PINRAIL_REGISTRAR_ABI,
-    60,
-    "registrar",
-    "verbs",
-    "1.0.0",
-    "Memory regions of an RDMA device, by libibverbs, which is loaded only where there is a device.",
-    pinrail::verbs::kHelp,
-    pinrail::verbs::kParams,
-    sizeof(pinrail::verbs::kParams) / sizeof(pinrail::verbs::kParams[0]),
-    nullptr,
-    pinrail::verbs::open,
-    pinrail::verbs::close,
-    &pinrail::verbs::kOps};
+const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = pinrail::verbs::kComponent;

@@ -5,9 +5,8 @@
 
 #include <cerrno>
 #include <cstring>
-#include <iterator>
 
-#include "base/core/errno_text.h"
+#include "base/core/own_component.h"
 #include "components/registrar/verbs/verbs.h"
 
 namespace pinrail::verbs {
@@ -40,8 +39,7 @@ void report_missing(const Registrar& registrar) {
   if (registrar.settings.device[0] == '\0') {
     return log_reason(registrar.host, "no RDMA device", "none can be opened with an active port");
   }
-  const pinrail_help_arg_t args[] = {{"device", registrar.settings.device}};
-  registrar.host->help(registrar.host, "no such device", args, std::size(args));
+  show(registrar.host, "no such device", {{"device", registrar.settings.device}});
 }
 
 // Opens the wanted device. NOT_AVAILABLE: there is none.

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/core/own_component.h"
 #include "components/registrar/verbs/verbs.h"
 
 namespace pinrail::verbs {
@@ -127,7 +128,7 @@ Status open_loopback_locked(Registrar* registrar) {
   if (error == 0) return success();
   close_loopback_locked(registrar);
   if (error == ENOMEM) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  report(*registrar, "no loopback", kBounceBytes, error);
+  show_errno(registrar->host, "no loopback", kBounceBytes, error);
   return PINRAIL_ERR_ERROR;
 }
 

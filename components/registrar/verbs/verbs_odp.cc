@@ -6,9 +6,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <iterator>
 
-#include "base/core/errno_text.h"
+#include "base/core/own_component.h"
 #include "components/registrar/verbs/verbs.h"
 
 namespace pinrail::verbs {
@@ -163,14 +162,13 @@ Trust try_odp(Registrar* registrar, bool implicit, const char** why_out) {
 
 void report_odp(const Registrar& registrar, const char* why, bool is_error, bool is_right_if_aligned) {
   constexpr const char* kNames[] = {"off", "explicit", "implicit", "auto"};
-  const pinrail_help_arg_t args[] = {
-      {"odp", kNames[static_cast<int>(registrar.settings.odp)]},
-      {"why", why},
-      {"follows", is_error ? "the registrar verbs is not available" : "memory is registered on demand by no request"},
-      {"todo", is_right_if_aligned
-                   ? "set registrar_verbs_odp_page_aligned=yes if programs transfer from the start of pages only"
-                   : "pin the memory (the pool grdma), or use another device or path MTU"}};
-  registrar.host->help(registrar.host, "no paging on demand", args, std::size(args));
+  show(registrar.host, "no paging on demand",
+       {{"odp", kNames[static_cast<int>(registrar.settings.odp)]},
+        {"why", why},
+        {"follows", is_error ? "the registrar verbs is not available" : "memory is registered on demand by no request"},
+        {"todo", is_right_if_aligned
+                     ? "set registrar_verbs_odp_page_aligned=yes if programs transfer from the start of pages only"
+                     : "pin the memory (the pool grdma), or use another device or path MTU"}});
 }
 
 // Whether the trust is enough for the settings.

@@ -2,6 +2,7 @@
 // Registers with ibv_reg_mr and deregisters with ibv_dereg_mr. API context, no lock.
 #include <cerrno>
 
+#include "base/core/own_component.h"
 #include "components/registrar/verbs/verbs.h"
 #include "framework/registrar/request.h"
 
@@ -68,7 +69,7 @@ Status status_of(const Registrar& registrar, size_t bytes, int error) {
     case EOPNOTSUPP: return PINRAIL_ERR_NOT_SUPPORTED;
     case EPERM:
     case EACCES: return PINRAIL_ERR_PERM;
-    default: report(registrar, "register failed", bytes, error); return PINRAIL_ERR_ERROR;
+    default: show_errno(registrar.host, "register failed", bytes, error); return PINRAIL_ERR_ERROR;
   }
 }
 
@@ -103,7 +104,7 @@ pinrail_status_t deregister_mem(void* context, pinrail_registration_t* reg, pinr
     tail_of(reg).region = nullptr;
     return PINRAIL_SUCCESS;
   }
-  report(*registrar, "deregister failed", reg->length, error);
+  show_errno(registrar->host, "deregister failed", reg->length, error);
   return PINRAIL_ERR_ERROR;
 }
 

@@ -7,9 +7,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <iterator>
 
-#include "base/core/errno_text.h"
+#include "base/core/own_component.h"
 #include "components/registrar/verbs/verbs.h"
 #include "framework/registrar/request.h"
 
@@ -51,12 +50,10 @@ Outcome wait(Loopback* loopback) {
 
 Status report_failure_locked(Registrar* registrar, size_t bytes, const Outcome& outcome) REQUIRES(registrar->transfer) {
   close_loopback_locked(registrar);  // its queue pair is in the error state, or an operation is still running
-  const NumberText bytes_text(bytes);
-  const ErrnoText errno_text(outcome.error);
-  const NumberText completion(static_cast<size_t>(outcome.completion));
-  const pinrail_help_arg_t args[] = {
-      {"bytes", bytes_text.c_str()}, {"errno", errno_text.c_str()}, {"completion", completion.c_str()}};
-  registrar->host->help(registrar->host, "transfer failed", args, std::size(args));
+  show(registrar->host, "transfer failed",
+       {{"bytes", NumberText(bytes).c_str()},
+        {"errno", ErrnoText(outcome.error).c_str()},
+        {"completion", NumberText(static_cast<size_t>(outcome.completion)).c_str()}});
   return PINRAIL_ERR_ERROR;
 }
 
