@@ -8,8 +8,9 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstring>
+
+#include "base/core/clock.h"
 
 namespace pinrail::descriptors {
 namespace {
@@ -19,11 +20,6 @@ struct Peer {
   int64_t deadline = 0;
   uint64_t arrival = 0;  // the order of arrival
 };
-
-int64_t now_ms() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
-}
 
 bool is_own_user(int socket) {
   ucred peer{};
@@ -73,7 +69,7 @@ class Peers {
       close(socket);
       return;
     }
-    place->deadline = now_ms() + kQuestionTimeoutMs;
+    place->deadline = now_ms_hook() + kQuestionTimeoutMs;
     place->arrival = ++arrivals_;
     receive_question(place);
   }
@@ -155,7 +151,7 @@ void serve(const OwnFile& listener, const std::atomic<bool>& stopping, const own
     for (nfds_t i = 0; ready > 0 && i < count; ++i) {
       if (entries[1 + i].revents != 0) peers.receive_question(peers_out[i]);
     }
-    peers.drop_timed_out(now_ms());
+    peers.drop_timed_out(now_ms_hook());
     may_accept = accept_all(listener, &peers);
   }
 }

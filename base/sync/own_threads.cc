@@ -3,8 +3,7 @@
 // one, so one of the two sees the other.
 #include "base/sync/own_threads.h"
 
-#include <chrono>
-
+#include "base/core/clock.h"
 #include "base/sync/futex_lock.h"
 
 namespace pinrail::own_threads {
@@ -39,11 +38,6 @@ void count_in() {
   }
 }
 
-int64_t now_ms() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
-}
-
 }  // namespace
 
 void begin() {
@@ -70,9 +64,9 @@ void before_fork(bool may_have_lock) {
   is_forking = true;
   forks.fetch_add(1);
   if (may_have_lock) return;
-  const int64_t deadline = now_ms() + kMostWaitMs;
+  const int64_t deadline = now_ms_hook() + kMostWaitMs;
   for (uint32_t seen = at_work.load(); seen != 0; seen = at_work.load()) {
-    const int64_t left = deadline - now_ms();
+    const int64_t left = deadline - now_ms_hook();
     if (left <= 0) return;
     const timespec time = {static_cast<time_t>(left / 1000), static_cast<long>(left % 1000) * 1000000};
     futex_call(&at_work, FUTEX_WAIT_PRIVATE, seen, &time);

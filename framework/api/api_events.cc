@@ -9,9 +9,9 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
-#include <ctime>
 #include <vector>
 
+#include "base/core/clock.h"
 #include "base/core/errno_text.h"
 #include "base/registration/registration.h"
 #include "base/report/report.h"
@@ -80,9 +80,7 @@ bool find_last(const mpool::Recorder& recorder, uint32_t kind, pinrail_mpool_eve
 
 // Whether this second has had no such message yet. relaxed: at worst two threads say the same.
 bool is_new_second(std::atomic<int64_t>* last) {
-  timespec now{};
-  (void)clock_gettime(CLOCK_MONOTONIC, &now);
-  const int64_t second = now.tv_sec + 1;
+  const int64_t second = now_ms_hook() / 1000 + 1;
   return last->exchange(second, std::memory_order_relaxed) != second;
 }
 

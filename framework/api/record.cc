@@ -8,9 +8,9 @@
 
 #include <cerrno>
 #include <cstring>
-#include <ctime>
 #include <string>
 
+#include "base/core/clock.h"
 #include "base/core/guarded.h"
 #include "base/registration/registration.h"
 #include "base/registration/thread.h"
@@ -66,11 +66,9 @@ const char* why_no_area() {
   void* const mapped =
       mmap(nullptr, kMost * sizeof(Record), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapped == MAP_FAILED) return std::strerror(errno);
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
   area.records = static_cast<Record*>(mapped);
   area.reserved.store(0, std::memory_order_relaxed);
-  area.start_ns = static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec);
+  area.start_ns = now_ns_hook();
   area.owner = getpid();
   return nullptr;
 }
@@ -142,60 +140,41 @@ void took(char op, const void* addr, size_t length, uint64_t access_and_flags, c
   const auto access = static_cast<uint32_t>(access_and_flags & PINRAIL_RIGHTS_MASK);
   const auto flags = static_cast<uint32_t>(access_and_flags >> PINRAIL_ACCESS_FLAGS_SHIFT);
   if (handle != nullptr) state::unquicken(handle->reg);
-  append_hook(op, {0,
-                   reinterpret_cast<uintptr_t>(addr),
-                   length,
-                   handle != nullptr ? handle->generation : 0,
-                   handle != nullptr ? handle->reg : nullptr,
-                   access,
-                   flags,
-                   0,
-                   {}});
+  const pinrail_handle_t taken = handle != nullptr ? *handle : pinrail_handle_t{nullptr, 0};
+  append_hook(op, reinterpret_cast<uintptr_t>(addr), length, taken, access, flags);
 }
 
 void dropping(pinrail_handle_t handle) {
-  append_hook('D', {0,
-                    reinterpret_cast<uintptr_t>(handle.reg->base),
-                    handle.reg->length,
-                    handle.generation,
-                    handle.reg,
-                    handle.reg->rights,
-                    0,
-                    0,
-                    {}});
+  append_hook('D', span_of(handle.reg).base, handle.reg->length, handle, handle.reg->rights, 0);
 }
 
-void evicted(pinrail_status_t status) {
-  append_hook('E', {0, 0, 0, status == PINRAIL_SUCCESS ? 1u : 0u, nullptr, 0, 0, 0, {}});
-}
+void evicted(pinrail_status_t status) { append_hook('E', 0, 0, {nullptr, status == PINRAIL_SUCCESS ? 1u : 0u}, 0, 0); }
 
 // Adds records, in any context.
 
 std::atomic<Area*> recording{nullptr};
 
-void append_hook(char op, const Record& what) {
+void append_hook(char op, uintptr_t addr, size_t length, pinrail_handle_t handle, uint32_t access, uint32_t flags) {
   // acquire: the area is filled in; pairs with the release in start()
   Area* const into = recording.load(std::memory_order_acquire);
   if (into == nullptr) return;
   const uint64_t index = into->reserved.fetch_add(1, std::memory_order_relaxed);
   if (index >= kMost) return;
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
   Record& record = into->records[index];
-  record.ns = static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec) - into->start_ns;
-  record.addr = what.addr;
-  record.length = what.length;
-  record.generation = what.generation;
-  record.reg = what.reg;
-  record.access = what.access;
-  record.flags = what.flags;
+  record.ns = now_ns_hook() - into->start_ns;
+  record.addr = addr;
+  record.length = length;
+  record.generation = handle.generation;
+  record.reg = handle.reg;
+  record.access = access;
+  record.flags = flags;
   record.thread = thread::current_thread->index;
   // release: the record is complete; pairs with the acquire in the writer
   record.op.store(op, std::memory_order_release);
 }
 
 void record_event_hook(void* /*arg*/, uintptr_t base, size_t length) {
-  append_hook('I', {0, base, length, 0, nullptr, 0, 0, 0, {}});
+  append_hook('I', base, length, {nullptr, 0}, 0, 0);
 }
 
 }  // namespace pinrail::record

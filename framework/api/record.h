@@ -58,8 +58,8 @@ void took(char op, const void* addr, size_t length, uint64_t access_and_flags, c
 void dropping(pinrail_handle_t handle);
 void evicted(pinrail_status_t status);
 
-// The last argument lacks ns and op.
-void append_hook(char op, const Record& what);
+// handle: {NULL, 0} if nothing was taken or dropped.
+void append_hook(char op, uintptr_t addr, size_t length, pinrail_handle_t handle, uint32_t access, uint32_t flags);
 void record_event_hook(void* arg, uintptr_t base, size_t length);
 
 // Writes the file. Returns NULL or the reason why that failed.

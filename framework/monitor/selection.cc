@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/core/calling_thread.h"
+#include "base/core/clock.h"
 #include "base/core/guarded.h"
 #include "base/loader/component_call.h"
 #include "base/report/report.h"
@@ -335,11 +336,7 @@ constexpr uint64_t kTicksBetweenChecks = 100000;  // of the processor: some 40 u
 uint64_t ticks() { return __builtin_ia32_rdtsc(); }
 #else
 constexpr uint64_t kTicksBetweenChecks = 1000000;  // nanoseconds
-uint64_t ticks() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1000000000 + static_cast<uint64_t>(now.tv_nsec);
-}
+uint64_t ticks() { return now_ns_hook(CLOCK_MONOTONIC_COARSE); }
 #endif
 
 std::atomic<uint64_t> last_check{0};

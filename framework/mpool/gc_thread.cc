@@ -9,12 +9,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <ctime>
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "base/core/clock.h"
 #include "base/core/forever.h"
 #include "base/registration/thread.h"
 #include "base/sync/fork_reinit.h"
@@ -58,11 +58,6 @@ OwnThread worker;                 // started while running
 std::atomic<uint64_t> rounds{0};  // that a thread has begun
 std::atomic<bool> stopping{false};
 bool is_asked = false;  // the thread's own: a bell has woken it since its last round
-
-int64_t now_ms() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
-}
 
 // Marks the next member that this round has not drained as under way and returns it; NULL: none, or drains are paused.
 Member* begin_next_drain(uint64_t round, bool has_asked) {
@@ -119,13 +114,13 @@ Bells read_bells() {
 
 // Sleeps until a wake "now", until a bell rings, until 100 ms after a wake "soon", or until the given time has passed.
 void wait_for_work(int64_t look_after_ms) {
-  const int64_t began = now_ms();
+  const int64_t began = now_ms_hook();
   int64_t deadline = look_after_ms == kNoDeadline ? INT64_MAX : began + look_after_ms;
   bool is_soon = false;
   while (!stopping.load()) {
     const uint32_t seen = word.when.load();
     if (seen == PINRAIL_GC_NOW) return;
-    const int64_t now = now_ms();
+    const int64_t now = now_ms_hook();
     if (seen == PINRAIL_GC_SOON && !is_soon) {
       is_soon = true;
       deadline = std::min(deadline, now + kRetryMs);
@@ -175,8 +170,7 @@ bool Word::sleep(uint32_t seen, int64_t milliseconds, const Bells& bells) {
         {bells.version, reinterpret_cast<uintptr_t>(&version), kOf32Bits | kPrivate, 0}};
     for (size_t i = 0; i < bells.count; ++i)
       words[kOwn + i] = {0, reinterpret_cast<uintptr_t>(bells.words[i]), kOf32Bits, 0};
-    const auto end = std::chrono::steady_clock::now().time_since_epoch() + std::chrono::milliseconds(milliseconds);
-    const int64_t end_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(end).count();
+    const auto end_ns = static_cast<int64_t>(now_ns_hook()) + milliseconds * 1000000;
     const Time until = {end_ns / 1000000000, end_ns % 1000000000};
     const long woken =
         syscall(kFutexWaitv, words, kOwn + bells.count, 0, milliseconds < 0 ? nullptr : &until, CLOCK_MONOTONIC);

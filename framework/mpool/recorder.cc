@@ -6,7 +6,6 @@
 
 #include <cstdio>
 #include <cstring>
-#include <ctime>
 
 #include "base/core/files.h"
 #include "framework/mpool/recorder.h"
@@ -152,12 +151,6 @@ uint64_t word_of_hook(const char* text) {
 }
 
 }  // namespace
-
-uint64_t Recorder::now_hook() const {
-  timespec now;
-  if (clock_gettime(clock_, &now) != 0) return 0;
-  return static_cast<uint64_t>(now.tv_sec) * 1000000000 + static_cast<uint64_t>(now.tv_nsec);
-}
 
 // The place of the next event; NULL: another thread still writes there (recorder/J2).
 pinrail_figures_event_t* Recorder::take_slot_hook(uint64_t* number_out) {

@@ -20,6 +20,7 @@
 #include <ctime>
 #include <string>
 
+#include "base/core/clock.h"
 #include "base/core/status.h"
 #include "base/hit/pool_counts.h"
 #include "base/sync/own_file.h"
@@ -58,7 +59,7 @@ class Recorder {
   // The time of events and calls is exact from now on, and not that of the last tick, a few milliseconds ago.
   void use_exact_clock() { clock_ = CLOCK_MONOTONIC; }
   // Nanoseconds; a vDSO call that reads a page of memory.
-  uint64_t now_hook() const;
+  uint64_t now_hook() const { return now_ns_hook(clock_); }
 
  private:
   static constexpr uint64_t kBusy = UINT64_MAX;

@@ -57,7 +57,7 @@ class Session {
  private:
   explicit Session(const pinrail_host_t* host) : host_(host) {}
   static void report_hook(void* life, uintptr_t base, size_t length);
-  void wait_for_importers_hook(uint32_t slot, uint64_t until);
+  void wait_for_importers_hook(uint32_t slot, int64_t until);
   void give_back(uint32_t slot);
   // Gives back the slots that stayed and have no importer any more; Importers::any: all of them.
   enum class Importers : uint8_t { none, any };

@@ -4,8 +4,8 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <chrono>
 
+#include "base/core/clock.h"
 #include "base/core/guarded.h"
 #include "base/sync/lock.h"
 #include "components/mpool/mrall/mrall.h"
@@ -13,11 +13,6 @@
 
 namespace pinrail::mrall {
 namespace {
-
-int64_t now_ms() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
-}
 
 // The status of a range that is not registrable.
 pinrail_status_t status_of(pinrail_left_out_reason_t reason) {
@@ -41,8 +36,8 @@ int Pool::work_entry(void* pool, pinrail_thread_t* thread) {
 
 // Whether the mappings are read anew, although nothing says that they have changed: for what no monitor reports.
 bool Pool::is_rescan_due() {
-  if (settings_.rescan_ms == 0 || now_ms() < next_rescan_ms_) return false;
-  next_rescan_ms_ = now_ms() + settings_.rescan_ms;
+  if (settings_.rescan_ms == 0 || now_ms_hook() < next_rescan_ms_) return false;
+  next_rescan_ms_ = now_ms_hook() + settings_.rescan_ms;
   return true;
 }
 
