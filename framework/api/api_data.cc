@@ -41,14 +41,16 @@ const char* fault_of_transfer(pinrail_handle_t handle, size_t offset, const void
   return is_inside(handle, offset, length) ? nullptr : "the bytes do not lie within the registration";
 }
 
-// Calls body(registrar, thread) for a registration of which the caller holds a reference. NOT_AVAILABLE: in a forked
-// child.
-template <typename Body>
-pinrail_status_t with_registrar(pinrail_handle_t handle, Body&& body) {
+// Calls a function of framework/registrar for a registration of which the caller holds a reference. The arguments are
+// passed by value: a pinrail_advice_t may be no enumerator, and to load such a value from memory is undefined.
+// NOT_AVAILABLE: in a forked child.
+template <typename Function, typename... Arguments>
+pinrail_status_t call_registrar(Function function, pinrail_handle_t handle, Arguments... arguments) {
   const pinrail_mpool_t* const pool = handle.reg->pool;
   if (is_inherited(pool)) return PINRAIL_ERR_NOT_AVAILABLE;
   pinrail_thread_t* const thread = thread::current();
-  return thread != nullptr ? body(pool->registrar.get(), thread) : PINRAIL_ERR_OUT_OF_RESOURCE;
+  if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  return function(pool->registrar.get(), thread, handle.reg, arguments...);
 }
 
 }  // namespace
@@ -60,38 +62,28 @@ pinrail_status_t pinrail_mpool_device_read(pinrail_handle_t handle, size_t offse
   constexpr const char* kCall = "pinrail_mpool_device_read";
   const char* const fault = api::fault_of_transfer(handle, offset, into, length);
   if (fault != nullptr) return api::refuse(kCall, fault);
-  const auto read = [&](pinrail_bound_registrar_t* bound, pinrail_thread_t* thread) {
-    return registrar::device_read(bound, thread, handle.reg, offset, into, length);
-  };
-  return api::report_if_bad(api::with_registrar(handle, read), kCall, api::kBytesOutOfReach);
+  return api::report_if_bad(api::call_registrar(registrar::device_read, handle, offset, into, length), kCall,
+                            api::kBytesOutOfReach);
 }
 
 pinrail_status_t pinrail_mpool_device_write(pinrail_handle_t handle, size_t offset, const void* from, size_t length) {
   constexpr const char* kCall = "pinrail_mpool_device_write";
   const char* const fault = api::fault_of_transfer(handle, offset, from, length);
   if (fault != nullptr) return api::refuse(kCall, fault);
-  const auto write = [&](pinrail_bound_registrar_t* bound, pinrail_thread_t* thread) {
-    return registrar::device_write(bound, thread, handle.reg, offset, from, length);
-  };
-  return api::report_if_bad(api::with_registrar(handle, write), kCall, api::kBytesOutOfReach);
+  return api::report_if_bad(api::call_registrar(registrar::device_write, handle, offset, from, length), kCall,
+                            api::kBytesOutOfReach);
 }
 
 pinrail_status_t pinrail_mpool_record(pinrail_handle_t handle, void* stream) {
   constexpr const char* kCall = "pinrail_mpool_record";
   if (!api::is_current(handle)) return api::refuse(kCall, api::kHandleIsGone);
-  const auto record = [=](const pinrail_bound_registrar_t* bound, pinrail_thread_t* thread) {
-    return registrar::record(bound, thread, handle.reg, stream);
-  };
-  return api::report_if_bad(api::with_registrar(handle, record), kCall, api::kWrongStream);
+  return api::report_if_bad(api::call_registrar(registrar::record, handle, stream), kCall, api::kWrongStream);
 }
 
 pinrail_status_t pinrail_mpool_wait(pinrail_handle_t handle, void* stream) {
   constexpr const char* kCall = "pinrail_mpool_wait";
   if (!api::is_current(handle)) return api::refuse(kCall, api::kHandleIsGone);
-  const auto wait = [=](const pinrail_bound_registrar_t* bound, pinrail_thread_t* thread) {
-    return registrar::wait(bound, thread, handle.reg, stream);
-  };
-  return api::report_if_bad(api::with_registrar(handle, wait), kCall, api::kWrongStream);
+  return api::report_if_bad(api::call_registrar(registrar::wait, handle, stream), kCall, api::kWrongStream);
 }
 
 pinrail_status_t pinrail_mpool_advise(pinrail_mpool_t* pool, void* addr, size_t length, uint32_t access,
@@ -115,12 +107,7 @@ pinrail_status_t pinrail_mpool_advise(pinrail_mpool_t* pool, void* addr, size_t 
   if (status != PINRAIL_SUCCESS) return status;
   // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the call above has set the handle
   const size_t offset = reinterpret_cast<uintptr_t>(addr) - reinterpret_cast<uintptr_t>(handle.reg->base);
-  // advice is captured by value. By reference it would lie in memory, and to load a value that is no enumerator from
-  // there, as the check above would, is undefined.
-  const auto advise = [&, advice](pinrail_bound_registrar_t* bound, pinrail_thread_t* thread) {
-    return registrar::advise(bound, thread, handle.reg, offset, length, advice);
-  };
-  const pinrail_status_t advised = api::with_registrar(handle, advise);
+  const pinrail_status_t advised = api::call_registrar(registrar::advise, handle, offset, length, advice);
   Status(pinrail_mpool_deregister(handle)).ignore();
   return api::report_if_bad(advised, kCall, "the device refuses advice on this range");
 }
