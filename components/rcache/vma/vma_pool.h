@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // vma_pool.h - allocates cells for nodes before they are needed, so that an insert never allocates.
 //
-// Threads  The caller holds the index lock, except for make_slab(), which allocates, drop_slab() and is_low().
-// Hook     All functions but make_slab(), drop_slab() and the destructor.
+// Threads  The caller holds the index lock, except for make_slab(), which allocates, and is_low().
+// Hook     All functions but make_slab() and the destructor.
 //
 // vma_pool/P1  An insert begins only if there are free cells for the most that it may take. Calls that miss bring more
 //     beforehand while these are few; an insert that finds too few nevertheless is refused.
@@ -41,7 +41,6 @@ class NodePool {
     void* memory = std::aligned_alloc(kNodeBytes, kSlabBytes);
     return memory == nullptr ? nullptr : new (memory) Slab{nullptr};
   }
-  static void drop_slab(Slab* slab) { std::free(slab); }
 
   // Puts the slab's cells into the pool.
   void add(Slab* slab) {

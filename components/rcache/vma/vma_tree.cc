@@ -5,21 +5,26 @@
 
 namespace pinrail::vma {
 
-// Returns the path to the leaf where the key belongs. The tree is not empty.
-Tree::Path Tree::descend(Key key) const {
+// Returns the path to the leaf to which choose(inner node) leads; its slot in the leaf is 0. The tree is not empty.
+template <typename Choose>
+Tree::Path Tree::path_by(Choose&& choose) const {
   Path path;
   Node* node = root_.get();
   unsigned level = node->level.get();
   path.depth = level + 1;
   for (; level > 0; --level) {
-    const Inner* inner = as_inner(node);
     path.node[level] = node;
-    path.slot[level] = keys_up_to(inner, key) - 1;
-    node = inner->child[path.slot[level]].get();
+    path.slot[level] = choose(as_inner(node));
+    node = as_inner(node)->child[path.slot[level]].get();
   }
   path.node[0] = node;
   path.slot[0] = 0;
   return path;
+}
+
+// Returns the path to the leaf where the key belongs.
+Tree::Path Tree::descend(Key key) const {
+  return path_by([key](const Inner* inner) { return keys_up_to(inner, key) - 1; });
 }
 
 // Puts a new root above the old one, with the old one as its only child.
@@ -79,19 +84,12 @@ void Tree::lower_reach(const Path& path, uintptr_t end) {
 // If ends rise, and the tree is not empty: returns the path to the first slot that ends behind the address; the slot is
 // the last leaf's count if there is none.
 Tree::Path Tree::path_by_end(uintptr_t address) const {
-  Path path;
-  Node* node = root_.get();
-  unsigned level = node->level.get();
-  path.depth = level + 1;
-  for (; level > 0; --level) {
-    const Inner* inner = as_inner(node);
+  Path path = path_by([address](const Inner* inner) {
     const uint32_t count = inner->count.get();
-    path.node[level] = node;
-    path.slot[level] = std::min(upper_bound(inner->reach, count, address), count - 1);
-    node = inner->child[path.slot[level]].get();
-  }
-  path.node[0] = node;
-  path.slot[0] = upper_bound(as_leaf(node)->end, node->count.get(), address);
+    return std::min(upper_bound(inner->reach, count, address), count - 1);
+  });
+  const Leaf* const leaf = as_leaf(path.node[0]);
+  path.slot[0] = upper_bound(leaf->end, leaf->count.get(), address);
   return path;
 }
 

@@ -90,6 +90,8 @@ class Tree {
   // Returns whether vma_tree/T2 applies. A reader without the lock may still see true while a persistent registration
   // is being inserted; then its search is ordered before that insert.
   bool ends_rise() const { return !is_exact && exempt_.get() == 0; }
+  template <typename Choose>
+  Path path_by(Choose&& choose) const;
   Path descend(Key key) const;
   Path path_by_end(uintptr_t address) const;
   pinrail_registration_t* peek_rising(const Span& span) const;
