@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// files.h - files of ours: their numbers, and their lengths.
+// files.h - files of ours: who closes them, their numbers, and their lengths.
 //
 // Context  any; no lock.
 #ifndef PINRAIL_BASE_CORE_FILES_H
@@ -11,8 +11,26 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <utility>
 
 namespace pinrail {
+
+// Owns a file descriptor and closes it.
+class Descriptor {
+ public:
+  explicit Descriptor(int number = -1) : number_(number) {}
+  ~Descriptor() {
+    if (number_ >= 0) close(number_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return number_; }
+  bool is_open() const { return number_ >= 0; }
+  int release() { return std::exchange(number_, -1); }
+
+ private:
+  int number_;
+};
 
 // Keeps files of ours from the numbers of standard input, output and error. A program may have closed these, as daemons
 // do. The next file that is opened would get such a number, and what the

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <functional>
 
+#include "base/core/files.h"
 #include "base/descriptors/descriptors.h"
 #include "base/sync/own_file.h"
 
@@ -64,27 +65,6 @@ struct Directory {
 
 // Writes the socket's address and returns its length.
 socklen_t name_socket(const slots::Process& process, uint64_t server, sockaddr_un* address_out);
-
-// Owns a file descriptor and closes it.
-class Descriptor {
- public:
-  explicit Descriptor(int number = -1) : number_(number) {}
-  ~Descriptor() {
-    if (number_ >= 0) close(number_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return number_; }
-  bool is_open() const { return number_ >= 0; }
-  int release() {
-    const int number = number_;
-    number_ = -1;
-    return number;
-  }
-
- private:
-  int number_;
-};
 
 // The loop of the server's thread (serve.cc).
 

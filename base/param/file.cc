@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <system_error>
 
+#include "base/core/files.h"
 #include "base/core/trust.h"
 #include "base/param/text.h"
 
@@ -18,21 +19,6 @@ namespace pinrail::param {
 namespace {
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-
-class Descriptor {
- public:
-  // O_NONBLOCK: opening a FIFO must not block the start of the program.
-  explicit Descriptor(const std::string& path) : fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  const int fd_;
-};
 
 std::string message_of(int error_number) { return std::generic_category().message(error_number); }
 
@@ -116,8 +102,9 @@ Status parse_file(std::string_view text, std::vector<FileLine>* lines_out, FileE
 }
 
 Status read_file(const std::string& path, std::vector<FileLine>* lines_out, FileError* error_out) {
-  const Descriptor file(path);
-  if (file.get() < 0) {
+  // O_NONBLOCK: opening a FIFO must not block the start of the program.
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file.is_open()) {
     const int error = errno;
     refuse(error_out, message_of(error), error).ignore();
     return error == ENOENT || error == ENOTDIR ? PINRAIL_ERR_NOT_FOUND : PINRAIL_ERR_ERROR;

@@ -10,6 +10,7 @@
 #include <new>
 
 #include "base/core/calling_thread.h"
+#include "base/core/files.h"
 #include "base/slots/segment.h"
 
 namespace pinrail::slots {
@@ -70,11 +71,10 @@ Status Importer::open(uint32_t user, uint32_t pid, uint64_t start, uint64_t segm
   source_.file = file_of(segment);
   char path[64];
   name_file(source_, path, sizeof(path));
-  const int file = ::open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-  if (file < 0) return status_of_open(errno);
-  Status status = check_file(file, user, &source_);
-  if (status.ok()) status = map(file);
-  close(file);
+  const Descriptor file(::open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
+  if (!file.is_open()) return status_of_open(errno);
+  Status status = check_file(file.get(), user, &source_);
+  if (status.ok()) status = map(file.get());
   if (!status.ok()) return status;
   if (!is_segment(*header_, source_, segment)) return PINRAIL_ERR_NOT_FOUND;
   // Read once: every process that has the file mapped may change the value.

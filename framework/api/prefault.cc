@@ -8,6 +8,7 @@
 
 #include <memory>
 
+#include "base/core/files.h"
 #include "base/core/kernel.h"
 #include "base/core/trust.h"
 #include "config.h"
@@ -54,8 +55,8 @@ void request_huge_pages(const Span& span) {
 uint64_t huge_bytes(const Span& span) {
   Span pages = span;
   if (!round_out(&pages, page_bytes())) return 0;
-  const int file = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
-  if (file < 0) return 0;
+  const Descriptor file(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
+  if (!file.is_open()) return 0;
   PageRegion regions[16];
   ScanArgument scan{};
   scan.size = sizeof(scan);
@@ -66,13 +67,12 @@ uint64_t huge_bytes(const Span& span) {
   scan.category_mask = scan.return_mask = kPresent | kHuge;
   uint64_t bytes = 0;
   while (scan.start < scan.end) {
-    const int found = ioctl_of(file, kPagemapScan, &scan);
+    const int found = ioctl_of(file.get(), kPagemapScan, &scan);
     if (found < 0) break;
     for (int i = 0; i < found; ++i) bytes += regions[i].end - regions[i].start;
     if (scan.walk_end <= scan.start) break;
     scan.start = scan.walk_end;
   }
-  close(file);
   return bytes;
 }
 

@@ -14,6 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/core/files.h"
 #include "base/core/guarded.h"
 #include "config.h"
 #include "framework/api/record.h"
@@ -82,12 +83,7 @@ class Compressor {
 class Output {
  public:
   explicit Output(const char* path)
-      : fd_(open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600)), good_(fd_ >= 0) {}
-  ~Output() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Output(const Output&) = delete;
-  Output& operator=(const Output&) = delete;
+      : file_(open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600)), good_(file_.is_open()) {}
 
   void add(const char* line) {
     text_ += line;
@@ -110,14 +106,14 @@ class Output {
 
   bool write_all(const char* bytes, size_t length) const {
     for (size_t done = 0; done < length;) {
-      const ssize_t got = write(fd_, bytes + done, length - done);
+      const ssize_t got = write(file_.get(), bytes + done, length - done);
       if (got < 0 && errno != EINTR) return false;
       done += got > 0 ? static_cast<size_t>(got) : 0;
     }
     return true;
   }
 
-  const int fd_;
+  const Descriptor file_;
   bool good_;
   std::string text_;
   Compressor compressor_;

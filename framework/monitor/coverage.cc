@@ -14,6 +14,7 @@
 #include <cstdio>
 
 #include "base/core/calling_thread.h"
+#include "base/core/files.h"
 #include "base/core/kernel.h"
 #include "base/param/text.h"
 #include "framework/monitor/mapping.h"
@@ -217,12 +218,9 @@ bool has_guard_install(void* page) {
 }
 
 bool has_process_madvise(void* page) {
-  const long self = syscall(SYS_pidfd_open, getpid(), 0);
-  if (self < 0) return false;
+  const Descriptor self(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
   iovec list{page, kPage};
-  const long advised = syscall(SYS_process_madvise, self, &list, 1L, MADV_DONTNEED, 0L);
-  close(static_cast<int>(self));
-  return advised >= 0;
+  return self.is_open() && syscall(SYS_process_madvise, self.get(), &list, 1L, MADV_DONTNEED, 0L) >= 0;
 }
 
 // False: the kernel lacks System V segments, or a seccomp filter refuses them.

@@ -226,28 +226,22 @@ void* attach_segment() {
   return base;
 }
 
-void* map_file(int file, int sharing) {
-  if (file < 0) return MAP_FAILED;
-  void* const base = mmap(nullptr, kPage, sharing == MAP_SHARED ? kReadWrite : PROT_READ, sharing, file, 0);
-  close(file);
-  return base;
+void* map_file(const Descriptor& file, int protection, int sharing) {
+  return file.is_open() ? mmap(nullptr, kPage, protection, sharing, file.get(), 0) : MAP_FAILED;
 }
 
-// A memfd of one page; -1 on failure.
-int memory_file() {
-  if (!may_make_file(kPage)) return -1;
-  const int file = memfd_create("pinrail-sample", MFD_CLOEXEC);
-  if (file >= 0 && ftruncate(file, kPage) == 0) return file;
-  if (file >= 0) close(file);
-  return -1;
+void* map_memory_file() {
+  const Descriptor file(may_make_file(kPage) ? memfd_create("pinrail-sample", MFD_CLOEXEC) : -1);
+  return ftruncate(file.get(), kPage) == 0 ? map_file(file, kReadWrite, MAP_SHARED) : MAP_FAILED;
 }
 
 // Maps one page of the kind; MAP_FAILED if that is not possible here.
 void* map_sample(pinrail_mapping_kind_t kind) {
   switch (kind) {
     case PINRAIL_MAPPING_SYSV: return attach_segment();
-    case PINRAIL_MAPPING_PRIVATE_FILE: return map_file(open("/proc/self/exe", O_RDONLY | O_CLOEXEC), MAP_PRIVATE);
-    case PINRAIL_MAPPING_SHARED_FILE: return map_file(memory_file(), MAP_SHARED);
+    case PINRAIL_MAPPING_PRIVATE_FILE:
+      return map_file(Descriptor(open("/proc/self/exe", O_RDONLY | O_CLOEXEC)), PROT_READ, MAP_PRIVATE);
+    case PINRAIL_MAPPING_SHARED_FILE: return map_memory_file();
     case PINRAIL_MAPPING_DISK_FILE: return MAP_FAILED;  // none is written for this
     case PINRAIL_MAPPING_SHARED_ANONYMOUS: return mmap(nullptr, kPage, kReadWrite, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     default: return mmap(nullptr, kPage, kReadWrite, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

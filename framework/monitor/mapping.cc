@@ -20,6 +20,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/core/files.h"
 #include "base/core/kernel.h"
 #include "framework/monitor/proc_file.h"
 
@@ -173,12 +174,9 @@ class InternalMounts {
   static uint64_t device_of_memfd(unsigned power) {
     constexpr unsigned kHuge = 4;  // MFD_HUGETLB
     const unsigned flags = power == 0 ? 0 : kHuge | power << 26;
-    const int file = memfd_create("pinrail-kind", MFD_CLOEXEC | flags);
-    if (file < 0) return 0;
+    const Descriptor file(memfd_create("pinrail-kind", MFD_CLOEXEC | flags));
     struct stat about {};
-    const uint64_t device = fstat(file, &about) == 0 ? about.st_dev : 0;
-    close(file);
-    return device;
+    return file.is_open() && fstat(file.get(), &about) == 0 ? about.st_dev : 0;
   }
 
   std::array<std::atomic<uint64_t>, 7> devices_{};

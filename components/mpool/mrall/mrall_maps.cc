@@ -11,6 +11,8 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/core/files.h"
+
 namespace pinrail::mrall {
 namespace {
 
@@ -73,19 +75,12 @@ Status read_file(int file, std::vector<char>* text) {
 }  // namespace
 
 Status Maps::read() {
-  const int file = ::open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
-  if (file < 0) {
+  const Descriptor file(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
+  if (!file.is_open()) {
     const bool is_lack = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
     return is_lack ? PINRAIL_ERR_TEMP_OUT_OF_RESOURCE : PINRAIL_ERR_NOT_AVAILABLE;
   }
-  Status status = PINRAIL_ERR_OUT_OF_RESOURCE;
-  try {
-    status = read_file(file, &text_);
-  } catch (...) {
-    ::close(file);
-    throw;
-  }
-  ::close(file);
+  const Status status = read_file(file.get(), &text_);
   if (status.ok()) parse(text_.data());
   return status;
 }

@@ -31,10 +31,9 @@ struct Operation {
 int need_file_locked(Ring* ring, size_t bytes) REQUIRES(ring->transfer) {
   if (!may_make_file(bytes)) return EFBIG;
   if (ring->has_file) return 0;
-  const int file = memfd_create("pinrail-iouring", MFD_CLOEXEC);
-  if (file < 0) return errno;
-  const int result = io_uring_register_files(&ring->uring, &file, 1);
-  close(file);
+  const Descriptor file(memfd_create("pinrail-iouring", MFD_CLOEXEC));
+  if (!file.is_open()) return errno;
+  const int number = file.get(), result = io_uring_register_files(&ring->uring, &number, 1);
   ring->has_file = result == 0;
   return -result;
 }
