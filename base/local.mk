@@ -53,17 +53,20 @@ libpinrail_internal_la_SOURCES += \
 EXTRA_DIST += base/report/base_help.txt
 
 # Patching of code. Components that patch link it, because they use no symbols of the library.
-noinst_LTLIBRARIES += base/libpatch.la
+noinst_LTLIBRARIES += base/libmaps.la base/libpatch.la
+base_libmaps_la_CXXFLAGS = $(room_cxxflags)
+base_libmaps_la_SOURCES = base/patch/system_call.h base/patch/maps.h base/patch/maps.cc
 base_libpatch_la_CXXFLAGS = $(room_cxxflags)
 base_libpatch_la_SOURCES = \
-	base/patch/system_call.h base/patch/maps.h base/patch/maps.cc base/patch/patch.h base/patch/patch.cc \
-	base/patch/island.h base/patch/island.cc \
+	base/patch/patch.h base/patch/patch.cc base/patch/island.h base/patch/island.cc \
 	base/patch/places_x86_64.cc base/patch/code_x86_64.cc \
 	base/patch/code_aarch64.cc
+base_libpatch_la_LIBADD = base/libmaps.la
 if STATIC_COMPONENTS
 libpinrail_internal_la_LIBADD += base/libpatch.la
 else
 component_patch_libs = base/libpatch.la
+component_maps_libs = base/libmaps.la
 endif
 
 # Validity of memory that other processes have open; the components of GPU memory link it.

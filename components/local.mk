@@ -76,6 +76,7 @@ components_monitor_uffd_la_SOURCES = \
 	components/monitor/uffd/uffd_thread.cc \
 	components/monitor/uffd/uffd.h
 components_monitor_uffd_la_LDFLAGS = $(component_ldflags)
+components_monitor_uffd_la_LIBADD = $(component_maps_libs)
 components_monitor_uffd_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_monitor_uffd)
 components_monitor_uffd_la_CXXFLAGS = $(room_cxxflags)
 

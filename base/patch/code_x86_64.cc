@@ -160,12 +160,9 @@ class NoSignals {
  public:
   NoSignals() {
     uint64_t all = ~uint64_t{0};
-    system_call_hook(SYS_rt_sigprocmask, SIG_SETMASK, reinterpret_cast<long>(&all), reinterpret_cast<long>(&before_),
-                     sizeof(all));
+    system_call_hook(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before_, sizeof(all));
   }
-  ~NoSignals() {
-    system_call_hook(SYS_rt_sigprocmask, SIG_SETMASK, reinterpret_cast<long>(&before_), 0, sizeof(before_));
-  }
+  ~NoSignals() { system_call_hook(SYS_rt_sigprocmask, SIG_SETMASK, &before_, 0, sizeof(before_)); }
   NoSignals(const NoSignals&) = delete;
   NoSignals& operator=(const NoSignals&) = delete;
 

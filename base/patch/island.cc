@@ -36,9 +36,8 @@ struct Gap {
   }
 };
 
-// A visitor for for_each_mapping(). Offers the two ends of each gap, which are its nearest free pages.
-bool look_at(void* arg, const Mapping& mapping) {
-  auto* gap = static_cast<Gap*>(arg);
+// Offers the two ends of the gap before the mapping, which are its nearest free pages.
+bool look_at(const Mapping& mapping, Gap* gap) {
   const bool above_grows = std::strncmp(mapping.name, "[stack", 6) == 0;
   const uintptr_t room = mapping.base > gap->behind ? mapping.base - gap->behind : 0;
   if (room >= (gap->below_grows || above_grows ? kRoomToGrow : kPage)) {
@@ -63,32 +62,21 @@ uint8_t* map_near(uintptr_t near, uintptr_t reach) {
       return static_cast<uint8_t*>(got);
     if (got != MAP_FAILED) munmap(got, kPage);
     gap = Gap{near};
-    if (!for_each_mapping(look_at, &gap) || gap.best == 0 || distance(gap.best, near) > reach) return nullptr;
+    const bool is_read = for_each_mapping([&gap](const Mapping& mapping) { return look_at(mapping, &gap); });
+    if (!is_read || gap.best == 0 || distance(gap.best, near) > reach) return nullptr;
   }
   return nullptr;
 }
 
-namespace {
-
-struct CodeQuery {
-  uintptr_t address;
-  bool is_ours = false;  // an executable page without a file
-};
-
-bool is_code_of_island(void* arg, const Mapping& mapping) {
-  auto* const wanted = static_cast<CodeQuery*>(arg);
-  if (wanted->address >= mapping.end) return true;
-  constexpr int kCode = PROT_READ | PROT_EXEC;
-  wanted->is_ours = wanted->address >= mapping.base && mapping.inode == 0 && (mapping.protection & kCode) == kCode;
-  return false;
-}
-
-}  // namespace
-
 const Record* record_of(uintptr_t island) {
   if (island % alignof(Record) != 0 || island % kPage < sizeof(Record)) return nullptr;
-  CodeQuery wanted{island};
-  if (!for_each_mapping(is_code_of_island, &wanted) || !wanted.is_ours) return nullptr;
+  constexpr int kCode = PROT_READ | PROT_EXEC;
+  Mapping page{};
+  for_each_mapping([&](const Mapping& mapping) {
+    if (island >= mapping.base && island < mapping.end) page = mapping;
+    return island >= mapping.end;
+  });
+  if (page.inode != 0 || (page.protection & kCode) != kCode) return nullptr;
   const auto* const record = reinterpret_cast<const Record*>(island) - 1;  // NOLINT(performance-no-int-to-ptr): code
   return record->mark == kMark ? record : nullptr;
 }

@@ -2,17 +2,13 @@
 // Start-up or API context, no lock: system calls and the stack only.
 #include "base/patch/maps.h"
 
-#include "base/patch/system_call.h"
-
-#if PINRAIL_CAN_PATCH
-
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
 #include <cerrno>
 
-#include "base/patch/island.h"
+#include "base/patch/system_call.h"
 
 namespace pinrail::patch {
 namespace {
@@ -67,7 +63,7 @@ class Line {
 
 long read_some(long file, char* buffer, size_t length) {
   for (;;) {
-    const long got = system_call_hook(SYS_read, file, reinterpret_cast<long>(buffer), static_cast<long>(length));
+    const long got = system_call_hook(SYS_read, file, buffer, length);
     if (got != -EINTR) return got;
   }
 }
@@ -75,10 +71,9 @@ long read_some(long file, char* buffer, size_t length) {
 }  // namespace
 
 bool for_each_mapping(bool (*visit)(void* arg, const Mapping& mapping), void* arg) {
-  const long file =
-      system_call_hook(SYS_openat, AT_FDCWD, reinterpret_cast<long>("/proc/self/maps"), O_RDONLY | O_CLOEXEC);
+  const long file = system_call_hook(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC);
   if (is_error_hook(file)) return false;
-  char buffer[kPage];  // the kernel returns no more at once
+  char buffer[4096];  // the kernel returns no more at once
   Line line;
   bool goes_on = true;
   long got = 0;
@@ -95,5 +90,3 @@ bool for_each_mapping(bool (*visit)(void* arg, const Mapping& mapping), void* ar
 }
 
 }  // namespace pinrail::patch
-
-#endif

@@ -21,6 +21,11 @@ struct Mapping {
 
 // Calls visit for each mapping in rising order until it returns false. Returns false if the list cannot be read.
 bool for_each_mapping(bool (*visit)(void* arg, const Mapping& mapping), void* arg);
+template <typename Visit>
+bool for_each_mapping(Visit visit) {
+  return for_each_mapping([](void* arg, const Mapping& mapping) { return (*static_cast<Visit*>(arg))(mapping); },
+                          &visit);
+}
 
 }  // namespace pinrail::patch
 

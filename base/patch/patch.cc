@@ -141,7 +141,7 @@ bool is_in(const Mapping& mapping, const Patch& patch) {
 }
 
 bool protect(uintptr_t base, uintptr_t end, int protection) {
-  return system_call_hook(SYS_mprotect, static_cast<long>(base), static_cast<long>(end - base), protection) == 0;
+  return system_call_hook(SYS_mprotect, base, end - base, protection) == 0;
 }
 
 // Writes all jumps of which the bytes are not there.
@@ -154,38 +154,34 @@ Status write_jumps(const Patch& patch) {
   return success();
 }
 
-struct Writing {
-  Patch* const* patches;
-  size_t count, left;
-};
-
-// A visitor for for_each_mapping(): writes them for the functions in the mapping. Their pages are writable meanwhile,
-// and stay executable, because other threads run in them.
-bool write_in_mapping(void* writing_pointer, const Mapping& mapping) {
-  auto* const writing = static_cast<Writing*>(writing_pointer);
+// Writes them for the functions in the mapping, and returns for how many. Their pages are writable meanwhile, and stay
+// executable, because other threads run in them.
+size_t write_in_mapping(const Mapping& mapping, Patch* const* patches, size_t count) {
   uintptr_t low = UINTPTR_MAX, high = 0;
-  for (size_t i = 0; i < writing->count; ++i) {
-    const Patch& patch = *writing->patches[i];
+  for (size_t i = 0; i < count; ++i) {
+    const Patch& patch = *patches[i];
     if (!is_in(mapping, patch)) continue;
     low = std::min(low, patch.function & ~(kPage - 1));
     high = std::max(high, (end_of(patch) + kPage - 1) & ~(kPage - 1));
   }
-  if (high == 0 || !protect(low, high, PROT_READ | PROT_WRITE | PROT_EXEC)) return true;
-  for (size_t i = 0; i < writing->count; ++i) {
-    if (!is_in(mapping, *writing->patches[i])) continue;
-    writing->patches[i]->written = write_jumps(*writing->patches[i]);
-    --writing->left;
+  if (high == 0 || !protect(low, high, PROT_READ | PROT_WRITE | PROT_EXEC)) return 0;
+  size_t written = 0;
+  for (size_t i = 0; i < count; ++i) {
+    if (!is_in(mapping, *patches[i])) continue;
+    patches[i]->written = write_jumps(*patches[i]);
+    ++written;
   }
   synchronise();
   protect(low, high, mapping.protection);
-  return writing->left != 0;
+  return written;
 }
 
 // PERM: a function's pages cannot be made writable, or are not found.
 void write_all_locked(Patch* const* patches, size_t count) REQUIRES(mutex) {
   for (size_t i = 0; i < count; ++i) patches[i]->written = PINRAIL_ERR_PERM;
-  Writing writing{patches, count, count};
-  if (count != 0) for_each_mapping(write_in_mapping, &writing);
+  size_t left = count;
+  const auto write = [&](const Mapping& mapping) { return (left -= write_in_mapping(mapping, patches, count)) != 0; };
+  if (count != 0) for_each_mapping(write);
 }
 
 }  // namespace

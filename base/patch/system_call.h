@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // system_call.h - system calls without the C library, whose own functions may be patched.
 //
-// Hook     All functions. They do not change errno: the result is a value or -errno.
+// Hook     All functions. The result is a value or -errno; where code can be patched, errno does not change.
 #ifndef PINRAIL_BASE_PATCH_SYSTEM_CALL_H
 #define PINRAIL_BASE_PATCH_SYSTEM_CALL_H
 
 #include <features.h>
+#include <unistd.h>
+
+#include <cerrno>
 
 #include "base/core/compiler.h"
 
@@ -20,10 +23,10 @@
 #endif
 #endif
 
-#if PINRAIL_CAN_PATCH
 namespace pinrail::patch {
 
-inline long system_call_hook(long number, long a = 0, long b = 0, long c = 0, long d = 0, long e = 0, long f = 0) {
+#if PINRAIL_CAN_PATCH
+inline long raw_call_hook(long number, long a = 0, long b = 0, long c = 0, long d = 0, long e = 0, long f = 0) {
 #ifdef __aarch64__
   register long x8 __asm__("x8") = number;
   register long x0 __asm__("x0") = a;
@@ -46,11 +49,23 @@ inline long system_call_hook(long number, long a = 0, long b = 0, long c = 0, lo
   return result;
 #endif
 }
+#else
+template <typename... Longs>
+long raw_call_hook(long number, Longs... args) {
+  const long result = syscall(number, args...);
+  return result == -1 ? -errno : result;
+}
+#endif
+
+// The arguments are pointers and integers alike, as the kernel takes them.
+template <typename... Args>
+long system_call_hook(long number, Args... args) {
+  return raw_call_hook(number, (long)args...);  // NOLINT
+}
 
 // Returns whether the result of a system call is an error.
 constexpr bool is_error_hook(long result) { return result < 0 && result >= -4095; }
 
 }  // namespace pinrail::patch
-#endif
 
 #endif

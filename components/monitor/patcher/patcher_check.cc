@@ -95,8 +95,7 @@ void tell_what_is_seen_locked(Context* context) REQUIRES(context->mutex) {
 void wait_for_alarm(Context* context, uint32_t alarm) {
   const timespec time = {static_cast<time_t>(context->interval_ms / 1000),
                          static_cast<long>(context->interval_ms % 1000 * 1000000)};
-  patch::system_call_hook(SYS_futex, reinterpret_cast<long>(&context->alarm), FUTEX_WAIT_PRIVATE, alarm,
-                          reinterpret_cast<long>(&time));
+  patch::system_call_hook(SYS_futex, &context->alarm, FUTEX_WAIT_PRIVATE, alarm, &time);
 }
 
 // The checking thread: checks at each alarm, and after each interval.

@@ -35,8 +35,8 @@ FileState state_of_file_hook(long stat_status, const struct stat& status, long f
 FileState state_of_descriptor_hook(long descriptor) {
   struct stat status {};
   struct statfs fs {};
-  const long stated = patch::system_call_hook(SYS_fstat, descriptor, reinterpret_cast<long>(&status));
-  const long fs_stated = patch::system_call_hook(SYS_fstatfs, descriptor, reinterpret_cast<long>(&fs));
+  const long stated = patch::system_call_hook(SYS_fstat, descriptor, &status);
+  const long fs_stated = patch::system_call_hook(SYS_fstatfs, descriptor, &fs);
   return state_of_file_hook(stated, status, fs_stated, fs);
 }
 
@@ -44,10 +44,10 @@ FileState state_of_descriptor_hook(long descriptor) {
 FileState state_of_path_hook(long folder, long path) {
   struct stat status {};
   struct statfs fs {};
-  const long stated = patch::system_call_hook(SYS_newfstatat, folder, path, reinterpret_cast<long>(&status), 0);
+  const long stated = patch::system_call_hook(SYS_newfstatat, folder, path, &status, 0);
   if (stated != 0) return {};
   const long file = patch::system_call_hook(SYS_openat, folder, path, O_PATH | O_CLOEXEC, 0);
-  const long fs_stated = patch::system_call_hook(SYS_fstatfs, file, reinterpret_cast<long>(&fs));
+  const long fs_stated = patch::system_call_hook(SYS_fstatfs, file, &fs);
   if (!patch::is_error_hook(file)) patch::system_call_hook(SYS_close, file);
   return state_of_file_hook(stated, status, fs_stated, fs);
 }

@@ -55,7 +55,7 @@ size_t mapped_length_hook(const Site& site, const long* args) {
   size_t unit = kPage;
   if ((flags & MAP_ANONYMOUS) == 0) {
     struct statfs about {};
-    const long status = patch::system_call_hook(SYS_fstatfs, args[4], reinterpret_cast<long>(&about));
+    const long status = patch::system_call_hook(SYS_fstatfs, args[4], &about);
     if (status == 0 && about.f_type == HUGETLBFS_MAGIC) unit = static_cast<size_t>(about.f_bsize);
   } else if ((flags & MAP_HUGETLB) != 0) {
     const unsigned power = flags >> MAP_HUGE_SHIFT & MAP_HUGE_MASK;
@@ -241,7 +241,7 @@ void report_attached_hook(const Site& site, uintptr_t begin) {
 // is reported.
 size_t segment_length_hook(long id) {
   shmid_ds about{};
-  const long status = patch::system_call_hook(SYS_shmctl, id, IPC_STAT, reinterpret_cast<long>(&about));
+  const long status = patch::system_call_hook(SYS_shmctl, id, IPC_STAT, &about);
   if (status != 0) return kPage;
   return (about.shm_segsz + kPage - 1) / kPage * kPage;
 }

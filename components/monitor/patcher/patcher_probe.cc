@@ -40,7 +40,7 @@ void* pointer(uintptr_t address) {
 
 void give_back(const Scratch& scratch) {
   if (scratch.length != 0) {
-    system_call_hook(SYS_munmap, static_cast<long>(scratch.base), static_cast<long>(scratch.length));
+    system_call_hook(SYS_munmap, scratch.base, scratch.length);
   }
 }
 
@@ -48,9 +48,8 @@ void give_back(const Scratch& scratch) {
 // where it need not be mapped. Without it, calls that name a file are not seen.
 void make_file(Scratch* scratch) {
   struct stat about {};
-  scratch->file =
-      static_cast<int>(system_call_hook(SYS_memfd_create, reinterpret_cast<long>("pinrail-probe"), MFD_CLOEXEC));
-  system_call_hook(SYS_fstat, scratch->file, reinterpret_cast<long>(&about));
+  scratch->file = static_cast<int>(system_call_hook(SYS_memfd_create, "pinrail-probe", MFD_CLOEXEC));
+  system_call_hook(SYS_fstat, scratch->file, &about);
   std::snprintf(scratch->path, sizeof(scratch->path), "/proc/self/fd/%d", scratch->file);
   scratch->context->probe_inode.store(about.st_ino);
 }
@@ -125,7 +124,7 @@ void probe_brk(uintptr_t function, Scratch*) { callable<int(void*)>(function)(po
 // mapping begins there.
 void probe_shmdt(uintptr_t function, Scratch* scratch) {
   const uintptr_t middle = scratch->base + kPage;
-  system_call_hook(SYS_mprotect, static_cast<long>(middle), kPage, PROT_NONE);
+  system_call_hook(SYS_mprotect, middle, kPage, PROT_NONE);
   callable<int(const void*)>(function)(pointer(middle));
 }
 

@@ -54,8 +54,8 @@ long call_original_hook(const Site& site, long number, const long* args) {
 bool read_own_memory_hook(long address, void* copy_out, size_t length) {
   const auto* const from = reinterpret_cast<const void*>(address);  // NOLINT(performance-no-int-to-ptr): an argument
   const iovec local{copy_out, length}, remote{const_cast<void*>(from), length};
-  const long got = patch::system_call_hook(SYS_process_vm_readv, patch::system_call_hook(SYS_getpid),
-                                           reinterpret_cast<long>(&local), 1, reinterpret_cast<long>(&remote), 1, 0);
+  const long got =
+      patch::system_call_hook(SYS_process_vm_readv, patch::system_call_hook(SYS_getpid), &local, 1, &remote, 1, 0);
   if (got == -EFAULT) return false;
   if (got < 0) std::memcpy(copy_out, from, length);
   return got < 0 || static_cast<size_t>(got) == length;
@@ -71,7 +71,7 @@ void probe_hook(void* context_pointer, uintptr_t base, size_t length) {
 // Wakes the checking thread.
 void raise_alarm_hook(Context* context) {
   context->alarm.fetch_add(1);
-  patch::system_call_hook(SYS_futex, reinterpret_cast<long>(&context->alarm), FUTEX_WAKE_PRIVATE, 1);
+  patch::system_call_hook(SYS_futex, &context->alarm, FUTEX_WAKE_PRIVATE, 1);
 }
 
 // Hook context: the hook of every patch. syscall() makes any system call: some allocators (tcmalloc, mimalloc) and

@@ -26,10 +26,8 @@
 
 #include <pinrail/component.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
 
 #include "base/core/extensions.h"
 #include "base/core/span.h"
@@ -43,17 +41,7 @@ namespace pinrail::uffd {
 
 constexpr size_t kPage = 4096;
 
-// System calls without libc, whose functions may be patched or be those of a sanitizer. Returns a result, or -errno.
-template <typename... Args>
-long kernel_hook(long number, Args... args) {
-#if PINRAIL_CAN_PATCH
-  return patch::system_call_hook(number,
-                                 (long)args...);  // NOLINT: pointers and integers alike, as the kernel takes them
-#else
-  const long result = syscall(number, args...);
-  return result == -1 ? -errno : result;
-#endif
-}
+using patch::system_call_hook;
 
 struct Context {
   Mutex mutex{LockRank::monitor};  // held by start, stop and check

@@ -13,20 +13,20 @@ constexpr size_t kLength = 2 * kPage;
 
 uintptr_t map_scratch() {
   const long got =
-      kernel_hook(SYS_mmap, nullptr, kLength, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1L, 0L);
-  return got < 0 && got >= -4095 ? 0 : static_cast<uintptr_t>(got);
+      system_call_hook(SYS_mmap, nullptr, kLength, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return patch::is_error_hook(got) ? 0 : static_cast<uintptr_t>(got);
 }
 
-void unmap(uintptr_t base) { kernel_hook(SYS_munmap, base, kLength); }
+void unmap(uintptr_t base) { system_call_hook(SYS_munmap, base, kLength); }
 
 void drop(uintptr_t base) {
-  kernel_hook(SYS_madvise, base, kLength, MADV_DONTNEED);
+  system_call_hook(SYS_madvise, base, kLength, MADV_DONTNEED);
   unmap(base);
 }
 
 void move(uintptr_t base) {
   const uintptr_t onto = map_scratch();
-  if (onto != 0) kernel_hook(SYS_mremap, base, kLength, kLength, MREMAP_MAYMOVE | MREMAP_FIXED, onto);
+  if (onto != 0) system_call_hook(SYS_mremap, base, kLength, kLength, MREMAP_MAYMOVE | MREMAP_FIXED, onto);
   unmap(onto != 0 ? onto : base);
 }
 

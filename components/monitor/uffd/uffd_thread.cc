@@ -49,15 +49,16 @@ bool start_reader(Context* context) { return context->reader.start("pinrail-uffd
 // Ends the reader by an event of memory that is unmapped for it. If the memory cannot be watched, the reader ends when
 // it looks next: its descriptor may be closed, so nothing else wakes it.
 void ring_bell(Context* context) {
-  const long page = kernel_hook(SYS_mmap, nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1L, 0L);
-  const bool is_mapped = page > 0 || page < -4095;
+  const long page =
+      system_call_hook(SYS_mmap, nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const bool is_mapped = !patch::is_error_hook(page);
   const auto base = static_cast<uintptr_t>(page);
   if (!is_mapped || !watch_range(*context, {base, base + kPage})) {
     context->stopping.store(true);
   } else {
     context->bell.store(base);
   }
-  if (is_mapped) kernel_hook(SYS_munmap, base, kPage);
+  if (is_mapped) system_call_hook(SYS_munmap, base, kPage);
 }
 
 // The reader continues while the mappings are unregistered, so that no thread in munmap() waits for ever.
@@ -98,7 +99,7 @@ struct Reader {
 // As OwnFile::number(), by a system call of its own.
 int watch_number_hook(const Context& context) {
   const int number = context.watch.number_unchecked();
-  if (number < 0 || kernel_hook(SYS_fcntl, number, F_GETSIG) != context.watch.mark()) return -1;
+  if (number < 0 || system_call_hook(SYS_fcntl, number, F_GETSIG) != context.watch.mark()) return -1;
   return number;
 }
 
@@ -133,7 +134,7 @@ bool read_some_hook(Reader* reader) {
     reader->is_over = true;
   }
   uffd_msg* const events = reader->events + reader->end;
-  const long got = kernel_hook(SYS_read, watch_number_hook(*reader->context), events, kBatch * sizeof(uffd_msg));
+  const long got = system_call_hook(SYS_read, watch_number_hook(*reader->context), events, kBatch * sizeof(uffd_msg));
   if (got == -EAGAIN || got == -EINTR) return false;
   reader->is_lost = reader->is_lost || got <= 0 || static_cast<size_t>(got) % sizeof(uffd_msg) != 0;
   if (reader->is_lost) return false;
@@ -149,7 +150,7 @@ void service_while_waiting_hook(void* reader_pointer) {
   if (++reader->tries % kSpins != 0 || read_some_hook(reader)) return;
   pollfd ready = {watch_number_hook(*reader->context), POLLIN, 0};
   timespec pause = kPause;
-  kernel_hook(SYS_ppoll, &ready, 1, &pause, nullptr, 0);
+  system_call_hook(SYS_ppoll, &ready, 1, &pause, nullptr, 0);
 }
 
 // Keeps uffd/U2: the thread that caused an event continues as soon as it is read, so the gate is held before.
@@ -176,7 +177,7 @@ bool read_until_bell_hook(Reader* reader) {
     pollfd ready = {watch_number_hook(*reader->context), POLLIN, 0};
     if (ready.fd < 0) return false;
     timespec most = kLook;
-    const long status = kernel_hook(SYS_ppoll, &ready, 1, &most, nullptr, 0);
+    const long status = system_call_hook(SYS_ppoll, &ready, 1, &most, nullptr, 0);
     if (status < 0 && status != -EINTR) return false;
     if (status > 0 && (ready.revents & ~POLLIN) != 0) return false;
     if (status > 0 && !take_events_hook(reader)) return false;

@@ -14,6 +14,7 @@
 
 #include "base/core/errno_text.h"
 #include "base/core/kernel.h"
+#include "base/patch/maps.h"
 #include "components/monitor/uffd/uffd.h"
 
 namespace pinrail::uffd {
@@ -39,41 +40,6 @@ Status refused(const Context& context, const char* what) {
   return PINRAIL_ERR_NOT_AVAILABLE;
 }
 
-// Parses the first two numbers of each line of /proc/self/maps as it is read. Nothing is allocated: when the reader has
-// given up, it must not wait for a thread that holds a lock of malloc.
-class Lines {
- public:
-  // True if the character ended a line's range.
-  bool feed(char c) {
-    if (c == '\n') begin();
-    if (done_ || c == '\n') return false;
-    if (c == '-') {
-      number_ = &span_.end;
-    } else if (c == ' ') {
-      done_ = true;
-    } else {
-      *number_ = *number_ * 16 + static_cast<unsigned>(c <= '9' ? c - '0' : c - 'a' + 10);
-    }
-    return done_;
-  }
-  const Span& span() const { return span_; }
-
-  Lines() = default;
-  Lines(const Lines&) = delete;
-  Lines& operator=(const Lines&) = delete;
-
- private:
-  void begin() {
-    span_ = {};
-    number_ = &span_.base;
-    done_ = false;
-  }
-
-  Span span_;
-  uintptr_t* number_ = &span_.base;
-  bool done_ = false;
-};
-
 // Moves the descriptor to a high number, which a program that closes all descriptors and opens files of its own does
 // not soon reach.
 int moved_to_high_number(int descriptor) {
@@ -82,22 +48,6 @@ int moved_to_high_number(int descriptor) {
   if (moved < 0) return descriptor;  // the process may not have so many descriptors
   close(descriptor);
   return moved;
-}
-
-template <typename Visit>
-bool for_each_range(Visit visit) {
-  const int list = ::open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
-  if (list < 0) return false;
-  char bytes[4096];
-  Lines lines;
-  ssize_t got;
-  while ((got = read(list, bytes, sizeof(bytes))) > 0) {
-    for (ssize_t i = 0; i < got; ++i) {
-      if (lines.feed(bytes[i])) visit(lines.span());
-    }
-  }
-  close(list);
-  return got == 0;
 }
 
 // Returns a new userfaultfd, or -1 and an errno.
@@ -133,7 +83,7 @@ bool watch_range(const Context& context, const Span& span) {
 int is_quiet(void* context_pointer) {
   const auto* const context = static_cast<const Context*>(context_pointer);
   uffdio_writeprotect nothing{};
-  const long status = kernel_hook(SYS_ioctl, context->watch.number(), UFFDIO_WRITEPROTECT, &nothing);
+  const long status = system_call_hook(SYS_ioctl, context->watch.number(), UFFDIO_WRITEPROTECT, &nothing);
   return status == -EAGAIN ? 0 : 1;
 }
 
@@ -151,16 +101,18 @@ static bool is_watched_by_another(const Context& context, const Span& mapping) {
 // 6.17 also unregister what another descriptor watches: one of another copy of the library, or the program's own.
 void unwatch_all(const Context& context) {
   if (!context.watch.is_open()) return;
-  for_each_range([&](const Span& span) {
-    if (is_watched_by_another(context, span)) return;
-    uffdio_range range{span.base, span.length()};
-    ioctl_of(context.watch.number(), UFFDIO_UNREGISTER, &range);
+  patch::for_each_mapping([&](const patch::Mapping& mapping) {
+    uffdio_range range{mapping.base, mapping.end - mapping.base};
+    const bool is_ours = !is_watched_by_another(context, {mapping.base, mapping.end});
+    if (is_ours) ioctl_of(context.watch.number(), UFFDIO_UNREGISTER, &range);
+    return true;
   });
 }
 
 uint64_t count_mappings() {
   uint64_t count = 0;
-  return for_each_range([&](const Span&) { ++count; }) ? count : UINT64_MAX;
+  const bool is_read = patch::for_each_mapping([&](const patch::Mapping&) { return ++count != 0; });
+  return is_read ? count : UINT64_MAX;
 }
 
 uint64_t most_mappings_of_process() {
