@@ -77,6 +77,18 @@ void read_topology(hwloc_topology_t topology, Machine* machine) {
 
 }  // namespace
 
+#ifdef HAVE_HWLOC
+bool bind_near(int32_t numa_node) {
+  const Topology topology = numa_node < 0 ? nullptr : load_topology();
+  if (topology == nullptr) return false;
+  hwloc_obj_t node = hwloc_get_numanode_obj_by_os_index(topology.get(), static_cast<unsigned>(numa_node));
+  if (node == nullptr || hwloc_bitmap_iszero(node->cpuset) != 0) return false;
+  return hwloc_set_cpubind(topology.get(), node->cpuset, HWLOC_CPUBIND_THREAD) == 0;
+}
+#else
+bool bind_near(int32_t) { return false; }
+#endif
+
 Machine read_machine_of_system() {
   Machine machine;
   machine.page_bytes = static_cast<uint64_t>(std::max(1L, sysconf(_SC_PAGESIZE)));

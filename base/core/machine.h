@@ -29,6 +29,9 @@ Machine read_machine();
 // Asks the system without hwloc. numa_nodes is always 1.
 Machine read_machine_of_system();
 
+// Binds the calling thread to the processors of the NUMA node, by hwloc. False: there is no such node, or no hwloc.
+bool bind_near(int32_t numa_node);
+
 }  // namespace pinrail
 
 #endif

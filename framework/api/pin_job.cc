@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "base/core/guarded.h"
+#include "base/core/machine.h"
 #include "base/registration/registration.h"
 #include "base/registration/thread.h"
 #include "base/sync/call_scope.h"

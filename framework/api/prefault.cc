@@ -6,16 +6,8 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include <memory>
-
 #include "base/core/files.h"
 #include "base/core/kernel.h"
-#include "base/core/trust.h"
-#include "config.h"
-
-#ifdef HAVE_HWLOC
-#include <hwloc.h>
-#endif
 
 namespace pinrail::api {
 namespace {
@@ -75,22 +67,6 @@ uint64_t huge_bytes(const Span& span) {
   }
   return bytes;
 }
-
-#ifdef HAVE_HWLOC
-bool bind_near(int32_t numa_node) {
-  if (numa_node < 0 || !trust::in_environment()) return false;
-  hwloc_topology_t raw = nullptr;
-  if (hwloc_topology_init(&raw) != 0) return false;
-  const std::unique_ptr<hwloc_topology, void (*)(hwloc_topology*)> topology(raw, hwloc_topology_destroy);
-  hwloc_topology_set_all_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_NONE);
-  if (hwloc_topology_load(raw) != 0) return false;
-  hwloc_obj_t node = hwloc_get_numanode_obj_by_os_index(raw, static_cast<unsigned>(numa_node));
-  if (node == nullptr || hwloc_bitmap_iszero(node->cpuset) != 0) return false;
-  return hwloc_set_cpubind(raw, node->cpuset, HWLOC_CPUBIND_THREAD) == 0;
-}
-#else
-bool bind_near(int32_t) { return false; }
-#endif
 
 unsigned usable_processors() {
   cpu_set_t set;

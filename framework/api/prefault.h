@@ -23,9 +23,6 @@ void request_huge_pages(const Span& span);
 // Linux 6.7).
 uint64_t huge_bytes(const Span& span);
 
-// Binds the calling thread to the processors of the NUMA node, by hwloc. False: there is no such node, or no hwloc.
-bool bind_near(int32_t numa_node);
-
 // How many processors this thread may use, at least 1.
 unsigned usable_processors();
 
