@@ -16,6 +16,7 @@ class [[nodiscard]] Status {
   constexpr pinrail_status_t code() const { return code_; }
   constexpr bool ok() const { return code_ == PINRAIL_SUCCESS; }
   constexpr bool is(pinrail_status_t code) const { return code_ == code; }
+  constexpr bool is_lack() const { return is(PINRAIL_ERR_OUT_OF_RESOURCE) || is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE); }
   void ignore() const {}
 
  private:

@@ -30,8 +30,7 @@ Status pin(void* pool_pointer, void* addr, size_t length, pinrail_handle_t* hand
   const deferred::CallerScope scope;
   pinrail_handle_t handle;
   Status status = pinrail_mpool_register(pool, addr, length, PINRAIL_RIGHTS_MASK, PINRAIL_FLAG_PERSISTENT, &handle);
-  const bool may_lack_atomics =
-      !status.ok() && !status.is(PINRAIL_ERR_OUT_OF_RESOURCE) && !status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  const bool may_lack_atomics = !status.ok() && !status.is_lack();
   if (may_lack_atomics) {
     status = pinrail_mpool_register(pool, addr, length, kWithoutAtomics, PINRAIL_FLAG_PERSISTENT, &handle);
   }

@@ -90,9 +90,7 @@ __attribute__((noinline)) pinrail_status_t call_pool(pinrail_mpool_t* pool, void
     record::took('R', addr, length, access_and_flags, status == PINRAIL_SUCCESS ? handle_out : nullptr);
   else if (status == PINRAIL_SUCCESS && flags == 0)
     remember(thread, pool, reinterpret_cast<uintptr_t>(addr), access, *handle_out);
-  if (status == PINRAIL_ERR_OUT_OF_RESOURCE || status == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE) {
-    report_no_room(pool, Span::of(reinterpret_cast<uintptr_t>(addr), length), status);
-  }
+  if (Status(status).is_lack()) report_no_room(pool, Span::of(reinterpret_cast<uintptr_t>(addr), length), status);
   say_events_if_asked(pool);
   return report_if_bad(status, kCall, kNoWholePages);
 }
@@ -145,8 +143,7 @@ __attribute__((noinline)) pinrail_status_t deregister_by_pool(pinrail_handle_t h
 }  // namespace
 
 bool give_back_unused(const pinrail_mpool_t* pool, const pinrail_thread_t* thread, Status status) {
-  const bool lacks = status.is(PINRAIL_ERR_OUT_OF_RESOURCE) || status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
-  mpool::Allocator* const allocator = lacks && thread->in_registrar == 0 ? pool->allocator.load() : nullptr;
+  mpool::Allocator* const allocator = status.is_lack() && thread->in_registrar == 0 ? pool->allocator.load() : nullptr;
   return allocator != nullptr && !is_inherited(pool) && allocator->give_back_idle();
 }
 

@@ -29,10 +29,6 @@ constexpr uint32_t kWriting = PINRAIL_ACCESS_LOCAL_WRITE | PINRAIL_ACCESS_REMOTE
 
 void* pointer(uintptr_t address) { return reinterpret_cast<void*>(address); }  // NOLINT(performance-no-int-to-ptr)
 
-bool is_lack(Status status) {
-  return status.is(PINRAIL_ERR_OUT_OF_RESOURCE) || status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
-}
-
 pinrail_mpool_stats_t stats_of(pinrail_mpool_t* pool) {
   pinrail_mpool_stats_t stats{};
   stats.size = sizeof(stats);
@@ -315,7 +311,7 @@ void PinJob::fail_range(size_t range, Status status) {
 
 void PinJob::end_chunk(size_t number, Status status) {
   const size_t bytes = plan_.chunk(number).length();
-  if (is_lack(status)) name_limit(bytes);
+  if (status.is_lack()) name_limit(bytes);
   const bool counts = status.ok() && (wanted_.flags & PINRAIL_PREPIN_HUGE_PAGES) != 0;
   const uint64_t huge = counts ? huge_bytes(plan_.chunk(number)) : 0;
   {

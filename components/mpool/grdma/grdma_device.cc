@@ -66,8 +66,7 @@ Status Pool::register_wider(pinrail_thread_t* thread, const Request& request, pi
     return status;
   }
   undo(reg);
-  const bool lacks_room = status.is(PINRAIL_ERR_OUT_OF_RESOURCE) || status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
-  extents_.refused_wider(request.span, lacks_room);
+  extents_.refused_wider(request.span, status.is_lack());
   return status;
 }
 

@@ -22,10 +22,6 @@ pinrail_status_t status_of(pinrail_left_out_reason_t reason) {
 
 bool is_held_by_maker_alone(const pinrail_registration_t* reg) { return references_of(reg) == 1; }
 
-bool is_lack(Status status) {
-  return status.is(PINRAIL_ERR_OUT_OF_RESOURCE) || status.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
-}
-
 }  // namespace
 
 int Pool::work_entry(void* pool, pinrail_thread_t* thread) {
@@ -126,7 +122,7 @@ void Pool::kill_one(pinrail_registration_t* reg) {
 
 // R7: whether a request that has failed so may succeed after what is idle and overlaps its span was given back.
 bool Pool::can_make_room(pinrail_thread_t* thread, const Span& span, Status status, const LeftOut::Why& why) {
-  if (!is_lack(status) || why.reason == PINRAIL_LEFT_OUT_NONE) return false;
+  if (!status.is_lack() || why.reason == PINRAIL_LEFT_OUT_NONE) return false;
   uint64_t idle_bytes = 0, idle_count = 0;
   find_all(thread, span, &held_);
   for (const pinrail_registration_t* reg : held_) {
@@ -290,7 +286,7 @@ Status Pool::call_registrar(pinrail_thread_t* thread, pinrail_registration_t* re
   drain(thread, SIZE_MAX);
   const Status status = register_as_asked(thread, reg);
   const bool has_atomics = (reg->rights & PINRAIL_ACCESS_REMOTE_ATOMIC) != 0;
-  if (status.ok() || is_lack(status) || !has_atomics) return status;
+  if (status.ok() || status.is_lack() || !has_atomics) return status;
   return register_without_atomics(thread, reg) ? success() : status;
 }
 
@@ -300,7 +296,7 @@ bool Pool::register_without_atomics(pinrail_thread_t* thread, pinrail_registrati
   if (!has_asked_for_atomics_) {
     if (!ask_on_own_page(thread, PINRAIL_RIGHTS_MASK & ~uint32_t{PINRAIL_ACCESS_REMOTE_ATOMIC}).ok()) return false;
     const Status with_atomics = ask_on_own_page(thread, PINRAIL_RIGHTS_MASK);
-    if (is_lack(with_atomics)) return false;  // that says nothing of the rights
+    if (with_atomics.is_lack()) return false;  // that says nothing of the rights
     has_asked_for_atomics_ = true;
     if (with_atomics.ok()) return false;
     most_rights_ = PINRAIL_RIGHTS_MASK & ~uint32_t{PINRAIL_ACCESS_REMOTE_ATOMIC};
