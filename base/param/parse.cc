@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Text to value, and value to text. Any thread; start-up or API context, no lock. Functions that return a text return
 // what is wrong, or NULL.
+#include <charconv>
 #include <limits>
+#include <system_error>
 
 #include "base/param/param.h"
 #include "base/param/text.h"
@@ -19,30 +21,15 @@ struct Word {
 constexpr Word kBooleans[] = {{"0", 0}, {"no", 0},  {"false", 0}, {"off", 0},
                               {"1", 1}, {"yes", 1}, {"true", 1},  {"on", 1}};
 
-int digit_of(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return 16;
-}
-
 // Accepts a decimal number, or 0x and a hexadecimal one, and nothing else. Returns what is wrong, or NULL.
 const char* parse_magnitude(std::string_view text, uint64_t* magnitude_out) {
-  unsigned base = 10;
-  if (text.size() > 2 && text[0] == '0' && (text[1] == 'x' || text[1] == 'X')) {
-    base = 16;
-    text.remove_prefix(2);
-  }
+  const bool is_hex = text.size() > 2 && text[0] == '0' && (text[1] == 'x' || text[1] == 'X');
+  if (is_hex) text.remove_prefix(2);
   if (text.empty()) return "is not a number";
-  uint64_t magnitude = 0;
-  for (const char c : text) {
-    const auto digit = static_cast<unsigned>(digit_of(c));
-    if (digit >= base) return "is not a whole number";
-    if (magnitude > (kUnlimited - digit) / base) return kTooLarge;
-    magnitude = magnitude * base + digit;
-  }
-  *magnitude_out = magnitude;
-  return nullptr;
+  const char* const end = text.data() + text.size();
+  const std::from_chars_result result = std::from_chars(text.data(), end, *magnitude_out, is_hex ? 16 : 10);
+  if (result.ec == std::errc::result_out_of_range) return kTooLarge;
+  return result.ec == std::errc() && result.ptr == end ? nullptr : "is not a whole number";
 }
 
 const char* parse_int(std::string_view text, int64_t* value_out) {
