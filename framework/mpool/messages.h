@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cinttypes>
 #include <cstdio>
 #include <numeric>
 #include <string>
@@ -42,12 +43,6 @@ class Referenced {
   size_t count_ = 0;
 };
 
-// Reports that the pool is busy. The component's help file must have the topic "pool is busy".
-inline void report_busy(const pinrail_host_t* host, size_t referenced, const std::string& list) {
-  const std::string count = std::to_string(referenced);
-  show(host, "pool is busy", {{"count", count.c_str()}, {"list", list.c_str()}});
-}
-
 // Misses by reason in words, the most frequent reason first: " (evicted 75.0 %, cold 25.0 %)". Empty if the pool names
 // no reasons. May throw bad_alloc.
 inline std::string miss_reasons(const pinrail_mpool_stats_t& totals) {
@@ -68,18 +63,21 @@ inline std::string miss_reasons(const pinrail_mpool_stats_t& totals) {
   return text.empty() ? text : text + ")";
 }
 
-// Logs the pool's statistics in one line. May throw bad_alloc.
-inline void report_stats(const pinrail_host_t* host, const pinrail_mpool_stats_t& totals) {
-  const std::string reasons = miss_reasons(totals);
-  char line[512];
-  std::snprintf(
-      line, sizeof(line),
-      "stats: %llu hits, %llu misses%s, %llu evictions, %llu invalidations, peak %llu bytes registered, "
-      "%.3f ms in the registrar",
-      static_cast<unsigned long long>(totals.hits), static_cast<unsigned long long>(totals.misses), reasons.c_str(),
-      static_cast<unsigned long long>(totals.evictions), static_cast<unsigned long long>(totals.invalidations),
-      static_cast<unsigned long long>(totals.peak_registered_bytes), static_cast<double>(totals.registrar_ns) / 1e6);
-  host->log(host, PINRAIL_LOG_WARN, line);
+// Logs the statistics of a pool that is being destroyed, in one line. Without memory they are left out.
+template <typename Pool>
+void report_last_stats(const pinrail_host_t* host, Pool* pool) {
+  (void)guarded([&] {
+    pinrail_mpool_stats_t totals{};
+    pool->stats(&totals);
+    const std::string reasons = miss_reasons(totals);
+    char line[512];
+    std::snprintf(line, sizeof(line),
+                  "stats: %" PRIu64 " hits, %" PRIu64 " misses%s, %" PRIu64 " evictions, %" PRIu64
+                  " invalidations, peak %" PRIu64 " bytes registered, %.3f ms in the registrar",
+                  totals.hits, totals.misses, reasons.c_str(), totals.evictions, totals.invalidations,
+                  totals.peak_registered_bytes, static_cast<double>(totals.registrar_ns) / 1e6);
+    host->log(host, PINRAIL_LOG_WARN, line);
+  });
 }
 
 // Where the value of a parameter comes from: "the environment", "/etc/... line 3". May throw bad_alloc.
@@ -91,37 +89,6 @@ inline std::string source_of(const pinrail_host_t* host, const char* parameter) 
   if (host->param_info(host, parameter, &info) != PINRAIL_SUCCESS) return "unknown";
   if (info.source_line > 0) return std::string(info.source_file) + " line " + std::to_string(info.source_line);
   return kNames[info.source];
-}
-
-// The limit that a request could never fit into.
-struct ExceededLimit {
-  const char* parameter;  // its full name
-  uint64_t value;
-  bool by_creator;  // the pool's creator set it, and not the parameter
-};
-
-// Logs the statistics of a pool that is being destroyed. Without memory they are left out.
-template <typename Pool>
-void report_last_stats(const pinrail_host_t* host, Pool* pool) {
-  (void)guarded([&] {
-    pinrail_mpool_stats_t totals{};
-    pool->stats(&totals);
-    report_stats(host, totals);
-  });
-}
-
-// Says that a request of so many bytes could never fit, with the limit and its source. The message is left out if there
-// is no memory for it: other threads wait for the request, so nothing may be thrown.
-inline void report_never_fits(const pinrail_host_t* host, uint64_t bytes, const ExceededLimit& limit) {
-  guarded([&] {
-    const std::string length = std::to_string(bytes), value = std::to_string(limit.value);
-    const std::string source = limit.by_creator ? "the pool's creator" : source_of(host, limit.parameter);
-    show(host, "never fits",
-         {{"bytes", length.c_str()},
-          {"limit", value.c_str()},
-          {"parameter", limit.parameter},
-          {"source", source.c_str()}});
-  });
 }
 
 }  // namespace pinrail::mpool

@@ -98,7 +98,7 @@ class PoolBase : public Member {
     cache_->count_referenced(this, &referenced);
     if (referenced.count() == 0) return true;
     set_closing(false);
-    report_busy(host_, referenced.count(), list);
+    show(host_, "pool is busy", {{"count", NumberText(referenced.count()).c_str()}, {"list", list.c_str()}});
     return false;
   }
   void set_closing(bool closes) {
@@ -130,7 +130,9 @@ class PoolBase : public Member {
     counter->fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
   }
 
-  // Each limit is named once, whatever the sizes are.
+  // Says that a request could never fit, with the limit and its source. Each limit is named once, whatever the sizes
+  // are. The message is left out if there is no memory for it: other threads wait for the request, so nothing may be
+  // thrown.
   void report_limit(const pinrail_registration_t* reg, const PoolSettings& settings) {
     const Limits& limits = cache_->limits();
     const bool by_bytes = charge_of(reg) > limits.bytes && !limits.bounds_idle_only;
@@ -138,9 +140,13 @@ class PoolBase : public Member {
     if ((by_bytes ? said_bytes_ : said_count_).exchange(true)) return;
     (void)guarded([&] {
       const std::string parameter = std::string(settings.prefix) + (by_bytes ? "size_limit" : "count_limit");
-      report_never_fits(host_, reg->length,
-                        {parameter.c_str(), by_bytes ? limits.bytes : limits.count,
-                         by_bytes ? settings.limits.explicit_bytes : settings.limits.explicit_count});
+      const bool by_creator = by_bytes ? settings.limits.explicit_bytes : settings.limits.explicit_count;
+      const std::string source = by_creator ? "the pool's creator" : source_of(host_, parameter.c_str());
+      show(host_, "never fits",
+           {{"bytes", NumberText(reg->length).c_str()},
+            {"limit", NumberText(by_bytes ? limits.bytes : limits.count).c_str()},
+            {"parameter", parameter.c_str()},
+            {"source", source.c_str()}});
     });
   }
 
