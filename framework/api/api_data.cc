@@ -77,13 +77,15 @@ pinrail_status_t pinrail_mpool_device_write(pinrail_handle_t handle, size_t offs
 pinrail_status_t pinrail_mpool_record(pinrail_handle_t handle, void* stream) {
   constexpr const char* kCall = "pinrail_mpool_record";
   if (!api::is_current(handle)) return api::refuse(kCall, api::kHandleIsGone);
-  return api::report_if_bad(api::call_registrar(registrar::record, handle, stream), kCall, api::kWrongStream);
+  return api::report_if_bad(api::call_registrar(registrar::order, handle, &pinrail_registrar_t::record, stream), kCall,
+                            api::kWrongStream);
 }
 
 pinrail_status_t pinrail_mpool_wait(pinrail_handle_t handle, void* stream) {
   constexpr const char* kCall = "pinrail_mpool_wait";
   if (!api::is_current(handle)) return api::refuse(kCall, api::kHandleIsGone);
-  return api::report_if_bad(api::call_registrar(registrar::wait, handle, stream), kCall, api::kWrongStream);
+  return api::report_if_bad(api::call_registrar(registrar::order, handle, &pinrail_registrar_t::wait, stream), kCall,
+                            api::kWrongStream);
 }
 
 pinrail_status_t pinrail_mpool_advise(pinrail_mpool_t* pool, void* addr, size_t length, uint32_t access,

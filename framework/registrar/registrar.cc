@@ -319,22 +319,12 @@ pinrail_status_t restart(pinrail_bound_registrar_t* bound, pinrail_thread_t* thr
 }
 
 // Any number of threads at a time, whatever the registrar's mode.
-static pinrail_status_t order_work(const pinrail_bound_registrar_t* bound, pinrail_thread_t* thread,
-                                   decltype(pinrail_registrar_t::record) function, pinrail_registration_t* reg,
-                                   void* stream) {
+pinrail_status_t order(const pinrail_bound_registrar_t* bound, pinrail_thread_t* thread, pinrail_registration_t* reg,
+                       Order order, void* stream) {
+  const auto function = bound->table.*order;
   if (function == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
   const InRegistrar inside(thread);
   return checked_answer_of(bound, [&] { return function(bound->table.context, reg, stream); }).code();
-}
-
-pinrail_status_t record(const pinrail_bound_registrar_t* bound, pinrail_thread_t* thread, pinrail_registration_t* reg,
-                        void* stream) {
-  return order_work(bound, thread, bound->table.record, reg, stream);
-}
-
-pinrail_status_t wait(const pinrail_bound_registrar_t* bound, pinrail_thread_t* thread, pinrail_registration_t* reg,
-                      void* stream) {
-  return order_work(bound, thread, bound->table.wait, reg, stream);
 }
 
 }  // namespace pinrail::registrar

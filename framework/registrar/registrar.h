@@ -82,10 +82,9 @@ pinrail_status_t device_write(pinrail_bound_registrar_t* bound, pinrail_thread_t
                               const pinrail_registration_t* reg, size_t offset, const void* from, size_t length);
 pinrail_status_t advise(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread, const pinrail_registration_t* reg,
                         size_t offset, size_t length, pinrail_advice_t advice);
-pinrail_status_t record(const pinrail_bound_registrar_t* bound, pinrail_thread_t* thread, pinrail_registration_t* reg,
-                        void* stream);
-pinrail_status_t wait(const pinrail_bound_registrar_t* bound, pinrail_thread_t* thread, pinrail_registration_t* reg,
-                      void* stream);
+using Order = decltype(&pinrail_registrar_t::record);  // it, or &pinrail_registrar_t::wait
+pinrail_status_t order(const pinrail_bound_registrar_t* bound, pinrail_thread_t* thread, pinrail_registration_t* reg,
+                       Order order, void* stream);
 
 // The framework's help catalogue.
 constexpr char kHelp[] =
