@@ -50,6 +50,13 @@ constexpr pinrail_component_t with_params(pinrail_component_t component, const c
   return component;
 }
 
+// open and close of a component whose only state is the host.
+inline pinrail_status_t keep_host(const pinrail_host_t* host, void** context_out) {
+  *context_out = const_cast<pinrail_host_t*>(host);  // NOLINT(cppcoreguidelines-pro-type-const-cast): never written
+  return PINRAIL_SUCCESS;
+}
+inline void forget_host(void* /*context*/) {}
+
 // Shows a topic of the component's help catalogue, with a number of bytes and an errno if it names them.
 inline void show(const pinrail_host_t* host, const char* topic, std::initializer_list<pinrail_help_arg_t> args = {}) {
   host->help(host, topic, args.begin(), args.size());

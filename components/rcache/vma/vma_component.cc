@@ -12,27 +12,16 @@
 namespace pinrail::vma {
 namespace {
 
-// The context of the opened component.
-struct Context {
-  const pinrail_host_t* host;
-};
-
 Index& index_of(void* module) { return static_cast<Module*>(module)->index; }
 
 pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
-  if (shortcut::of(host) == nullptr) return PINRAIL_ERR_VERSION;
-  auto* context = new (std::nothrow) Context{host};
-  if (context == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  *context_out = context;
-  return PINRAIL_SUCCESS;
+  return shortcut::of(host) == nullptr ? PINRAIL_ERR_VERSION : keep_host(host, context_out);
 }
-
-void close(void* context) { delete static_cast<Context*>(context); }
 
 pinrail_status_t create(void* component, uint32_t flags, void** module_out) {
   if ((flags & ~uint32_t{PINRAIL_RCACHE_EXACT}) != 0) return PINRAIL_ERR_NOT_SUPPORTED;
-  const auto* context = static_cast<Context*>(component);
-  auto* module = new (std::nothrow) Module(context->host, (flags & PINRAIL_RCACHE_EXACT) != 0);
+  const auto* host = static_cast<const pinrail_host_t*>(component);
+  auto* module = new (std::nothrow) Module(host, (flags & PINRAIL_RCACHE_EXACT) != 0);
   if (module == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   *module_out = module;
   return PINRAIL_SUCCESS;
@@ -100,7 +89,7 @@ constexpr pinrail_rcache_ops_t kOps = {sizeof(pinrail_rcache_ops_t),
 
 constexpr pinrail_component_t kComponent =
     describe(PINRAIL_RCACHE_ABI, 50, "rcache", "vma", "Index of registrations by address; overlaps allowed.", open,
-             close, &kOps);
+             forget_host, &kOps);
 
 }  // namespace
 }  // namespace pinrail::vma

@@ -21,19 +21,6 @@ constexpr pinrail_param_t kParams[] = {
      "Too low: registrations are evicted for want of slots.",
      PINRAIL_TYPE_UNSIGNED, PINRAIL_SCOPE_READONLY, 6, nullptr, 1, 4096, nullptr}};
 
-struct Component {
-  const pinrail_host_t* host;
-};
-
-pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
-  auto* component = new (std::nothrow) Component{host};
-  if (component == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  *context_out = component;
-  return PINRAIL_SUCCESS;
-}
-
-void close(void* context) { delete static_cast<Component*>(context); }
-
 void fill_table(Registrar* registrar) {
   pinrail_registrar_t& table = registrar->limits;
   table.size = sizeof(table);
@@ -50,7 +37,7 @@ void fill_table(Registrar* registrar) {
 }
 
 pinrail_status_t create(void* component, void*, pinrail_registrar_t* registrar_out) {
-  const pinrail_host_t* host = static_cast<Component*>(component)->host;
+  const pinrail_host_t* host = static_cast<const pinrail_host_t*>(component);
   pinrail_param_value_t max_rings{};
   const pinrail_status_t found = host->param(host, "max_rings", &max_rings);
   if (found != PINRAIL_SUCCESS) return found;
@@ -72,7 +59,7 @@ constexpr pinrail_registrar_ops_t kOps = {sizeof(pinrail_registrar_ops_t), creat
 constexpr pinrail_component_t kComponent =
     with_params(describe(PINRAIL_REGISTRAR_ABI, 40, "registrar", "iouring",
                          "Pins with io_uring's registered buffers: for machines without an RDMA device, and for tests.",
-                         open, close, &kOps),
+                         keep_host, forget_host, &kOps),
                 kHelp, kParams);
 
 }  // namespace

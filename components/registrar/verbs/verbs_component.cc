@@ -45,20 +45,6 @@ constexpr pinrail_param_t kParams[] = {
      "accepted that is right there, and wrong elsewhere (soft-RoCE with a path MTU of 4096).",
      PINRAIL_TYPE_BOOL, PINRAIL_SCOPE_READONLY, 6, nullptr, 0, 0, nullptr}};
 
-struct Component {
-  const pinrail_host_t* host;
-};
-
-// Always succeeds: the device is searched when a registrar is created, because a protection domain may be lent.
-pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
-  auto* component = new (std::nothrow) Component{host};
-  if (component == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  *context_out = component;
-  return PINRAIL_SUCCESS;
-}
-
-void close(void* context) { delete static_cast<Component*>(context); }
-
 // Returns whether the kernel has any RDMA device, without loading the library.
 bool any_device() {
   DIR* folder = opendir("/sys/class/infiniband");
@@ -100,8 +86,9 @@ void fill_table(Registrar* registrar, size_t max_length) {
   table.advise = advise;
 }
 
+// The device is searched when a registrar is created, and not by open(), because a protection domain may be lent.
 pinrail_status_t create(void* context, void* native, pinrail_registrar_t* registrar_out) {
-  const pinrail_host_t* host = static_cast<Component*>(context)->host;
+  const pinrail_host_t* host = static_cast<const pinrail_host_t*>(context);
   if (native == nullptr && !any_device()) {
     log_reason(host, "no RDMA device", "/sys/class/infiniband is missing or empty");
     return PINRAIL_ERR_NOT_AVAILABLE;
@@ -133,8 +120,8 @@ constexpr pinrail_registrar_ops_t kOps = {sizeof(pinrail_registrar_ops_t), creat
 
 constexpr pinrail_component_t kComponent = with_params(
     describe(PINRAIL_REGISTRAR_ABI, 60, "registrar", "verbs",
-             "Memory regions of an RDMA device, by libibverbs, which is loaded only where there is a device.", open,
-             close, &kOps),
+             "Memory regions of an RDMA device, by libibverbs, which is loaded only where there is a device.",
+             keep_host, forget_host, &kOps),
     kHelp, kParams);
 
 }  // namespace
