@@ -299,10 +299,9 @@ constexpr pinrail_param_t kMaxRegSize =
 
 // GPU memory needs no memory monitor, because buffer ids and validity slots show when it ends (E5). So "auto" (-1) of
 // leave_pinned means yes. An option of the pool's creator wins over the parameter; prefix is that of the component's
-// parameters. BAD_PARAM: an option is out of range. ERROR: the component has not declared one of the parameters.
+// parameters. ERROR: the component has not declared one of the parameters.
 inline Status read_settings(const pinrail_host_t* host, const pinrail_mpool_config_t& config, const char* prefix,
                             Settings* settings_out) {
-  if (!mpool::options_are_sane(config)) return PINRAIL_ERR_BAD_PARAM;
   mpool::SettingsReader reader(host, prefix);
   reader.read(config, settings_out);
   settings_out->leave_pinned = reader.leave_pinned(config) != 0;

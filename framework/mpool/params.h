@@ -68,14 +68,6 @@ constexpr pinrail_param_t kPrintStats =
           "nanoseconds for each call of the registrar.",
           PINRAIL_TYPE_BOOL, 3);
 
-// Whether each limit and leave_pinned is unset or in range.
-inline bool options_are_sane(const pinrail_mpool_config_t& config) {
-  const auto is_limit = [](int64_t option) { return option == PINRAIL_UNSET || option >= 0; };
-  const int64_t kept = config.leave_pinned;
-  return is_limit(config.size_limit) && is_limit(config.count_limit) &&
-         (kept == PINRAIL_UNSET || (kept >= -1 && kept <= 1));
-}
-
 // Reports why there can be no pool, under that topic of the component's messages.
 inline Status refuse(const pinrail_host_t* host, const char* topic, const char* why) {
   show(host, topic, {{"why", why}});
@@ -86,7 +78,6 @@ inline Status refuse(const pinrail_host_t* host, const char* topic, const char* 
 // serve such a pool.
 inline Status check_config(const pinrail_host_t* host, const pinrail_mpool_config_t& config, const char* topic,
                            const char* unfit) {
-  if (!options_are_sane(config)) return PINRAIL_ERR_BAD_PARAM;
   if ((config.limits->kinds & PINRAIL_KIND_HOST) == 0) return PINRAIL_ERR_NOT_SUPPORTED;
   if (unfit != nullptr) return refuse(host, topic, unfit);
   if ((config.flags & PINRAIL_POOL_EXACT) != 0) {

@@ -43,7 +43,7 @@ struct Settings : mpool::PoolSettings {
   std::string gpu_registrar;        // empty: all memory is taken for host memory
   bool gpu_leave_pinned = false;    // what was asked for: no monitor is needed
 };
-// The strongest of: an override file's value, the creator's option, the parameter. BAD_PARAM: an option makes no sense.
+// The strongest of: an override file's value, the creator's option, the parameter.
 // NOT_SUPPORTED: leave_pinned was asked for, and no monitor works (E5).
 Status read_settings(const pinrail_host_t* host, const pinrail_mpool_config_t& config, Settings* settings_out);
 
@@ -92,6 +92,7 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
   // In its cache, connected and in the gc thread.
   static Status create(Component* component, const pinrail_mpool_config_t& config, const Settings& settings,
                        Pool** pool_out);
+  virtual ~Pool();
 
   Status register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
                       pinrail_handle_t* handle_out);
@@ -111,7 +112,6 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
 
   // own_tail: bytes that it keeps behind the registrar's tail.
   Pool(Component* component, const pinrail_mpool_config_t& config, const Settings& settings, size_t own_tail = 0);
-  virtual ~Pool();
   Status start(uint32_t kind);
 
   bool find_answer(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);

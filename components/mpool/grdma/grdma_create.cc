@@ -21,8 +21,7 @@ Pool::~Pool() {
 
 Status Pool::create(Component* component, const pinrail_mpool_config_t& config, const Settings& settings,
                     Pool** pool_out) {
-  const auto drop = [](Pool* unused) { delete unused; };
-  std::unique_ptr<Pool, decltype(drop)> pool(new Pool(component, config, settings), drop);
+  std::unique_ptr<Pool> pool(new Pool(component, config, settings));
   const Status started = pool->start(PINRAIL_KIND_HOST);
   if (started.ok()) *pool_out = pool.release();
   return started;
@@ -83,7 +82,6 @@ size_t extent_of(uint64_t asked, const pinrail_mpool_config_t& config, bool is_k
 }  // namespace
 
 Status read_settings(const pinrail_host_t* host, const pinrail_mpool_config_t& config, Settings* settings_out) {
-  if (!mpool::options_are_sane(config)) return PINRAIL_ERR_BAD_PARAM;
   mpool::SettingsReader reader(host, "mpool_grdma_");
   Settings settings;
   const int64_t asked = reader.leave_pinned(config);

@@ -33,8 +33,7 @@ Status GpuPool::create(Component* component, const pinrail_mpool_config_t& confi
   kept.print_stats = false;
   kept.all_rights = false;  // in an EXACT pool a registration with more rights answers no request
   kept.extent = 0;
-  const auto drop = [](GpuPool* unused) { delete unused; };
-  std::unique_ptr<GpuPool, decltype(drop)> pool(new GpuPool(component, own, kept), drop);
+  std::unique_ptr<GpuPool> pool(new GpuPool(component, own, kept));
   Status status = pool->bind(settings);
   if (status.ok()) status = pool->start(PINRAIL_KIND_GPU);
   if (status.ok()) *pool_out = pool.release();

@@ -23,6 +23,7 @@ class GpuPool final : public Pool {
   // With the registrar that the settings name. Errors of that registrar were reported.
   static Status create(Component* component, const pinrail_mpool_config_t& config, const Settings& settings,
                        GpuPool** pool_out);
+  ~GpuPool() override;
 
   // NOT_FOUND: that is no GPU memory; BAD_PARAM: it is not all in one allocation.
   Status register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
@@ -35,7 +36,6 @@ class GpuPool final : public Pool {
  private:
   GpuPool(Component* component, const pinrail_mpool_config_t& config, const Settings& settings)
       : Pool(component, config, settings, sizeof(uint64_t)) {}
-  ~GpuPool() override;
   Status bind(const Settings& settings);
   Status identify(uintptr_t addr, size_t length, uint64_t access_and_flags, Request* request_out) const;
   bool is_of(pinrail_registration_t* reg, uint64_t buffer_id) const { return buffer_id_of(reg) == buffer_id; }

@@ -39,6 +39,7 @@ struct Settings : mpool::PoolSettings {
 class Pool : public mpool::IndexedPool<Pool, Settings> {
  public:
   static Status create(Component* component, const pinrail_mpool_config_t& config, Pool** pool_out);
+  ~Pool();
   Status destroy(pinrail_thread_t* thread, uint32_t flags);
 
   Status register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
@@ -60,7 +61,6 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
 
   // mrall_create.cc
   Pool(Component* component, const pinrail_mpool_config_t& config, const Settings& settings);
-  ~Pool();
   Status connect();
   void resume();
   pinrail_reason_t leave_index(pinrail_registration_t* reg, pinrail_reason_t reason);

@@ -54,8 +54,7 @@ Status Pool::create(Component* component, const pinrail_mpool_config_t& config, 
   Status status = check_config(component->host, config);
   if (status.ok()) status = read_settings(component->host, config, &settings);
   if (!status.ok()) return status;
-  const auto drop = [](Pool* unused) { delete unused; };
-  std::unique_ptr<Pool, decltype(drop)> pool(new Pool(component, config, settings), drop);
+  std::unique_ptr<Pool> pool(new Pool(component, config, settings));
   status = pool->connect();
   if (!status.ok()) return status;
   *pool_out = pool.release();
