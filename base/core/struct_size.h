@@ -6,6 +6,7 @@
 #define PINRAIL_BASE_CORE_STRUCT_SIZE_H
 
 #include <cstddef>
+#include <cstring>
 
 namespace pinrail {
 
@@ -15,6 +16,14 @@ namespace pinrail {
 template <typename Struct>
 constexpr bool ends_between_fields(size_t size) {
   return size >= sizeof(size_t) && size % alignof(Struct) == 0;
+}
+
+// Copies as much of a struct as to_out->size, which ends between fields, allows. It becomes the size of the copy.
+template <typename Struct>
+void copy_sized(const Struct& from, Struct* to_out) {
+  const size_t size = to_out->size < sizeof(from) ? to_out->size : sizeof(from);
+  std::memcpy(to_out, &from, size);
+  to_out->size = size;
 }
 
 }  // namespace pinrail

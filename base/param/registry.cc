@@ -3,7 +3,6 @@
 // Registry::Impl are called with it held. finish(), which warns of settings that name no parameter, runs at start-up;
 // the others in start-up or API context.
 #include <algorithm>
-#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -60,9 +59,7 @@ std::string origin_of(const Value& value) {
 
 Status copy_info(const pinrail_param_info_t& info, pinrail_param_info_t* info_out) {
   if (info_out == nullptr || !ends_between_fields<pinrail_param_info_t>(info_out->size)) return PINRAIL_ERR_BAD_PARAM;
-  const size_t size = std::min(info_out->size, sizeof(info));
-  std::memcpy(info_out, &info, size);
-  info_out->size = size;
+  copy_sized(info, info_out);
   return success();
 }
 

@@ -53,8 +53,8 @@ void report_unreadable(const std::string& path, int strength, const FileError& e
 }
 
 void report_line(const std::string& path, int line, const std::string& why) {
-  const std::string number = std::to_string(line);
-  report::help("malformed line", {{"file", path.c_str()}, {"line", number.c_str()}, {"why", why.c_str()}});
+  report::help("malformed line",
+               {{"file", path.c_str()}, {"line", std::to_string(line).c_str()}, {"why", why.c_str()}});
 }
 
 // A file of the list cannot set the list itself: the result would depend on the order of reading.
@@ -62,8 +62,7 @@ void drop_file_lists(const std::string& path, std::vector<FileLine>* lines) {
   const auto is_list = [](const FileLine& line) { return line.name == kFileList; };
   for (const FileLine& line : *lines) {
     if (!is_list(line)) continue;
-    const std::string number = std::to_string(line.line);
-    report::help("nested file list", {{"file", path.c_str()}, {"line", number.c_str()}});
+    report::help("nested file list", {{"file", path.c_str()}, {"line", std::to_string(line.line).c_str()}});
   }
   lines->erase(std::remove_if(lines->begin(), lines->end(), is_list), lines->end());
 }

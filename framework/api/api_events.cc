@@ -9,7 +9,6 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
-#include <vector>
 
 #include "base/core/clock.h"
 #include "base/core/errno_text.h"
@@ -141,14 +140,15 @@ uint64_t seconds_since(const mpool::Recorder& recorder, uint64_t time_ns) {
 std::string life_of(const mpool::Recorder& recorder, const Span& range) {
   constexpr size_t kMost = 6;
   if (!recorder.has_events()) return "not recorded, as mpool_base_events is 0";
-  std::vector<std::string> lines;
-  for (uint64_t number = recorder.recorded_hook(); number > recorder.oldest() && lines.size() < kMost;) {
+  std::string text;
+  size_t count = 0;
+  for (uint64_t number = recorder.recorded_hook(); number > recorder.oldest() && count < kMost;) {
     pinrail_mpool_event_t event;
     if (!recorder.read(--number, &event) || !Span::of(event.base, event.length).overlaps(range)) continue;
-    lines.push_back(std::to_string(seconds_since(recorder, event.time_ns)) + " s ago: " + line_of(event));
+    const std::string ago = std::to_string(seconds_since(recorder, event.time_ns)) + " s ago: ";
+    text = ago + line_of(event) + (text.empty() ? "" : "; ") + text;
+    ++count;
   }
-  std::string text;
-  for (auto line = lines.rbegin(); line != lines.rend(); ++line) text += (text.empty() ? "" : "; ") + *line;
   return text.empty() ? "older than the events that the pool keeps (mpool_base_events)" : text;
 }
 

@@ -10,15 +10,13 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <iterator>
 
 #include "base/core/calling_thread.h"
 #include "base/core/machine.h"
 #include "base/core/struct_size.h"
-#include "base/sync/call_scope.h"
 #include "framework/api/api.h"
-#include "framework/api/api_fork.h"
+#include "framework/api/on_work.h"
 #include "framework/api/refuse.h"
 #include "framework/monitor/monitor.h"
 #include "framework/mpool/default_limits.h"
@@ -51,14 +49,6 @@ constexpr pinrail_build_fact_t kFacts[] = {
     {"debug_checks", kDebugChecks}, {"configure", PINRAIL_CONFIGURE_LINE}, {"third_parties", PINRAIL_THIRD_PARTIES},
 };
 
-// Copies as much as to_out->size allows, which becomes the size of the copy.
-template <typename Struct>
-void copy_sized(const Struct& from, Struct* to_out) {
-  const size_t size = std::min(to_out->size, sizeof(from));
-  std::memcpy(to_out, &from, size);
-  to_out->size = size;
-}
-
 pinrail_component_info_t info_of(const Listed& listed) {
   pinrail_component_info_t info{};
   info.size = sizeof(info);
@@ -81,10 +71,19 @@ const std::vector<Listed>* listed() {
   return loader != nullptr ? &loader->listed() : nullptr;
 }
 
-// Copies as much as info_out->size allows. BAD_PARAM, with a message: that size is wrong.
-Status copy(const char* call, const pinrail_param_info_t& info, pinrail_param_info_t* info_out) {
-  return api::report_if_bad(param::copy_info(info, info_out).code(), call,
-                            "info_out->size is not sizeof(pinrail_param_info_t)");
+// Reads what find(registry, info) finds. fault: NULL, or what is wrong with the arguments.
+template <typename Find>
+pinrail_status_t read_param(const char* call, const char* fault, pinrail_param_info_t* info_out, Find find) {
+  return guarded([=]() -> Status {
+    const Registry* params = api::the_registry();
+    if (fault != nullptr) return refuse(call, fault);
+    if (params == nullptr) return PINRAIL_ERR_NOT_FOUND;
+    pinrail_param_info_t info{};
+    const Status status = find(*params, &info);
+    if (!status.ok()) return status;
+    return api::report_if_bad(param::copy_info(info, info_out).code(), call,
+                              "info_out->size is not sizeof(pinrail_param_info_t)");
+  });
 }
 
 static_assert(sizeof(pinrail_machine_t::hugepage_sizes) == sizeof(Machine::hugepage_bytes));
@@ -191,12 +190,10 @@ pinrail_status_t pinrail_mpool_left_out(pinrail_mpool_t* pool, pinrail_left_out_
   constexpr const char* kCall = "pinrail_mpool_left_out";
   if (pool == nullptr || count_out == nullptr) return refuse(kCall, "pool or count_out is NULL");
   if (entries_out == nullptr && room != 0) return refuse(kCall, "entries_out is NULL");
-  const deferred::Call call;
-  if (!call) return PINRAIL_ERR_BUSY;
-  api::handle_fork();
-  if (api::is_inherited(pool)) return PINRAIL_ERR_NOT_AVAILABLE;
-  if (pool->ops->left_out == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
-  return pool->ops->left_out(pool->module, entries_out, room, count_out);
+  return api::on_pool(pool, [=]() -> pinrail_status_t {
+    if (pool->ops->left_out == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
+    return pool->ops->left_out(pool->module, entries_out, room, count_out);
+  });
 }
 
 size_t pinrail_param_count(void) {
@@ -205,25 +202,15 @@ size_t pinrail_param_count(void) {
 }
 
 pinrail_status_t pinrail_param_at(size_t index, pinrail_param_info_t* info_out) {
-  return guarded([=]() -> Status {
-    const Registry* params = api::the_registry();
-    if (info_out == nullptr) return refuse("pinrail_param_at", "info_out is NULL");
-    if (params == nullptr) return PINRAIL_ERR_NOT_FOUND;
-    pinrail_param_info_t info{};
-    const Status status = params->at(index, &info);
-    return status.ok() ? copy("pinrail_param_at", info, info_out) : status;
-  });
+  const char* const fault = info_out == nullptr ? "info_out is NULL" : nullptr;
+  return read_param("pinrail_param_at", fault, info_out,
+                    [=](const Registry& params, pinrail_param_info_t* info) { return params.at(index, info); });
 }
 
 pinrail_status_t pinrail_param_find(const char* name, pinrail_param_info_t* info_out) {
-  return guarded([=]() -> Status {
-    const Registry* params = api::the_registry();
-    if (name == nullptr || info_out == nullptr) return refuse("pinrail_param_find", "name or info_out is NULL");
-    if (params == nullptr) return PINRAIL_ERR_NOT_FOUND;
-    pinrail_param_info_t info{};
-    const Status status = params->find(name, &info);
-    return status.ok() ? copy("pinrail_param_find", info, info_out) : status;
-  });
+  const char* const fault = name == nullptr || info_out == nullptr ? "name or info_out is NULL" : nullptr;
+  return read_param("pinrail_param_find", fault, info_out,
+                    [=](const Registry& params, pinrail_param_info_t* info) { return params.find(name, info); });
 }
 
 pinrail_status_t pinrail_param_set(const char* name, const char* value) {

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "base/core/errno_text.h"
 #include "base/core/guarded.h"
 #include "base/report/report.h"
 
@@ -27,8 +28,7 @@ pinrail_status_t refuse(const char* call, const char* why) {
 }
 
 void report_limit(uint64_t bytes, uint64_t done, const char* limit) {
-  const std::string bytes_text = std::to_string(bytes), done_text = std::to_string(done);
-  help("prepin limit", {{"bytes", bytes_text.c_str()}, {"done", done_text.c_str()}, {"limit", limit}});
+  help("prepin limit", {{"bytes", NumberText(bytes).c_str()}, {"done", NumberText(done).c_str()}, {"limit", limit}});
 }
 
 void report_closed_dmabuf() { help("dmabuf closed", {}); }

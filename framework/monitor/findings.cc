@@ -101,15 +101,7 @@ void say(const std::string& line) {
 }
 
 bool any_sees() {
-  bool any = false;
-  for_each_seeing([&any](const StartedMonitor&) { any = true; });
-  return any;
-}
-
-bool any_covers() {
-  bool any = false;
-  for_each_seeing([&any](const StartedMonitor& monitor) { any = any || monitor.ops->cover != nullptr; });
-  return any;
+  return any_seeing([](const StartedMonitor&) { return true; });
 }
 
 bool has_raw_callers() { return raw_callers.load(); }
@@ -117,7 +109,8 @@ bool note_raw_callers() { return !raw_callers.exchange(true); }
 
 Kept kept_without(const StartedMonitor* without) {
   const auto asker = [without](const pinrail_mapping_t& mapping) { return events_seen_without(mapping, without); };
-  return find_kept(policy, asker, any_covers() ? Samples::real : Samples::none);
+  const bool any_covers = any_seeing([](const StartedMonitor& monitor) { return monitor.ops->cover != nullptr; });
+  return find_kept(policy, asker, any_covers ? Samples::real : Samples::none);
 }
 
 // What a monitor of any caller's events sees everywhere it reports by address, as "external" does.
@@ -332,10 +325,7 @@ std::string describe(const Kept& kept) {
       is_said[same] = true;
       kinds += (kinds.empty() ? "" : ", ") + std::string(kind_name(kUsualKinds[same]));
     }
-    if (!text.empty()) text += "; ";
-    text += kinds;
-    text += ": ";
-    text += why;
+    text += (text.empty() ? "" : "; ") + kinds + ": " + why;
   }
   return text;
 }

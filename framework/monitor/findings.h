@@ -75,12 +75,18 @@ void for_each_seeing(Visit visit) {
     if (monitor.is_for_host() && monitor.sees.load()) visit(monitor);
   }
 }
+// Whether holds(monitor) is true for one of them.
+template <typename Predicate>
+bool any_seeing(Predicate holds) {
+  bool any = false;
+  for_each_seeing([&](const StartedMonitor& monitor) { any = any || holds(monitor); });
+  return any;
+}
 inline bool sees_any_caller(const pinrail_monitor_ops_t& ops) { return (ops.flags & PINRAIL_MONITOR_ANY_CALLER) != 0; }
 inline uint32_t read_events_seen(const StartedMonitor& monitor) {
   return monitor.ops->sees == nullptr ? 0 : monitor.ops->sees(monitor.context);
 }
 bool any_sees();
-bool any_covers();
 
 // Whether an allocator of the process makes raw system calls: then its events count only if a monitor sees any
 // caller's.

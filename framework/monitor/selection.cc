@@ -166,9 +166,7 @@ bool can_read_mappings(std::string* troubles) {
 
 // Whether a working monitor sees only calls that go through the C library.
 bool relies_on_c_library() {
-  bool relies = false;
-  for_each_seeing([&relies](const StartedMonitor& monitor) { relies = relies || !sees_any_caller(*monitor.ops); });
-  return relies;
+  return any_seeing([](const StartedMonitor& monitor) { return !sees_any_caller(*monitor.ops); });
 }
 
 // E5: tries the functions that the process really calls.

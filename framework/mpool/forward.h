@@ -83,6 +83,7 @@ struct Forward {
     ops.create = create;
     ops.destroy = destroy;
     ops.referenced = referenced;
+    ops.find = find;
     ops.deregister = Module::deregister_entry;
     ops.evict = evict;
     ops.progress = progress;
@@ -98,7 +99,6 @@ struct Forward {
   static constexpr pinrail_mpool_ops_t memory_table() {
     pinrail_mpool_ops_t ops = table();
     ops.kinds = PINRAIL_KIND_HOST;
-    ops.find = find;
     ops.query = query;
     return ops;
   }

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <initializer_list>
 
+#include "base/core/errno_text.h"
 #include "base/core/guarded.h"
 #include "base/core/thread_record.h"
 #include "base/registration/registration.h"
@@ -258,11 +259,12 @@ __attribute__((flatten)) pinrail_status_t register_mem(pinrail_bound_registrar_t
 
 static __attribute__((noinline)) void tell_that_device_keeps(const pinrail_bound_registrar_t* bound,
                                                              const pinrail_registration_t* reg, Status status) {
-  char base[32], length[32];
+  char base[32];
   std::snprintf(base, sizeof(base), "%p", reg->base);
-  std::snprintf(length, sizeof(length), "%zu", reg->length);
-  tell("device keeps it",
-       {{"name", bound->name.c_str()}, {"base", base}, {"length", length}, {"status", status_name(status.code())}});
+  tell("device keeps it", {{"name", bound->name.c_str()},
+                           {"base", base},
+                           {"length", NumberText(reg->length).c_str()},
+                           {"status", status_name(status.code())}});
 }
 
 // Deregisters reg and forgets it, whatever the registrar returns; an error is reported.

@@ -77,10 +77,11 @@ class Pool final : public gpu_pool::Pool {
   static Status create(Component* component, const pinrail_mpool_config_t& config, gpu_pool::Pool** pool_out);
   // Returns a referenced registration of the allocation that holds the range; in the index, or by a new handle.
   // NOT_FOUND: the range is not GPU memory. BAD_PARAM: it exceeds one allocation.
-  Status acquire_local(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
-                       pinrail_registration_t** reg_out);
+  Status register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
+                      pinrail_handle_t* handle_out);
   // The same from the index only; NOT_FOUND if it has none.
-  Status find_key(pinrail_thread_t* thread, uintptr_t addr, size_t length, pinrail_registration_t** reg_out);
+  Status find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
+              pinrail_handle_t* handle_out);
   Status export_range(pinrail_thread_t* thread, uintptr_t addr, size_t length, pinrail_gpu_block_t* block_out,
                       size_t* offset_out);
   void free_hook(uintptr_t base, size_t length) { session_->free_hook(base, length); }
@@ -88,7 +89,7 @@ class Pool final : public gpu_pool::Pool {
  private:
   using gpu_pool::Pool::Pool;
   ~Pool() override;
-  // Asks the driver for the allocation that holds the range. Errors as acquire_local().
+  // Asks the driver for the allocation that holds the range. Errors as register_mem().
   Status identify(uintptr_t addr, size_t length, gpu_pool::Key* key_out);
   Status after_open(const gpu_pool::Request& request, pinrail_registration_t* reg) override;
   void end_slot(pinrail_registration_t* reg) override;

@@ -41,26 +41,6 @@ constexpr const char* kSynonymPrefixes[] = {"rcache_gpusm_", nullptr};
 
 using Forward = mpool::Forward<Component, Pool, gpu_pool::Pool>;
 
-pinrail_status_t register_mem(void* module, pinrail_thread_t* thread, uintptr_t addr, size_t length,
-                              uint64_t access_and_flags, pinrail_handle_t* handle_out) {
-  return guarded([&] {
-    pinrail_registration_t* reg = nullptr;
-    const Status status = Forward::pool_of(module)->acquire_local(thread, addr, length, access_and_flags, &reg);
-    if (status.ok()) *handle_out = gpu_pool::handle_of(reg);
-    return status;
-  });
-}
-
-pinrail_status_t find(void* module, pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t,
-                      pinrail_handle_t* handle_out) {
-  return guarded([&] {
-    pinrail_registration_t* reg = nullptr;
-    const Status status = Forward::pool_of(module)->find_key(thread, addr, length, &reg);
-    if (status.ok()) *handle_out = gpu_pool::handle_of(reg);
-    return status;
-  });
-}
-
 void invalidate_range_hook(void* module, uintptr_t base, size_t length) {
   Forward::pool_of(module)->free_hook(base, length);
 }
@@ -72,8 +52,7 @@ pinrail_status_t export_range(void* module, pinrail_thread_t* thread, uintptr_t 
 
 constexpr pinrail_mpool_ops_t make_table() {
   pinrail_mpool_ops_t ops = Forward::table();
-  ops.register_mem = register_mem;
-  ops.find = find;
+  ops.register_mem = Forward::register_mem;
   ops.invalidate_range_hook = invalidate_range_hook;
   ops.kinds = PINRAIL_KIND_GPU;
   ops.export_range = export_range;

@@ -56,42 +56,42 @@ Status Pool::identify(uintptr_t addr, size_t length, gpu_pool::Key* key_out) {
 }
 
 // Returns a referenced registration of the allocation that holds the range: from the index, or a new one.
-Status Pool::acquire_local(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
-                           pinrail_registration_t** reg_out) {
+Status Pool::register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
+                          pinrail_handle_t* handle_out) {
   gpu_pool::Request request;
   request.access_and_flags = access_and_flags;
   Status status = identify(addr, length, &request.key);
   if (!status.ok()) return status;
   pinrail_registration_t* reg = nullptr;
-  if ((request.flags() & PINRAIL_FLAG_CACHE_BYPASS) == 0 && find(thread, request.key, &reg).ok()) {
-    *reg_out = reg;
-    return success();
-  }
-  status = acquire(thread, request, &reg);
+  const bool is_hit =
+      (request.flags() & PINRAIL_FLAG_CACHE_BYPASS) == 0 && gpu_pool::Pool::find(thread, request.key, &reg).ok();
+  if (!is_hit) status = acquire(thread, request, &reg);
   if (!status.ok()) return status;
   // Other registrations at these addresses are of freed memory, even if no free was reported (gpusm/O1).
-  kill_overlapping(thread, reg);
-  *reg_out = reg;
+  if (!is_hit) kill_overlapping(thread, reg);
+  *handle_out = gpu_pool::handle_of(reg);
   return status;
 }
 
 // The same from the index only; NOT_FOUND.
-Status Pool::find_key(pinrail_thread_t* thread, uintptr_t addr, size_t length, pinrail_registration_t** reg_out) {
+Status Pool::find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t, pinrail_handle_t* handle_out) {
   gpu_pool::Key key;
-  if (!identify(addr, length, &key).ok()) return PINRAIL_ERR_NOT_FOUND;
-  return find(thread, key, reg_out);
+  pinrail_registration_t* reg = nullptr;
+  if (!identify(addr, length, &key).ok() || !gpu_pool::Pool::find(thread, key, &reg).ok()) return PINRAIL_ERR_NOT_FOUND;
+  *handle_out = gpu_pool::handle_of(reg);
+  return success();
 }
 
 // Copies the allocation's block, from the index or new. The reference is dropped before the return.
 Status Pool::export_range(pinrail_thread_t* thread, uintptr_t addr, size_t length, pinrail_gpu_block_t* block_out,
                           size_t* offset_out) {
   if (!settings_.leave_pinned) return PINRAIL_ERR_NOT_SUPPORTED;
-  pinrail_registration_t* reg = nullptr;
-  const Status status = acquire_local(thread, addr, length, 0, &reg);
+  pinrail_handle_t handle{};
+  const Status status = register_mem(thread, addr, length, 0, &handle);
   if (!status.ok()) return status;
-  *block_out = *block_of(reg);
-  *offset_out = addr - reinterpret_cast<uintptr_t>(reg->base);
-  return deregister(thread, gpu_pool::handle_of(reg));
+  *block_out = *block_of(handle.reg);
+  *offset_out = addr - reinterpret_cast<uintptr_t>(handle.reg->base);
+  return deregister(thread, handle);
 }
 
 // Completes the block after the registrar has filled in its part, and identifies the memory once more (gpusm/O2).

@@ -40,8 +40,9 @@ class Pool final : public gpu_pool::Pool {
                                          size_t offset, size_t length, uint64_t access_and_flags,
                                          pinrail_handle_t* handle_out);
   // Returns a referenced registration that is mapped at that range of this process; NOT_FOUND. Kills first what hooks
-  // noted.
-  Status find_mapped(pinrail_thread_t* thread, uintptr_t base, size_t length, pinrail_registration_t** reg_out);
+  // noted, and visits all: for messages and tests, not for transfers.
+  Status find(pinrail_thread_t* thread, uintptr_t base, size_t length, uint64_t access_and_flags,
+              pinrail_handle_t* handle_out);
   // Notes the range; the next call kills what overlaps. Hook context.
   void invalidate_range_hook(uintptr_t base, size_t length);
   // A subscriber to events of GPU memory. Hook context.

@@ -35,17 +35,6 @@ pinrail_status_t register_mem(void*, pinrail_thread_t*, uintptr_t, size_t, uint6
   return PINRAIL_ERR_NOT_SUPPORTED;
 }
 
-// Finds a registration by its address in this process. Visits all: for messages and tests, not for transfers.
-pinrail_status_t find(void* module, pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t,
-                      pinrail_handle_t* handle_out) {
-  return guarded([&] {
-    pinrail_registration_t* reg = nullptr;
-    const Status status = Forward::pool_of(module)->find_mapped(thread, addr, length, &reg);
-    if (status.ok()) *handle_out = gpu_pool::handle_of(reg);
-    return status;
-  });
-}
-
 void invalidate_range_hook(void* module, uintptr_t base, size_t length) {
   Forward::pool_of(module)->invalidate_range_hook(base, length);
 }
@@ -53,7 +42,6 @@ void invalidate_range_hook(void* module, uintptr_t base, size_t length) {
 constexpr pinrail_mpool_ops_t make_table() {
   pinrail_mpool_ops_t ops = Forward::table();
   ops.register_mem = register_mem;
-  ops.find = find;
   ops.invalidate_range_hook = invalidate_range_hook;
   ops.kinds = PINRAIL_KIND_REMOTE;
   ops.register_remote = Pool::register_entry;

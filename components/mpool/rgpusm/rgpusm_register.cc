@@ -91,15 +91,12 @@ void Pool::report(Report what, const pinrail_gpu_block_t& block) {
                                      "own block", "too many importers"};
   const uint32_t bit = 1u << static_cast<unsigned>(what);
   if ((reported_.fetch_or(bit) & bit) != 0) return;
-  const std::string pid = std::to_string(block.pid), user = std::to_string(block.user),
-                    self = std::to_string(geteuid()), version = std::to_string(block.version),
-                    size = std::to_string(block.size);
   show(host_, kTopics[static_cast<size_t>(what)],
-       {{"pid", pid.c_str()},
-        {"user", user.c_str()},
-        {"self", self.c_str()},
-        {"version", version.c_str()},
-        {"size", size.c_str()}});
+       {{"pid", NumberText(block.pid).c_str()},
+        {"user", NumberText(block.user).c_str()},
+        {"self", NumberText(geteuid()).c_str()},
+        {"version", NumberText(block.version).c_str()},
+        {"size", NumberText(block.size).c_str()}});
 }
 
 Status Pool::refuse(Report why, const pinrail_gpu_block_t& block, pinrail_status_t status) {
@@ -134,9 +131,12 @@ pinrail_status_t Pool::register_on_slow_path(pinrail_thread_t* thread, const pin
 }
 
 // A mapping that an event has ended is not found (E1).
-Status Pool::find_mapped(pinrail_thread_t* thread, uintptr_t base, size_t length, pinrail_registration_t** reg_out) {
+Status Pool::find(pinrail_thread_t* thread, uintptr_t base, size_t length, uint64_t, pinrail_handle_t* handle_out) {
   drain_invalidated(thread);
-  return find_local(thread, base, length, reg_out);
+  pinrail_registration_t* reg = nullptr;
+  const Status status = find_local(thread, base, length, &reg);
+  if (status.ok()) *handle_out = gpu_pool::handle_of(reg);
+  return status;
 }
 
 // Returns a referenced registration of the block's allocation: from the index, or by opening it. Keeps the exporter's
@@ -150,7 +150,7 @@ Status Pool::acquire_remote(pinrail_thread_t* thread, const pinrail_gpu_block_t&
   gpu_pool::Request request;
   request.access_and_flags = access_and_flags;
   request.key = key_of(copy);
-  if (may_hit(access_and_flags) && find(thread, request.key, reg_out).ok()) return success();
+  if (may_hit(access_and_flags) && gpu_pool::Pool::find(thread, request.key, reg_out).ok()) return success();
   gpu_pool::Peer* peer = nullptr;
   status = acquire_peer(copy, &peer);
   if (!status.ok()) return status;

@@ -146,8 +146,8 @@ Status fetch_descriptor(const Registrar& registrar, const pinrail_gpu_block_t& b
   const Status status =
       descriptors::fetch(exporter, ticket_of(block), registrar.way, registrar.fd_timeout_ms, descriptor_out);
   if (status.is(PINRAIL_ERR_NOT_AVAILABLE)) {
-    const std::string pid = std::to_string(block.pid), limit = std::to_string(registrar.fd_timeout_ms);
-    show(registrar.component->host, "no descriptor", {{"pid", pid.c_str()}, {"limit", limit.c_str()}});
+    show(registrar.component->host, "no descriptor",
+         {{"pid", NumberText(block.pid).c_str()}, {"limit", NumberText(registrar.fd_timeout_ms).c_str()}});
     return PINRAIL_ERR_ERROR;
   }
   // TEMP_OUT_OF_RESOURCE: an eviction would free no descriptor.
