@@ -97,14 +97,18 @@ std::string without_controls(std::string_view text) {
   return out;
 }
 
+// Returns the text with something else in place of each end of a line.
+std::string with_line_ends(std::string_view text, std::string_view line_end) {
+  std::string out;
+  for (size_t end; (end = text.find('\n')) != std::string_view::npos; text.remove_prefix(end + 1)) {
+    out.append(text.substr(0, end)).append(line_end);
+  }
+  return out.append(text);
+}
+
 // Returns the text with the channel's mark before it; further lines are indented.
 std::string framed(std::string_view channel, std::string_view text) {
-  std::string out = "[pinrail:" + std::string(channel) + "] ";
-  for (const char c : text) {
-    out += c;
-    if (c == '\n') out += "  ";
-  }
-  return out + "\n";
+  return "[pinrail:" + std::string(channel) + "] " + with_line_ends(text, "\n  ") + "\n";
 }
 
 // Passes the message to the program's function, or to stderr. No lock is held meanwhile (report/T3).
@@ -133,11 +137,7 @@ std::string missing(std::string_view topic, const pinrail_help_arg_t* args, size
 void log(std::string_view channel, int verbosity, int level, std::string_view line) {
   abort_in_hook_scope("a line is logged");
   if (level > verbosity && level > PINRAIL_LOG_WARN) return;
-  std::string one_line(line);
-  for (char& c : one_line) {
-    if (c == '\n') c = ' ';
-  }
-  pass_on(channel, level, without_controls(one_line));
+  pass_on(channel, level, without_controls(with_line_ends(line, " ")));
 }
 
 static std::string help_text(std::string_view catalogue, std::string_view topic, const pinrail_help_arg_t* args,
@@ -210,16 +210,6 @@ std::string_view body_of(std::string_view catalogue, std::string_view topic) {
   return {};
 }
 
-void append_value(std::string* out, std::string_view value) {
-  for (const char c : value) {
-    if (c == '\n') {
-      *out += kContinuation;
-    } else {
-      *out += c;
-    }
-  }
-}
-
 // Returns the argument of this name, or NULL.
 const pinrail_help_arg_t* find_arg(const pinrail_help_arg_t* args, size_t arg_count, std::string_view name) {
   for (size_t i = 0; i < arg_count; ++i) {
@@ -244,7 +234,7 @@ std::string render(std::string_view catalogue, std::string_view topic, const pin
     }
     const pinrail_help_arg_t* arg = find_arg(args, arg_count, body.substr(open + 1, close - open - 1));
     if (arg != nullptr) {
-      append_value(&out, arg->value != nullptr ? arg->value : "");
+      out += with_line_ends(arg->value != nullptr ? arg->value : "", kContinuation);
     } else {
       out += body.substr(open, close + 1 - open);
     }

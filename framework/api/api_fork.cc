@@ -26,23 +26,12 @@ namespace pinrail::api {
 namespace {
 
 // The operations of a parent's pool: they take no lock and reach no device. The argument module is the pool itself.
-pinrail_status_t create(void*, const pinrail_mpool_config_t*, void**) { return PINRAIL_ERR_NOT_SUPPORTED; }
-pinrail_status_t destroy(void*, pinrail_thread_t*, uint32_t) { return PINRAIL_SUCCESS; }
+template <pinrail_status_t kStatus, typename... Arguments>
+pinrail_status_t answer(Arguments...) {
+  return kStatus;
+}
 size_t referenced(void*) { return 0; }
-pinrail_status_t take(void*, pinrail_thread_t*, uintptr_t, size_t, uint64_t, pinrail_handle_t*) {
-  return PINRAIL_ERR_NOT_AVAILABLE;
-}
-pinrail_status_t deregister(void*, pinrail_thread_t*, pinrail_handle_t) { return PINRAIL_SUCCESS; }
 void invalidate_range(void*, uintptr_t, size_t) {}
-pinrail_status_t export_range(void*, pinrail_thread_t*, uintptr_t, size_t, pinrail_gpu_block_t*, size_t*) {
-  return PINRAIL_ERR_NOT_AVAILABLE;
-}
-pinrail_status_t register_remote(void*, pinrail_thread_t*, const pinrail_gpu_block_t*, size_t, size_t, uint64_t,
-                                 pinrail_handle_t*) {
-  return PINRAIL_ERR_NOT_AVAILABLE;
-}
-pinrail_status_t give_back(void*, pinrail_thread_t*) { return PINRAIL_ERR_NOT_AVAILABLE; }
-pinrail_status_t ft_event(void*, pinrail_thread_t*, pinrail_ft_state_t) { return PINRAIL_ERR_NOT_AVAILABLE; }
 
 const pinrail_mpool& pool_of(void* module) { return *static_cast<const pinrail_mpool*>(module); }
 
@@ -56,29 +45,27 @@ pinrail_status_t stats(void* module, pinrail_mpool_stats_t* stats_out) {
 }
 void counters(void* module, pinrail_mpool_stats_t* stats_out) { stats(module, stats_out); }
 size_t max_reg_size(void* module) { return pool_of(module).former_ops->max_reg_size(pool_of(module).former_module); }
-pinrail_status_t check(void*) { return PINRAIL_SUCCESS; }
 
-constexpr pinrail_mpool_ops_t kInert = {sizeof(pinrail_mpool_ops_t),
-                                        create,
-                                        destroy,
-                                        referenced,
-                                        take,
-                                        take,
-                                        deregister,
-                                        invalidate_range,
-                                        give_back,
-                                        give_back,
-                                        stats,
-                                        max_reg_size,
-                                        counters,
-                                        check,
-                                        0,
-                                        export_range,
-                                        register_remote,
-                                        ft_event,
-                                        nullptr,
-                                        nullptr,
-                                        nullptr};
+constexpr pinrail_mpool_ops_t make_inert_table() {
+  pinrail_mpool_ops_t ops{};
+  ops.size = sizeof(ops);
+  ops.create = answer<PINRAIL_ERR_NOT_SUPPORTED>;
+  ops.destroy = answer<PINRAIL_SUCCESS>;
+  ops.referenced = referenced;
+  ops.register_mem = ops.find = answer<PINRAIL_ERR_NOT_AVAILABLE>;
+  ops.deregister = answer<PINRAIL_SUCCESS>;
+  ops.invalidate_range_hook = invalidate_range;
+  ops.evict = ops.progress = answer<PINRAIL_ERR_NOT_AVAILABLE>;
+  ops.stats = stats;
+  ops.max_reg_size = max_reg_size;
+  ops.counters = counters;
+  ops.check = answer<PINRAIL_SUCCESS>;
+  ops.export_range = answer<PINRAIL_ERR_NOT_AVAILABLE>;
+  ops.register_remote = answer<PINRAIL_ERR_NOT_AVAILABLE>;
+  ops.ft_event = answer<PINRAIL_ERR_NOT_AVAILABLE>;
+  return ops;
+}
+constexpr pinrail_mpool_ops_t kInert = make_inert_table();
 
 // release: all earlier writes are visible to a reader of this one. Pairs with a fork of this child: the grandchild's
 // memory is a copy from some moment between these stores.
