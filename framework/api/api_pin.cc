@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Memory that is registered ahead of its use (pinrail/pin.h documents the public functions). API context; the caller
 // holds no lock and may hold references. No lock is held across a register call. Each pinned range holds one reference.
+#include <fcntl.h>
 #include <pinrail/pin.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
@@ -10,6 +12,7 @@
 #include "base/core/span.h"
 #include "base/registration/thread.h"
 #include "base/sync/call_scope.h"
+#include "base/sync/own_file.h"
 #include "framework/api/api.h"
 #include "framework/api/api_fork.h"
 #include "framework/api/on_work.h"
@@ -91,7 +94,7 @@ std::shared_ptr<PinJob> make_job(const char* name, const Call& call, When when) 
   }
   const bool is_parallel = helpers + (when == When::now ? 1 : 0) > 1;
   PinJob::Wanted wanted = {call.pool, call.access, call.options.flags, is_parallel, call.options.numa_node, {}};
-  std::unique_ptr<PinJob::Descriptor> descriptor;
+  std::unique_ptr<OwnFile> dmabuf;
   if (call.options.registration != nullptr && call.count != 0) {
     wanted.registration = {true, *call.options.registration, reinterpret_cast<uintptr_t>(call.ranges[0].addr)};
     const bool is_dmabuf = call.options.registration->dmabuf_fd >= 0;
@@ -99,12 +102,13 @@ std::shared_ptr<PinJob> make_job(const char* name, const Call& call, When when) 
     if (is_dmabuf) wanted.prefaults = false;
     if (is_dmabuf && when == When::later) {  // the caller may close its own after the call
       int32_t* const fd = &wanted.registration.options.dmabuf_fd;
-      descriptor = std::make_unique<PinJob::Descriptor>(*fd);
-      *fd = descriptor->fd();
-      if (*fd < 0) throw std::bad_alloc();  // none is free
+      dmabuf = std::make_unique<OwnFile>();
+      const auto copy = [fd] { return fcntl(*fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1); };
+      if (!dmabuf->open(FileKind::has_inode, copy)) throw std::bad_alloc();  // none is free
+      *fd = dmabuf->number();
     }
   }
-  return std::make_shared<PinJob>(wanted, std::move(plan), std::move(descriptor));
+  return std::make_shared<PinJob>(wanted, std::move(plan), std::move(dmabuf));
 }
 
 // The job is in the pool's list while it is in scope, so that register calls find its chunks.

@@ -3,7 +3,6 @@
 // end in _locked run under the job's lock; the others take it where they need it.
 #include "framework/api/pin_job.h"
 
-#include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -105,16 +104,12 @@ void drop_pins(PinTable::Handles* handles) {
   }
 }
 
-PinJob::Descriptor::Descriptor(int of) {
-  static_cast<void>(file_.open(FileKind::has_inode, [of] { return fcntl(of, F_DUPFD_CLOEXEC, STDERR_FILENO + 1); }));
-}
-
-PinJob::PinJob(const Wanted& wanted, PinPlan plan, std::unique_ptr<Descriptor> descriptor)
+PinJob::PinJob(const Wanted& wanted, PinPlan plan, std::unique_ptr<OwnFile> dmabuf)
     : wanted_(wanted),
       plan_(std::move(plan)),
       chunks_(plan_.chunk_count(), Chunk::queued),
       queued_(plan_.chunk_count()),
-      descriptor_(std::move(descriptor)) {
+      dmabuf_(std::move(dmabuf)) {
   ranges_.resize(plan_.ranges().size());
   for (size_t i = 0; i < ranges_.size(); ++i) ranges_[i].missing = plan_.chunks_of(plan_.ranges()[i]);
   finished_ = finishing_ = plan_.chunk_count() == 0;
@@ -282,7 +277,7 @@ Status PinJob::register_ranges(size_t number) {
 // The descriptor stays until the job has finished, which it cannot while one of its chunks is being registered.
 Status PinJob::acquire_outside(const Span& span, pinrail_handle_t* handle_out) const NO_THREAD_SAFETY_ANALYSIS {
   const deferred::CallerScope outside;
-  if (descriptor_ != nullptr && descriptor_->fd() < 0) {
+  if (dmabuf_ != nullptr && !dmabuf_->is_open()) {
     report_closed_dmabuf();
     return PINRAIL_ERR_ERROR;
   }

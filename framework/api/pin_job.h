@@ -43,15 +43,6 @@ struct PinOptions {
 
 class PinJob : public mpool::PoolWork {
  public:
-  // A copy of a file descriptor, which forked children do not inherit (F1).
-  class Descriptor {
-   public:
-    explicit Descriptor(int of);
-    int fd() const { return file_.number(); }  // -1: there is none, or the program has closed it
-
-   private:
-    OwnFile file_;
-  };
   struct Wanted {
     pinrail_mpool_t* pool;
     uint32_t access;
@@ -60,8 +51,9 @@ class PinJob : public mpool::PoolWork {
     int32_t numa_node;  // of the helper threads; -1: any
     PinOptions registration;
   };
-  // May throw bad_alloc. descriptor: of its dmabuf, if the job outlives the call.
-  PinJob(const Wanted& wanted, PinPlan plan, std::unique_ptr<Descriptor> descriptor);
+  // May throw bad_alloc. dmabuf: a copy of its descriptor, which forked children do not inherit (F1), if the job
+  // outlives the call.
+  PinJob(const Wanted& wanted, PinPlan plan, std::unique_ptr<OwnFile> dmabuf);
 
   pinrail_mpool_t* pool() const { return wanted_.pool; }
   // Whether the job exceeds a limit of the pool in any case. Reports the limit.
@@ -133,10 +125,10 @@ class PinJob : public mpool::PoolWork {
   bool cancelled_ GUARDED_BY(mutex_) = false;
   bool finishing_ GUARDED_BY(mutex_) = false;
   bool finished_ GUARDED_BY(mutex_) = false;
-  Status chunk_error_ GUARDED_BY(mutex_) = success();          // the first one
-  Status status_ GUARDED_BY(mutex_) = success();               // of the finished job
-  std::unique_ptr<Descriptor> descriptor_ GUARDED_BY(mutex_);  // until the job has finished
-  std::string limit_ GUARDED_BY(mutex_);                       // written once
+  Status chunk_error_ GUARDED_BY(mutex_) = success();   // the first one
+  Status status_ GUARDED_BY(mutex_) = success();        // of the finished job
+  std::unique_ptr<OwnFile> dmabuf_ GUARDED_BY(mutex_);  // until the job has finished
+  std::string limit_ GUARDED_BY(mutex_);                // written once
   std::vector<OwnThread> helpers_ GUARDED_BY(mutex_);
 };
 

@@ -13,13 +13,6 @@ namespace pinrail::api {
 
 using mpool::PinTable;
 
-namespace {
-
-// Whether requests find the registration: no event has ended it.
-bool is_live(const pinrail_handle_t& handle) { return is_indexed(handle.reg); }
-
-}  // namespace
-
 // Keeps pin_job/J2.
 void PinJob::finish_if_last() {
   {
@@ -28,9 +21,9 @@ void PinJob::finish_if_last() {
     finishing_ = true;
   }
   finish();
-  std::unique_ptr<Descriptor> unused;  // closed without the lock
+  std::unique_ptr<OwnFile> unused;  // closed without the lock
   Guard guard(mutex_);
-  unused.swap(descriptor_);
+  unused.swap(dmabuf_);
   finished_ = true;
   changed_.notify_all();
 }
@@ -72,16 +65,13 @@ bool PinJob::end_range(size_t range, bool keeps) {
   }
   Status added = success();
   if (keeps) {
+    // Requests find the registration unless an event has ended it.
+    const auto is_live = [](const pinrail_handle_t& handle) { return is_indexed(handle.reg); };
     added = guarded([&] { pool()->pins.add(key_of(range), &handles, is_live); });
-  }
-  if (keeps && added.ok()) {
     Guard guard(mutex_);
-    ranges_[range].has_pin = true;
-  }
-  if (!added.ok()) {
-    Guard guard(mutex_);
-    ranges_[range].status = added.code();
-    failed_ = true;
+    ranges_[range].has_pin = added.ok();
+    if (!added.ok()) ranges_[range].status = added.code();
+    if (!added.ok()) failed_ = true;
   }
   drop_all(&handles);
   return added.ok();
