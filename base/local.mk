@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Status, ranges, guards; nothing about caching.
 libpinrail_internal_la_SOURCES += \
-	base/core/status.h base/core/status.cc base/core/span.h base/core/extensions.h base/core/guarded.h base/core/compiler.h base/core/clock.h base/core/errno_text.h base/core/own_component.h base/core/files.h base/core/kernel.h \
+	base/core/status.h base/core/status.cc base/core/span.h base/core/extensions.h base/core/guarded.h base/core/compiler.h base/core/clock.h base/core/errno_text.h base/core/own_component.h base/core/files.h base/core/kernel.h base/core/non_copyable.h \
 	base/core/struct_size.h base/core/thread_record.h \
 	base/core/forever.h base/core/calling_thread.h base/core/trust.h base/core/trust.cc \
 	base/core/stat_counter.h base/core/page_counts.h \

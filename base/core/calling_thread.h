@@ -10,15 +10,15 @@
 #include <csignal>
 #include <initializer_list>
 
+#include "base/core/non_copyable.h"
+
 namespace pinrail {
 
 // Disables cancellation of its thread for a scope: for code with system calls that are cancellation points.
-class NoCancel {
+class NoCancel : NonCopyable {
  public:
   NoCancel() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
   ~NoCancel() { pthread_setcancelstate(before_, nullptr); }
-  NoCancel(const NoCancel&) = delete;
-  NoCancel& operator=(const NoCancel&) = delete;
 
  private:
   int before_;
@@ -36,15 +36,13 @@ inline sigset_t async_signals_hook() {
 }
 
 // Blocks them on this thread for a scope.
-class BlockAsyncSignals {
+class BlockAsyncSignals : NonCopyable {
  public:
   BlockAsyncSignals() {
     const sigset_t signals = async_signals_hook();
     pthread_sigmask(SIG_BLOCK, &signals, &before_);
   }
   ~BlockAsyncSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  BlockAsyncSignals(const BlockAsyncSignals&) = delete;
-  BlockAsyncSignals& operator=(const BlockAsyncSignals&) = delete;
 
  private:
   sigset_t before_;

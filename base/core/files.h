@@ -13,17 +13,17 @@
 #include <cstdint>
 #include <utility>
 
+#include "base/core/non_copyable.h"
+
 namespace pinrail {
 
 // Owns a file descriptor and closes it.
-class Descriptor {
+class Descriptor : NonCopyable {
  public:
   explicit Descriptor(int number = -1) : number_(number) {}
   ~Descriptor() {
     if (number_ >= 0) close(number_);
   }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
   int get() const { return number_; }
   bool is_open() const { return number_ >= 0; }
   int release() { return std::exchange(number_, -1); }

@@ -55,8 +55,6 @@ class Server {
 
   explicit Server(own_threads::Calls calls = {});
   ~Server();
-  Server(const Server&) = delete;
-  Server& operator=(const Server&) = delete;
 
   // Takes over the descriptor, also when it fails. The first call starts the server. forks_before: the result of
   // own_file::count_forks() before the descriptor was opened. kind: how it is known. OUT_OF_RESOURCE: kMost descriptors

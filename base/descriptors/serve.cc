@@ -53,9 +53,6 @@ void send_answer(int socket, pinrail_status_t status, int descriptor) {
 class Peers {
  public:
   explicit Peers(const Find& find) : find_(find) {}
-  ~Peers() = default;
-  Peers(const Peers&) = delete;
-  Peers& operator=(const Peers&) = delete;
 
   // Answers at once if the question has arrived. Otherwise the peer gets a place, if need be that of the oldest peer.
   void welcome(int socket, uint64_t forks) {

@@ -54,8 +54,6 @@ struct Table {
 struct Directory {
   Directory() = default;
   ~Directory();
-  Directory(const Directory&) = delete;
-  Directory& operator=(const Directory&) = delete;
   Status create(const slots::Process& self, uint64_t server);
 
   Table* table = nullptr;

@@ -34,8 +34,6 @@ class Hints {
 
   // lines: zeroed; count: a power of two.
   constexpr Hints(Line* lines, size_t count) : first_{lines, count - 1, nullptr}, current_{&first_} {}
-  Hints(const Hints&) = delete;
-  Hints& operator=(const Hints&) = delete;
 
   // Calls try_it(registration, its word) for each that may have the hash, until it returns true. Returns whether it
   // did.

@@ -56,8 +56,6 @@ class Registry {
  public:
   Registry();
   ~Registry();
-  Registry(const Registry&) = delete;
-  Registry& operator=(const Registry&) = delete;
 
   // Call it once, before anything is declared. Also declares mca_base_param_files, mca_base_verbose and leave_pinned.
   // BAD_PARAM (and a message with file and line): a line is not `name = value`, or a file of mca_base_param_files

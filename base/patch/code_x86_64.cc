@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Islands and jumps on x86-64. Start-up or API context; write_jump() is called with the lock of patches held.
+#include "base/core/non_copyable.h"
 #include "base/patch/island.h"
 #include "base/patch/system_call.h"
 
@@ -156,15 +157,13 @@ bool exchange(uintptr_t at, size_t length, const uint8_t* before, const uint8_t*
 }
 
 // Keeps signals away, whose handlers may call the function that this thread is changing.
-class NoSignals {
+class NoSignals : NonCopyable {
  public:
   NoSignals() {
     uint64_t all = ~uint64_t{0};
     system_call_hook(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before_, sizeof(all));
   }
   ~NoSignals() { system_call_hook(SYS_rt_sigprocmask, SIG_SETMASK, &before_, 0, sizeof(before_)); }
-  NoSignals(const NoSignals&) = delete;
-  NoSignals& operator=(const NoSignals&) = delete;
 
  private:
   uint64_t before_ = 0;

@@ -12,6 +12,7 @@
 
 #include "base/core/calling_thread.h"
 #include "base/core/forever.h"
+#include "base/core/non_copyable.h"
 #include "base/sync/fork_reinit.h"
 #include "base/sync/hook_scope.h"
 #include "base/sync/lock.h"
@@ -51,7 +52,7 @@ bool first_time(const std::string& text) {
 
 // While it exists, a write that is refused does not end the process: to a thread that writes into a pipe without a
 // reader, or beyond the limit of files (ulimit -f), the kernel sends a signal. What was pending before stays so.
-class NoSignalOfWrite {
+class NoSignalOfWrite : NonCopyable {
  public:
   NoSignalOfWrite() {
     sigset_t pending;
@@ -68,8 +69,6 @@ class NoSignalOfWrite {
     }
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }
-  NoSignalOfWrite(const NoSignalOfWrite&) = delete;
-  NoSignalOfWrite& operator=(const NoSignalOfWrite&) = delete;
 
  private:
   sigset_t blocked_, before_;

@@ -18,18 +18,17 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/core/non_copyable.h"
 #include "base/sync/own_thread.h"
 
 namespace pinrail::slots {
 
-class EndMark {
+class EndMark : NonCopyable {
  public:
   static constexpr uint32_t kEnded = FUTEX_OWNER_DIED;
 
   EndMark() = default;
   ~EndMark() { stop(); }
-  EndMark(const EndMark&) = delete;
-  EndMark& operator=(const EndMark&) = delete;
 
   // The word must stay mapped until stop(). False: no thread could be started, and the word is never marked.
   bool start(std::atomic<uint32_t>* word);

@@ -57,8 +57,6 @@ class Exporter {
  public:
   Exporter() = default;
   ~Exporter();
-  Exporter(const Exporter&) = delete;
-  Exporter& operator=(const Exporter&) = delete;
 
   // NOT_SUPPORTED: shared memory does not exist or is used up. OUT_OF_RESOURCE: memory is used up.
   Status create(const Process& self, uint32_t slots);
@@ -126,8 +124,6 @@ class Importer {
  public:
   Importer() = default;
   ~Importer();
-  Importer(const Importer&) = delete;
-  Importer& operator=(const Importer&) = delete;
 
   // Maps the exporter's segment. NOT_FOUND: the exporter or that segment is gone. PERM: the file belongs to another
   // user or is not sealed. OUT_OF_RESOURCE: this process or the system has no descriptor or memory left. ERROR: the

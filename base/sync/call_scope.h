@@ -8,6 +8,7 @@
 #define PINRAIL_BASE_SYNC_CALL_SCOPE_H
 
 #include "base/core/calling_thread.h"
+#include "base/core/non_copyable.h"
 #include "base/sync/deferred_hook.h"
 
 namespace pinrail::deferred {
@@ -15,7 +16,7 @@ namespace pinrail::deferred {
 // One call of the API that may take locks. It is no cancellation point, nor is what it calls. A signal handler that
 // interrupted such a call may not make another: the lock that it would wait for may be held by its own thread. A
 // registrar's callback may call the API again: CallerScope permits it.
-class Call {
+class Call : NonCopyable {
  public:
   Call() : entered_(state.calls == 0 && state.depth.depth == 0) {
     if (entered_) state.calls = 1;
@@ -25,8 +26,6 @@ class Call {
     std::atomic_signal_fence(std::memory_order_seq_cst);
     if (entered_) state.calls = 0;
   }
-  Call(const Call&) = delete;
-  Call& operator=(const Call&) = delete;
   // False if this thread is already inside another call, or holds a lock that hooks take. The API then returns BUSY.
   explicit operator bool() const { return entered_; }
 
@@ -36,24 +35,20 @@ class Call {
 };
 
 // Exists while an embedder's function runs, which may call the API again.
-class CallerScope {
+class CallerScope : NonCopyable {
  public:
   CallerScope() : calls_(state.calls) { state.calls = 0; }
   ~CallerScope() { state.calls = calls_; }
-  CallerScope(const CallerScope&) = delete;
-  CallerScope& operator=(const CallerScope&) = delete;
 
  private:
   const uint32_t calls_;
 };
 
 // While it exists, this thread's events have that cause, a text that lives as long.
-class CauseScope {
+class CauseScope : NonCopyable {
  public:
   explicit CauseScope(const char* cause) : before_(state.cause) { state.cause = cause; }
   ~CauseScope() { state.cause = before_; }
-  CauseScope(const CauseScope&) = delete;
-  CauseScope& operator=(const CauseScope&) = delete;
 
  private:
   const char* const before_;

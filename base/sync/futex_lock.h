@@ -34,8 +34,6 @@ inline void futex_call(std::atomic<uint32_t>* word, int operation, uint32_t valu
 class FutexLock {
  public:
   constexpr FutexLock() = default;
-  FutexLock(const FutexLock&) = delete;
-  FutexLock& operator=(const FutexLock&) = delete;
 
   void lock() {
     if (!try_lock()) wait();

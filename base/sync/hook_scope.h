@@ -22,6 +22,8 @@
 #include <cstring>
 #include <initializer_list>
 
+#include "base/core/non_copyable.h"
+
 // Returns the address of the calling thread's depth. It is defined in libpinrail, and in tests that are linked with its
 // parts.
 extern "C" __attribute__((weak, visibility("default"))) unsigned* pinrail_debug_hook_depth(void);
@@ -50,7 +52,7 @@ inline void abort_in_hook_scope(const char* what) {
 inline void keep_order() { __asm__ volatile("" ::: "memory"); }
 
 // While an object of this class exists, its thread is in a hook.
-class HookScope {
+class HookScope : NonCopyable {
  public:
   HookScope() : depth_(hook_depth()) {
     if (depth_ != nullptr) ++*depth_;
@@ -60,15 +62,13 @@ class HookScope {
     keep_order();
     if (depth_ != nullptr) --*depth_;
   }
-  HookScope(const HookScope&) = delete;
-  HookScope& operator=(const HookScope&) = delete;
 
  private:
   unsigned* const depth_;
 };
 
 // Suspends the check while our hook calls the hook of another runtime, to which our hook wall does not apply.
-class ForeignScope {
+class ForeignScope : NonCopyable {
  public:
   ForeignScope() : depth_(hook_depth()), before_(depth_ != nullptr ? *depth_ : 0) {
     if (depth_ != nullptr) *depth_ = 0;
@@ -78,8 +78,6 @@ class ForeignScope {
     keep_order();
     if (depth_ != nullptr) *depth_ = before_;
   }
-  ForeignScope(const ForeignScope&) = delete;
-  ForeignScope& operator=(const ForeignScope&) = delete;
 
  private:
   unsigned* const depth_;

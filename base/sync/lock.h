@@ -17,6 +17,7 @@
 #include <mutex>
 
 #include "base/core/compiler.h"
+#include "base/core/non_copyable.h"
 #include "base/sync/futex_lock.h"
 #include "base/sync/hook_locks.h"
 #include "base/sync/hook_scope.h"
@@ -82,8 +83,6 @@ using LockWord = FutexLock;
 class CAPABILITY("mutex") Mutex {
  public:
   constexpr explicit Mutex(LockRank rank) : rank_(rank) {}
-  Mutex(const Mutex&) = delete;
-  Mutex& operator=(const Mutex&) = delete;
 
   void lock() ACQUIRE() {
     rank_enter(rank_);
@@ -116,8 +115,6 @@ class CAPABILITY("mutex") Mutex {
 class CAPABILITY("mutex") HookMutex {
  public:
   constexpr explicit HookMutex(LockRank rank, HookLocks locks = {}) : mutex_(rank), locks_(locks) {}
-  HookMutex(const HookMutex&) = delete;
-  HookMutex& operator=(const HookMutex&) = delete;
 
   void lock() ACQUIRE() NO_THREAD_SAFETY_ANALYSIS {
     HookDepth* const depth = enter();
@@ -171,12 +168,10 @@ class CAPABILITY("mutex") HookMutex {
 
 // Holds a Mutex or a HookMutex for a scope.
 template <typename Lock>
-class SCOPED_CAPABILITY Guard {
+class SCOPED_CAPABILITY Guard : NonCopyable {
  public:
   explicit Guard(Lock& mutex) ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
   ~Guard() RELEASE() { mutex_.unlock(); }
-  Guard(const Guard&) = delete;
-  Guard& operator=(const Guard&) = delete;
 
  private:
   Lock& mutex_;
@@ -188,8 +183,6 @@ class SCOPED_CAPABILITY Guard {
 class Condition {
  public:
   constexpr Condition() = default;
-  Condition(const Condition&) = delete;
-  Condition& operator=(const Condition&) = delete;
 
   template <typename Lock>
   void wait(Lock& mutex) REQUIRES(mutex) {

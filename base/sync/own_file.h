@@ -151,8 +151,6 @@ class OwnFile {
  public:
   OwnFile() = default;
   ~OwnFile() { close(); }
-  OwnFile(const OwnFile&) = delete;
-  OwnFile& operator=(const OwnFile&) = delete;
 
   // Takes over the descriptor. forks_before: the result of count_forks() before it was opened. False: there is no
   // memory, it is not open, or the process has forked since (own_file/D2); the caller still owns it.

@@ -29,8 +29,6 @@ class OwnThread {
   using Body = void (*)(void* arg);
 
   OwnThread() = default;
-  OwnThread(const OwnThread&) = delete;
-  OwnThread& operator=(const OwnThread&) = delete;
 
   // Starts the thread. name: at most 15 characters; body and arg must stay valid until join(). stack: its size in
   // bytes; 0: the default. False: no thread could be started.

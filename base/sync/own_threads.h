@@ -24,6 +24,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/core/non_copyable.h"
+
 namespace pinrail::own_threads {
 
 constexpr int64_t kMostWaitMs = 1000;
@@ -53,12 +55,10 @@ void in_child();
 void fork_reinit();
 
 // Work for a scope.
-class Work {
+class Work : NonCopyable {
  public:
   Work() { begin(); }
   ~Work() { end(); }
-  Work(const Work&) = delete;
-  Work& operator=(const Work&) = delete;
 };
 
 // What a component's threads call. Without the library's extension, as in some tests, they do nothing.
@@ -79,7 +79,7 @@ struct Calls {
 };
 
 // Work of a component's thread for a scope.
-class ComponentWork {
+class ComponentWork : NonCopyable {
  public:
   explicit ComponentWork(const Calls& calls) : calls_(calls) {
     if (calls_.begin != nullptr) calls_.begin();
@@ -87,8 +87,6 @@ class ComponentWork {
   ~ComponentWork() {
     if (calls_.end != nullptr) calls_.end();
   }
-  ComponentWork(const ComponentWork&) = delete;
-  ComponentWork& operator=(const ComponentWork&) = delete;
 
  private:
   const Calls calls_;

@@ -18,6 +18,7 @@
 #define PINRAIL_FRAMEWORK_API_API_FORK_H
 
 #include "base/core/compiler.h"
+#include "base/core/non_copyable.h"
 #include "base/sync/gate.h"
 #include "framework/mpool/mpool.h"
 
@@ -34,12 +35,10 @@ inline void handle_fork() {
 
 // Blocks forks on other threads while it is in scope. Init and finalize load and unload components; libc's loader does
 // not survive a fork in the middle of that: the child's next dlopen would crash. Takes the lock of rank "fork".
-class NoFork {
+class NoFork : NonCopyable {
  public:
   NoFork();
   ~NoFork();
-  NoFork(const NoFork&) = delete;
-  NoFork& operator=(const NoFork&) = delete;
   // False: this thread is inside its own fork(), in a handler of pthread_atfork, or in init or finalize, whose
   // callbacks may call again. Init and finalize then return BUSY.
   explicit operator bool() const { return entered_; }

@@ -176,12 +176,8 @@ Status leave() {
   const NoFork no_fork;
   if (!no_fork) return PINRAIL_ERR_BUSY;
   if (entries == 0 && inherited_entries == 0) return refuse("pinrail_finalize", kBeforeInit);
-  if (entries == 0) {
-    --inherited_entries;
-    return success();
-  }
-  if (entries > 1) {
-    --entries;
+  if (entries != 1) {
+    --(entries == 0 ? inherited_entries : entries);
     return success();
   }
   const Status status = close_pools(the_library);

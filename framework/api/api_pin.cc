@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/core/non_copyable.h"
 #include "base/core/span.h"
 #include "base/registration/thread.h"
 #include "base/sync/call_scope.h"
@@ -112,7 +113,7 @@ std::shared_ptr<PinJob> make_job(const char* name, const Call& call, When when) 
 }
 
 // The job is in the pool's list while it is in scope, so that register calls find its chunks.
-class Listed {
+class Listed : NonCopyable {
  public:
   // A job that must not be waited for is not listed: no other thread takes its chunks.
   explicit Listed(const std::shared_ptr<PinJob>& job, bool is_alone = false) {
@@ -123,8 +124,6 @@ class Listed {
   ~Listed() {
     if (job_ != nullptr) job_->pool()->works.remove(job_.get());
   }
-  Listed(const Listed&) = delete;
-  Listed& operator=(const Listed&) = delete;
   void keep() { job_.reset(); }
 
  private:

@@ -16,6 +16,7 @@
 
 #include "base/core/files.h"
 #include "base/core/guarded.h"
+#include "base/core/non_copyable.h"
 #include "config.h"
 #include "framework/api/record.h"
 
@@ -28,7 +29,7 @@ namespace {
 
 // The library is loaded only here, so that no other process has it.
 #ifdef HAVE_LZMA
-class Compressor {
+class Compressor : NonCopyable {
  public:
   Compressor() {
     void* const library = dlopen("liblzma.so.5", RTLD_NOW | RTLD_LOCAL);
@@ -41,8 +42,6 @@ class Compressor {
   ~Compressor() {
     if (works_) end_(&stream_);
   }
-  Compressor(const Compressor&) = delete;
-  Compressor& operator=(const Compressor&) = delete;
 
   bool works() const { return works_; }
 

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
+#include <memory>
 
 #include "base/core/calling_thread.h"
 #include "base/core/files.h"
@@ -140,25 +141,13 @@ bool Coverage::is_kept(const pinrail_mapping_t& mapping) {
   return false;
 }
 
-// Scope of one lookup of a mapping; ends it also on an exception.
-class VerdictLookup {
- public:
-  explicit VerdictLookup(KnownMappings* known) : known_(known), ticket_(known->begin_lookup()) {}
-  ~VerdictLookup() { known_->end_lookup(); }
-  VerdictLookup(const VerdictLookup&) = delete;
-  VerdictLookup& operator=(const VerdictLookup&) = delete;
-  void keep(const Verdict& verdict) { known_->keep(ticket_, verdict); }
-
- private:
-  KnownMappings* known_;
-  const uint64_t ticket_;
-};
-
 // Judges the mapping at the address. If an event prevents keep(), the verdict is used this once: if the event touched
 // the requested range, the pool registers again (R13). API context.
 Verdict Coverage::find_verdict(uintptr_t at) {
   const NoCancel no_cancel;  // reading files is a cancellation point
-  VerdictLookup lookup(&known_);
+  const uint64_t ticket = known_.begin_lookup();
+  const auto end = [](KnownMappings* known) { known->end_lookup(); };
+  const std::unique_ptr<KnownMappings, decltype(end)> lookup(&known_, end);  // ended by an exception, too
   pinrail_mapping_t mapping{};
   if (!find_mapping_(at, &mapping)) mapping.base = UINTPTR_MAX;
   if (mapping.base > at) {
@@ -168,7 +157,7 @@ Verdict Coverage::find_verdict(uintptr_t at) {
   const bool kept = is_kept(mapping);
   const Verdict verdict{
       {mapping.base, mapping.end}, kept, kept && mapping.is_writable != 0 && is_private_memory(mapping.kind)};
-  lookup.keep(verdict);
+  known_.keep(ticket, verdict);
   return verdict;
 }
 

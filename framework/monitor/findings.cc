@@ -13,6 +13,7 @@
 
 #include "base/core/files.h"
 #include "base/core/guarded.h"
+#include "base/core/non_copyable.h"
 #include "base/report/report.h"
 #include "base/sync/fork_reinit.h"
 #include "framework/monitor/coverage.h"
@@ -243,7 +244,7 @@ void* map_sample(pinrail_mapping_kind_t kind) {
 
 // One mapped page of the kind, unmapped on destruction. If the kind cannot be mapped here, the mapping is empty, and
 // no monitor can watch it.
-class Sample {
+class Sample : NonCopyable {
  public:
   Sample(pinrail_mapping_kind_t kind, Samples samples) {
     mapping_.size = sizeof(mapping_);
@@ -263,8 +264,6 @@ class Sample {
       munmap(base, kPage);
     }
   }
-  Sample(const Sample&) = delete;
-  Sample& operator=(const Sample&) = delete;
 
   const pinrail_mapping_t& mapping() const { return mapping_; }
 

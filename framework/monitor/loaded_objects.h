@@ -17,6 +17,8 @@
 #include <initializer_list>
 #include <string_view>
 
+#include "base/core/non_copyable.h"
+
 namespace pinrail::monitor {
 
 // One object's dynamic symbols, notes and code; valid inside the visit.
@@ -63,12 +65,10 @@ void for_each_object(Visit visit) {
 }
 
 // While an object of this class exists and is true, no other thread forks.
-class LoaderCall {
+class LoaderCall : NonCopyable {
  public:
   LoaderCall();
   ~LoaderCall();
-  LoaderCall(const LoaderCall&) = delete;
-  LoaderCall& operator=(const LoaderCall&) = delete;
   // False: another thread makes such a call, or forks. The caller leaves its call out.
   explicit operator bool() const { return entered_; }
 

@@ -52,8 +52,6 @@ class Allocator {
 
   Allocator(const Pinner& pinner, const AllocatorSettings& settings) : pinner_(pinner), settings_(settings) {}
   ~Allocator();
-  Allocator(const Allocator&) = delete;
-  Allocator& operator=(const Allocator&) = delete;
 
   // The arguments are valid. thread: the caller's number among threads. May throw bad_alloc.
   Status alloc(uint32_t thread, size_t length, size_t alignment, int node, void** addr_out);

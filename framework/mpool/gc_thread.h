@@ -21,6 +21,7 @@
 
 #include <atomic>
 
+#include "base/core/non_copyable.h"
 #include "base/core/status.h"
 
 namespace pinrail::gc {
@@ -45,12 +46,10 @@ void wake_hook(pinrail_gc_when_t when);
 void stop();
 
 // While an object lives, no member is drained; the constructor waits for a drain under way. Not inside a drain.
-class Pause {
+class Pause : NonCopyable {
  public:
   Pause();
   ~Pause();
-  Pause(const Pause&) = delete;
-  Pause& operator=(const Pause&) = delete;
 };
 
 // Re-initialises in a forked child: no members, no thread.

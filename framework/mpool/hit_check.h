@@ -40,8 +40,6 @@ class HitCheck {
  public:
   HitCheck(Check check, pinrail_bound_registrar_t* registrar);
   ~HitCheck();
-  HitCheck(const HitCheck&) = delete;
-  HitCheck& operator=(const HitCheck&) = delete;
 
   // False: the kernel shows no page frames that count, and the registrar has no device_read.
   bool can_compare() const;

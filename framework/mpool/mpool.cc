@@ -65,10 +65,6 @@ bool takes_other_memory(const pinrail_mpool_ops_t& ops, const pinrail_registrar_
   return ops.kinds != 0 && (ops.kinds & registrar.kinds) == 0;
 }
 
-void report_other_memory(const char* name, const char* registrar) {
-  report::help("mpool", kHelp, "mpool takes other memory", {{"name", name}, {"registrar", registrar}});
-}
-
 // If its component's parameter `check` wants it.
 void start_check(const param::Registry& params, pinrail_mpool* pool) {
   const auto check = static_cast<Check>(params.value("mpool_" + pool->name + "_check").i);
@@ -99,7 +95,10 @@ Status create_module(const loader::Loader& loader, const param::Registry& params
         loader::answer_of_component([&] { return ops->create(opened.context, &config, &pool->module); });
     if (!status.is(PINRAIL_ERR_NOT_SUPPORTED)) return status;
     if (name == nullptr) continue;
-    if (takes_other_memory(*ops, *config.limits)) report_other_memory(name, pool->registrar->name.c_str());
+    if (takes_other_memory(*ops, *config.limits)) {
+      report::help("mpool", kHelp, "mpool takes other memory",
+                   {{"name", name}, {"registrar", pool->registrar->name.c_str()}});
+    }
     return status;
   }
   if (name != nullptr) return refuse("no such mpool", "name", name, PINRAIL_ERR_NOT_FOUND);

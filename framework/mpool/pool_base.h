@@ -21,9 +21,6 @@ namespace pinrail::mpool {
 
 class PoolBase : public Member {
  public:
-  PoolBase(const PoolBase&) = delete;
-  PoolBase& operator=(const PoolBase&) = delete;
-
   size_t referenced() const {
     Referenced referenced(nullptr);
     cache_->count_referenced(this, &referenced);

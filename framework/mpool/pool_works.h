@@ -24,8 +24,6 @@ class PoolWork {
  public:
   PoolWork() = default;
   virtual ~PoolWork() = default;
-  PoolWork(const PoolWork&) = delete;
-  PoolWork& operator=(const PoolWork&) = delete;
 
   // In a forked child that has begun to use Pinrail: whether it was made by the parent, whose threads may have held its
   // lock.

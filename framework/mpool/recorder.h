@@ -31,8 +31,6 @@ class Recorder {
  public:
   Recorder() = default;
   ~Recorder();  // not in a forked child
-  Recorder(const Recorder&) = delete;
-  Recorder& operator=(const Recorder&) = delete;
 
   // events: how many are kept, rounded up to a power of two; 0: none. counts gets its memory. OUT_OF_RESOURCE: no
   // memory.

@@ -14,6 +14,7 @@
 
 #include "base/core/errno_text.h"
 #include "base/core/guarded.h"
+#include "base/core/non_copyable.h"
 #include "base/core/thread_record.h"
 #include "base/registration/registration.h"
 #include "base/registration/registration_arena.h"
@@ -28,15 +29,13 @@ namespace pinrail::registrar {
 namespace {
 
 // The thread is inside a registrar's function, which may call the API again.
-class InRegistrar {
+class InRegistrar : NonCopyable {
  public:
   explicit InRegistrar(pinrail_thread_t* thread) : thread_(thread) {
     abort_in_hook_scope("a registrar is called");
     ++thread->in_registrar;
   }
   ~InRegistrar() { --thread_->in_registrar; }
-  InRegistrar(const InRegistrar&) = delete;
-  InRegistrar& operator=(const InRegistrar&) = delete;
 
  private:
   pinrail_thread_t* const thread_;
@@ -60,8 +59,6 @@ class RegistrarCall {
     held_->serving.store(nullptr, std::memory_order_relaxed);
     held_->mutex.unlock();
   }
-  RegistrarCall(const RegistrarCall&) = delete;
-  RegistrarCall& operator=(const RegistrarCall&) = delete;
 
  private:
   const InRegistrar inside_;

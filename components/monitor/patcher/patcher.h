@@ -23,9 +23,11 @@
 #include <sys/syscall.h>
 
 #include <atomic>
+#include <optional>
 #include <string>
 
 #include "base/core/extensions.h"
+#include "base/core/files.h"
 #include "base/core/span.h"
 #include "base/core/status.h"
 #include "base/patch/patch.h"
@@ -174,16 +176,12 @@ uintptr_t find_function(const Function& function);
 // The files of the objects that hold the functions. The last one stays open.
 class CodeFile {
  public:
-  CodeFile() = default;
-  ~CodeFile();
-  CodeFile(const CodeFile&) = delete;
-  CodeFile& operator=(const CodeFile&) = delete;
   // The bytes of the function in the file of its object; those in memory if the file cannot be read.
   patch::Snapshot read(const patch::Patch& patch);
 
  private:
   const char* path_ = nullptr;  // of the loader, which keeps it
-  int file_ = -1;
+  std::optional<Descriptor> file_;
 };
 bool has_libc();  // false in a program that is linked statically
 

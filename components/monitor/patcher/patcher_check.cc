@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <memory>
 
 #include "base/patch/system_call.h"
 #include "base/sync/own_threads.h"
@@ -32,18 +33,6 @@ patch::Snapshot wait_until_stable(const patch::Patch& patch) {
   }
 }
 
-// Holds the gate, so that no cached registration is returned until it is known whether events still arrive.
-class GateHold {
- public:
-  explicit GateHold(const pinrail_host_t* host) : host_(host) { host_->monitor_hold_hook(host_); }
-  ~GateHold() { host_->monitor_release_hook(host_); }
-  GateHold(const GateHold&) = delete;
-  GateHold& operator=(const GateHold&) = delete;
-
- private:
-  const pinrail_host_t* const host_;
-};
-
 // The topic of the message about a function whose events do not arrive any more. A debugger's breakpoint lets them
 // arrive; for a probe the kernel runs the file's code in place of ours.
 const char* topic_of(patch::Bytes bytes) { return bytes == patch::Bytes::breakpoint ? "breakpoint" : "patched over"; }
@@ -52,7 +41,11 @@ const char* topic_of(patch::Bytes bytes) { return bytes == patch::Bytes::breakpo
 // probe ends; then the jump is written again, because the function may fail. Another library's patch is left in place,
 // as is a breakpoint.
 void handle_change_locked(Context* context, Site* site, const Function& function) REQUIRES(context->mutex) {
-  const GateHold hold(context->services);
+  // No cached registration is returned until it is known whether events still arrive.
+  const pinrail_host_t* const host = context->services;
+  host->monitor_hold_hook(host);
+  const std::unique_ptr<const pinrail_host_t, decltype(host->monitor_release_hook)> held(host,
+                                                                                         host->monitor_release_hook);
   const patch::Snapshot now = wait_until_stable(site->patch);
   const patch::Bytes bytes = patch::whose(site->patch, site->file, now);
   const bool is_mended = bytes == patch::Bytes::torn && patch::mend(&site->patch, now).ok();

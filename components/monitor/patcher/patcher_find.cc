@@ -128,21 +128,16 @@ int locate_in_object(dl_phdr_info* object, size_t, void* place_pointer) {
 
 }  // namespace
 
-CodeFile::~CodeFile() {
-  if (file_ >= 0) close(file_);
-}
-
 patch::Snapshot CodeFile::read(const patch::Patch& patch) {
   InFile place{patch.function};
   if (dl_iterate_phdr(locate_in_object, &place) == 0) return patch::Snapshot::of(patch);
-  if (place.path != path_) {
-    if (file_ >= 0) close(file_);
-    file_ = open(place.path, O_RDONLY | O_CLOEXEC);
+  if (!file_ || place.path != path_) {
+    file_.emplace(open(place.path, O_RDONLY | O_CLOEXEC));
     path_ = place.path;
   }
   uint8_t code[patch::kMaxCode] = {};
-  const bool is_read = file_ >= 0 && pread(file_, code, sizeof(code), static_cast<off_t>(place.offset)) ==
-                                         static_cast<ssize_t>(sizeof(code));
+  const bool is_read = file_->is_open() && pread(file_->get(), code, sizeof(code), static_cast<off_t>(place.offset)) ==
+                                               static_cast<ssize_t>(sizeof(code));
   return is_read ? patch::Snapshot::of(patch, code) : patch::Snapshot::of(patch);
 }
 

@@ -35,8 +35,6 @@ class Session {
   // slot, which is reported.
   static Status create(const pinrail_host_t* host, std::unique_ptr<Session>* session_out);
   ~Session();
-  Session(const Session&) = delete;
-  Session& operator=(const Session&) = delete;
 
   // Sets the identity of the pool's own peer. The caller holds the cache lock, or no other thread knows the peer yet.
   void set_own_peer(gpu_pool::Peer* own) const;

@@ -20,6 +20,7 @@
 
 #include <atomic>
 
+#include "base/core/non_copyable.h"
 #include "base/core/status.h"
 #include "base/sync/lock.h"
 #include "components/rcache/vma/vma_announcements.h"
@@ -102,12 +103,10 @@ class Index {
   bool yield_locked_hook() REQUIRES(mutex_);
   // Exists while a tree is changed and until the removed registrations were passed on. A lock-free is_clear_hook() that
   // meets it makes its caller take the lock.
-  class Change {
+  class Change : NonCopyable {
    public:
     explicit Change(Index* index) : index_(index) { index_->count_change(); }
     ~Change() { index_->count_change(); }
-    Change(const Change&) = delete;
-    Change& operator=(const Change&) = delete;
 
    private:
     Index* const index_;

@@ -24,8 +24,6 @@ class NodePool {
   static constexpr size_t kPerInsert = 12;
 
   NodePool() = default;
-  NodePool(const NodePool&) = delete;
-  NodePool& operator=(const NodePool&) = delete;
 
   ~NodePool() {
     while (slabs_ != nullptr) {

@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "base/core/calling_thread.h"
+#include "base/core/non_copyable.h"
 #include "base/descriptors/descriptors.h"
 #include "base/slots/process.h"
 #include "base/sync/lock.h"
@@ -104,12 +105,10 @@ constexpr unsigned long long kDescriptorType = 1;  // a number, because the driv
 // While an object of this class exists, the device's primary context is current on its thread, and the thread is not
 // cancelled: the driver's calls may be cancellation points (R10). It takes no lock: each thread has its own stack of
 // contexts.
-class CurrentContext {
+class CurrentContext : NonCopyable {
  public:
   CurrentContext(Registrar* registrar, int device);
   ~CurrentContext();
-  CurrentContext(const CurrentContext&) = delete;
-  CurrentContext& operator=(const CurrentContext&) = delete;
   CUresult result() const { return result_; }
 
  private:

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/core/non_copyable.h"
 #include "base/core/own_component.h"
 #include "components/registrar/verbs/verbs.h"
 
@@ -24,14 +25,12 @@ constexpr size_t kOddOffset = 1000;  // within a page, and no multiple of any pa
 enum class Trust : uint8_t { none, page_aligned, full };
 
 // Pages that are mapped as long as this object exists.
-class Pages {
+class Pages : NonCopyable {
  public:
   explicit Pages(size_t bytes) : bytes_(bytes), at_(map(nullptr, bytes, 0)) {}
   ~Pages() {
     if (at_ != MAP_FAILED) munmap(at_, bytes_);
   }
-  Pages(const Pages&) = delete;
-  Pages& operator=(const Pages&) = delete;
 
   bool is_mapped() const { return at_ != MAP_FAILED; }
   unsigned char* at() const { return static_cast<unsigned char*>(at_); }
@@ -59,8 +58,6 @@ class Trial {
     if (paged_region_ != nullptr) registrar_->library.dereg_mr(paged_region_);
     if (pinned_region_ != nullptr) registrar_->library.dereg_mr(pinned_region_);
   }
-  Trial(const Trial&) = delete;
-  Trial& operator=(const Trial&) = delete;
 
   // Returns 0 or an errno.
   int begin(bool implicit) {
