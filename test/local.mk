@@ -622,7 +622,7 @@ endif
 
 # GPU memory. libcuda.so.1 as a double, for machines without a GPU; real ones: test/gpu.
 check_LTLIBRARIES += test/fake/libcuda.la
-test_fake_libcuda_la_SOURCES = test/fake/cuda/cuda_double.h test/fake/cuda/double_state.h \
+test_fake_libcuda_la_SOURCES = test/fake/cuda/cuda_double.h test/fake/cuda/cuda_for_tests.h test/fake/cuda/double_state.h \
 	test/fake/cuda/double_state.cc test/fake/cuda/double_context.cc test/fake/cuda/double_memory.cc \
 	test/fake/cuda/double_device.cc test/fake/cuda/double_ipc.cc test/fake/cuda/double_virtual.cc test/fake/cuda/double_pool.cc \
 	test/fake/cuda/double_event.cc test/fake/cuda/double_transport.h test/fake/cuda/double_transport.cc \
@@ -640,7 +640,8 @@ test_unit_cuda_cuda_driver_test_SOURCES = test/unit/cuda/cuda_driver_test.cc tes
 	test/unit/cuda/facts_telling.h test/unit/cuda/facts.inc test/unit/cuda/facts_of_ours.cc \
 	test/unit/cuda/facts_of_toolkit.cc
 test_unit_cuda_cuda_driver_test_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_TOOLKIT_CPPFLAGS) \
-	-DPINRAIL_TEST_CUDA_DRIVER_H='"$(abs_top_srcdir)/base/cuda/cuda_driver.h"'
+	-DPINRAIL_TEST_CUDA_DRIVER_H='"$(abs_top_srcdir)/base/cuda/cuda_driver.h"' \
+	-DPINRAIL_TEST_CUDA_FOR_TESTS_H='"$(abs_top_srcdir)/test/fake/cuda/cuda_for_tests.h"'
 test_unit_cuda_cuda_driver_test_LDADD = -lgtest_main $(GTEST_LIBS)
 test_unit_gpusm_exports_test_SOURCES = test/unit/gpusm/exports_test.cc components/mpool/gpusm/exports.cc
 test_unit_gpusm_exports_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)

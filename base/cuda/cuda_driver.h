@@ -3,9 +3,10 @@
  *
  * The driver library is opened at run time and never linked, so that the CUDA toolkit is not needed to build. Names,
  * values, layouts and signatures are facts of the driver's binary interface, as the CUDA Driver API documentation of
- * NVIDIA describes them (version 13.0). Declared here is what the project uses, and nothing else: an enumeration need
- * not have all of its values. test/unit/cuda/cuda_driver_test.cc compares each of them with the toolkit's cuda.h where
- * configure found one (--with-cuda=DIR).
+ * NVIDIA describes them (version 13.0). Declared here is what the library uses, and nothing else: an enumeration need
+ * not have all of its values. What only tests use is in test/fake/cuda/cuda_for_tests.h.
+ * test/unit/cuda/cuda_driver_test.cc compares each of them with the toolkit's cuda.h where configure found one
+ * (--with-cuda=DIR).
  *
  * Versions  A function that has a younger version is exported under a name such as cuMemAlloc_v2. A macro of the plain
  *           name stands for the version that is declared here, as in the toolkit's header, also where the name is
@@ -54,16 +55,6 @@ typedef enum cudaError_enum {
   CUDA_ERROR_UNKNOWN = 999
 } CUresult;
 
-typedef enum CUdevice_attribute_enum {
-  CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING = 41,
-  CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED = 102,
-  CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED = 103,
-  CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED = 115,
-  CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED = 124,
-  CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED = 125,
-  CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED = 128
-} CUdevice_attribute;
-
 typedef enum CUpointer_attribute_enum {
   CU_POINTER_ATTRIBUTE_CONTEXT = 1,
   CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
@@ -80,7 +71,6 @@ typedef enum CUpointer_attribute_enum {
 } CUpointer_attribute;
 
 typedef enum CUmemorytype_enum { CU_MEMORYTYPE_DEVICE = 2 } CUmemorytype;
-typedef enum CUmemAttach_flags_enum { CU_MEM_ATTACH_GLOBAL = 1 } CUmemAttach_flags;
 typedef enum CUipcMem_flags_enum { CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 1 } CUipcMem_flags;
 typedef enum CUevent_flags_enum {
   CU_EVENT_DEFAULT = 0,
@@ -93,10 +83,6 @@ typedef enum CUmemAllocationHandleType_enum {
   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1,
   CU_MEM_HANDLE_TYPE_FABRIC = 8
 } CUmemAllocationHandleType;
-typedef enum CUmemAllocationType_enum { CU_MEM_ALLOCATION_TYPE_PINNED = 1 } CUmemAllocationType;
-typedef enum CUmemAllocationGranularity_flags_enum {
-  CU_MEM_ALLOC_GRANULARITY_MINIMUM = 0
-} CUmemAllocationGranularity_flags;
 typedef enum CUmemLocationType_enum { CU_MEM_LOCATION_TYPE_DEVICE = 1 } CUmemLocationType;
 typedef enum CUmemAccess_flags_enum { CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3 } CUmemAccess_flags;
 typedef enum CUmemRangeHandleType_enum { CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD = 1 } CUmemRangeHandleType;
@@ -131,79 +117,34 @@ typedef struct CUmemAccessDesc_st {
   CUmemAccess_flags flags;
 } CUmemAccessDesc;
 
-typedef struct CUmemAllocationProp_st {
-  CUmemAllocationType type;
-  CUmemAllocationHandleType requestedHandleTypes;
-  CUmemLocation location;
-  void* win32HandleMetaData;
-  struct {
-    unsigned char compressionType;
-    unsigned char gpuDirectRDMACapable;
-    unsigned short usage;
-    unsigned char reserved[4];
-  } allocFlags;
-} CUmemAllocationProp;
-
-typedef struct CUmemPoolProps_st {
-  CUmemAllocationType allocType;
-  CUmemAllocationHandleType handleTypes;
-  CUmemLocation location;
-  void* win32SecurityAttributes;
-  size_t maxSize;
-  unsigned short usage;
-  unsigned char reserved[54];
-} CUmemPoolProps;
-
 /* The versions that are meant. */
-#define cuCtxDestroy cuCtxDestroy_v2
 #define cuCtxPopCurrent cuCtxPopCurrent_v2
 #define cuCtxPushCurrent cuCtxPushCurrent_v2
 #define cuDeviceGetUuid cuDeviceGetUuid_v2
 #define cuDevicePrimaryCtxRelease cuDevicePrimaryCtxRelease_v2
-#define cuDevicePrimaryCtxReset cuDevicePrimaryCtxReset_v2
 #define cuEventDestroy cuEventDestroy_v2
 #define cuIpcOpenMemHandle cuIpcOpenMemHandle_v2
-#define cuMemAlloc cuMemAlloc_v2
 #define cuMemFree cuMemFree_v2
 #define cuMemGetAddressRange cuMemGetAddressRange_v2
-#define cuMemGetInfo cuMemGetInfo_v2
 #define cuMemcpyDtoH cuMemcpyDtoH_v2
-#define cuMemcpyDtoHAsync cuMemcpyDtoHAsync_v2
 #define cuMemcpyHtoD cuMemcpyHtoD_v2
-#define cuMemsetD8 cuMemsetD8_v2
 
 /* Start, devices and contexts. */
 CUresult cuInit(unsigned int flags);
-CUresult cuDriverGetVersion(int* version);
-CUresult cuGetErrorName(CUresult error, const char** name);
-CUresult cuGetProcAddress(const char* name, void** function, int version, uint64_t flags);
 CUresult cuDeviceGetCount(int* count);
 CUresult cuDeviceGet(CUdevice* device, int ordinal);
 CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device);
-CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device);
-CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device);
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device);
 CUresult cuDevicePrimaryCtxRelease(CUdevice device);
-CUresult cuDevicePrimaryCtxReset(CUdevice device);
-CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int* flags, int* active);
 CUresult cuCtxPushCurrent(CUcontext context);
 CUresult cuCtxPopCurrent(CUcontext* context);
-CUresult cuCtxSetCurrent(CUcontext context);
-CUresult cuCtxGetCurrent(CUcontext* context);
-CUresult cuCtxGetDevice(CUdevice* device);
 CUresult cuCtxSynchronize(void);
-CUresult cuCtxDestroy(CUcontext context);
 
 /* Memory, and what a pointer is. */
-CUresult cuMemAlloc(CUdeviceptr* address, size_t bytes);
-CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned int flags);
 CUresult cuMemFree(CUdeviceptr address);
-CUresult cuMemGetInfo(size_t* free_bytes, size_t* total_bytes);
 CUresult cuMemGetAddressRange(CUdeviceptr* base, size_t* bytes, CUdeviceptr address);
 CUresult cuMemcpyDtoH(void* into, CUdeviceptr from, size_t bytes);
-CUresult cuMemcpyDtoHAsync(void* into, CUdeviceptr from, size_t bytes, CUstream stream);
 CUresult cuMemcpyHtoD(CUdeviceptr into, const void* from, size_t bytes);
-CUresult cuMemsetD8(CUdeviceptr address, unsigned char value, size_t bytes);
 CUresult cuPointerGetAttribute(void* value, CUpointer_attribute attribute, CUdeviceptr address);
 CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute* attributes, void** values,
                                 CUdeviceptr address);
@@ -219,13 +160,8 @@ CUresult cuIpcGetEventHandle(CUipcEventHandle* handle, CUevent event);
 CUresult cuIpcOpenEventHandle(CUevent* event, CUipcEventHandle handle);
 
 /* Physical memory, and addresses where it is mapped. */
-CUresult cuMemGetAllocationGranularity(size_t* bytes, const CUmemAllocationProp* properties,
-                                       CUmemAllocationGranularity_flags option);
-CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes, const CUmemAllocationProp* properties,
-                     unsigned long long flags);
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle);
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* address);
-CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* properties, CUmemGenericAllocationHandle handle);
 CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignment, CUdeviceptr wanted,
                              unsigned long long flags);
 CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes);
@@ -239,12 +175,8 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
                                         CUmemAllocationHandleType type);
 
 /* Memory pools. */
-CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties);
 CUresult cuMemPoolDestroy(CUmemoryPool pool);
 CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* wanted, size_t count);
-CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream stream);
-CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPool pool, CUstream stream);
-CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream);
 CUresult cuMemPoolExportToShareableHandle(void* shareable, CUmemoryPool pool, CUmemAllocationHandleType type,
                                           unsigned long long flags);
 CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* pool, void* shareable, CUmemAllocationHandleType type,
@@ -258,7 +190,6 @@ CUresult cuEventDestroy(CUevent event);
 CUresult cuEventQuery(CUevent event);
 CUresult cuEventRecord(CUevent event, CUstream stream);
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags);
-CUresult cuStreamSynchronize(CUstream stream);
 
 #ifdef __cplusplus
 }

@@ -5,7 +5,7 @@
 #ifndef PINRAIL_TEST_GPU_DRIVER_H
 #define PINRAIL_TEST_GPU_DRIVER_H
 
-#include "base/cuda/cuda_driver.h"
+#include "test/fake/cuda/cuda_for_tests.h"
 
 #include <cstddef>
 

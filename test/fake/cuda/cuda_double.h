@@ -42,7 +42,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include "base/cuda/cuda_driver.h"
+#include "test/fake/cuda/cuda_for_tests.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -5,7 +5,7 @@
 #ifndef PINRAIL_TEST_FAKE_CUDA_DOUBLE_TRANSPORT_H
 #define PINRAIL_TEST_FAKE_CUDA_DOUBLE_TRANSPORT_H
 
-#include "base/cuda/cuda_driver.h"
+#include "test/fake/cuda/cuda_for_tests.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What base/cuda/cuda_driver.h declares is what the CUDA toolkit declares, and nothing in it goes uncompared.
+// What base/cuda/cuda_driver.h and test/fake/cuda/cuda_for_tests.h declare is what the CUDA toolkit declares, and
+// nothing in them goes uncompared.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -17,9 +18,9 @@ std::string code_of(const char* path) {
   return std::regex_replace(text.str(), std::regex(R"(/\*[^*]*(\*[^*/][^*]*)*\*/)"), "");
 }
 
-// The names that it declares or defines; tags and names with a version are part of the facts about others.
-TEST(CudaDriver, each_name_in_the_header_is_compared) {
-  const std::string code = code_of(PINRAIL_TEST_CUDA_DRIVER_H);
+// The names that they declare or define; tags and names with a version are part of the facts about others.
+TEST(CudaDriver, each_name_in_the_headers_is_compared) {
+  const std::string code = code_of(PINRAIL_TEST_CUDA_DRIVER_H) + code_of(PINRAIL_TEST_CUDA_FOR_TESTS_H);
   const Facts facts = facts_of_ours();
   const std::regex name(R"(\b(cu[A-Z]\w*|CU\w+)\b)"), part(R"(.*(_v\d+|_st|_enum))");
   size_t seen = 0;

@@ -10,7 +10,7 @@ namespace pinrail::test {
 
 using Facts = std::map<std::string, std::string>;  // by name
 
-Facts facts_of_ours();     // base/cuda/cuda_driver.h
+Facts facts_of_ours();     // base/cuda/cuda_driver.h and test/fake/cuda/cuda_for_tests.h
 Facts facts_of_toolkit();  // cuda.h; empty: configure found none
 
 }  // namespace pinrail::test

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "base/cuda/cuda_driver.h"
+#include "test/fake/cuda/cuda_for_tests.h"
 #include "test/unit/cuda/facts_telling.h"
 
 namespace pinrail::test {
