@@ -259,6 +259,20 @@ Status mend(Patch* patch, const Snapshot& now) {
 
 void accept(Patch* patch) { patch->seen = Snapshot::of(*patch); }
 
+bool pin_object_of(const void* hook) {
+  Dl_info own{};
+  if (dladdr(hook, &own) == 0) return false;
+  if (void* const handle = dlopen(own.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE)) {
+    dlclose(handle);
+    return true;
+  }
+  Dl_info program{};
+  void* const main_handle = dlopen(nullptr, RTLD_LAZY);
+  void* const entry = main_handle == nullptr ? nullptr : dlsym(main_handle, "_DYNAMIC");
+  if (main_handle != nullptr) dlclose(main_handle);
+  return entry == nullptr || (dladdr(entry, &program) != 0 && program.dli_fbase == own.dli_fbase);
+}
+
 }  // namespace pinrail::patch
 
 #else
@@ -274,6 +288,7 @@ bool is_in_place(const Patch&) { return false; }
 Bytes whose(const Patch&, const Snapshot&, const Snapshot&) { return Bytes::foreign; }
 Status mend(Patch*, const Snapshot&) { return PINRAIL_ERR_NOT_SUPPORTED; }
 void accept(Patch*) {}
+bool pin_object_of(const void*) { return false; }
 bool call_original_hook(const Record*, long, const long*, long*) { return false; }
 
 }  // namespace pinrail::patch

@@ -123,6 +123,9 @@ Status mend(Patch* patch, const Snapshot& now);
 // Expects the function's current bytes from now on.
 void accept(Patch* patch);
 
+// Keeps E7: the shared object of a hook stays mapped. (The main program needs no pinning.) False: that is not possible.
+bool pin_object_of(const void* hook);
+
 // Calls the hook of another copy of this library, which may make the system call. Hook context.
 bool call_original_hook(const Record* original, long number, const long* args, long* result_out);
 

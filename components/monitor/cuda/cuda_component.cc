@@ -72,15 +72,6 @@ pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
 
 void close(void* context) { delete static_cast<Context*>(context); }
 
-// Keeps E7: the shared object in which the hook runs stays mapped.
-bool pin_own_object() {
-  Dl_info own{};
-  if (dladdr(reinterpret_cast<const void*>(&free_hook), &own) == 0) return false;
-  void* const handle = dlopen(own.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
-  if (handle != nullptr) dlclose(handle);
-  return true;
-}
-
 // Prints the bytes, which a developer needs to teach base/patch a new driver.
 Status report_refused(const Context& context, const Site& site, Status status) {
   constexpr size_t kPrinted = 48;
@@ -195,7 +186,7 @@ Status take_listener(Context* context) {
 
 // Patches all functions, tests the patches, and starts to listen.
 Status begin(Context* context) {
-  if (!pin_own_object()) return PINRAIL_ERR_NOT_SUPPORTED;
+  if (!patch::pin_object_of(reinterpret_cast<const void*>(&free_hook))) return PINRAIL_ERR_NOT_SUPPORTED;
   {
     Guard guard(mutex);
     for (const Function& function : kFunctions) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Descriptor, parameters, open, close, start and stop. start() patches the functions and tries them; stop() leaves the
 // patches in place. Start-up context, except check(). Functions with REQUIRES are called with Context::mutex held.
-#include <dlfcn.h>
 #include <sched.h>
 #include <sys/mman.h>
 
@@ -86,21 +85,6 @@ void close(void* context_pointer) {
 
 #if PINRAIL_CAN_PATCH
 
-// Keeps E7: the shared object in which hooks run stays mapped. (The main program needs no pinning.)
-bool pin_own_object() {
-  Dl_info own{};
-  if (dladdr(reinterpret_cast<const void*>(&enter_hook), &own) == 0) return false;
-  if (void* const handle = dlopen(own.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE)) {
-    dlclose(handle);
-    return true;
-  }
-  Dl_info program{};
-  void* const main_handle = dlopen(nullptr, RTLD_LAZY);
-  void* const entry = main_handle == nullptr ? nullptr : dlsym(main_handle, "_DYNAMIC");
-  if (main_handle != nullptr) dlclose(main_handle);
-  return entry == nullptr || (dladdr(entry, &program) != 0 && program.dli_fbase == own.dli_fbase);
-}
-
 // Keeps F1: makes the word that the kernel wipes in a forked child.
 bool make_alive_word(Context* context) {
   if (context->alive == nullptr) {
@@ -153,7 +137,7 @@ Status read_params(Context* context, std::string* leave_out_out) {
 // Prepares what hooks need before they are installed. NOT_SUPPORTED: this libc or kernel lacks something.
 Status prepare_context(Context* context) {
   context->huge_page = default_huge_page();
-  const bool ready = make_alive_word(context) && pin_own_object();
+  const bool ready = make_alive_word(context) && patch::pin_object_of(reinterpret_cast<const void*>(&enter_hook));
   if (!ready) context->services->log(context->services, PINRAIL_LOG_INFO, "this libc or kernel lacks what hooks need");
   return ready ? success() : Status(PINRAIL_ERR_NOT_SUPPORTED);
 }
