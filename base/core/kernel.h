@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// kernel.h - the kernel's interface where the headers of some C libraries lack it or declare it in another way.
+// kernel.h - the kernel's interface where the headers of some C libraries lack it or declare it in another way, and
+// numbers from its files.
 #ifndef PINRAIL_BASE_CORE_KERNEL_H
 #define PINRAIL_BASE_CORE_KERNEL_H
 
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
 
 namespace pinrail {
 
@@ -17,6 +23,17 @@ int ioctl_of(int file, unsigned long request, T* argument) {
 #else
   return ioctl(file, static_cast<int>(request), argument);
 #endif
+}
+
+// The number behind the key at the start of a line, for example "VmLck:"; the fallback if there is none. Not in hooks.
+inline uint64_t number_in_file(const char* path, const char* key, uint64_t fallback) {
+  std::FILE* const file = std::fopen(path, "re");
+  uint64_t number = fallback;
+  for (char line[128]; file != nullptr && std::fgets(line, sizeof(line), file) != nullptr;) {
+    if (std::strncmp(line, key, std::strlen(key)) == 0) number = std::strtoull(line + std::strlen(key), nullptr, 10);
+  }
+  if (file != nullptr) std::fclose(file);
+  return number;
 }
 
 }  // namespace pinrail

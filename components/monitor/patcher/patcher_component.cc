@@ -4,11 +4,11 @@
 #include <sched.h>
 #include <sys/mman.h>
 
-#include <cstdio>
 #include <cstring>
 #include <new>
 
 #include "base/core/guarded.h"
+#include "base/core/kernel.h"
 #include "base/core/own_component.h"
 #include "base/patch/system_call.h"
 #include "components/monitor/patcher/patcher.h"
@@ -100,20 +100,6 @@ bool make_alive_word(Context* context) {
   return true;
 }
 
-size_t default_huge_page() {
-  size_t kilobytes = 2048;
-  std::FILE* file = std::fopen("/proc/meminfo", "re");
-  if (file == nullptr) return kilobytes * 1024;
-  char line[128];
-  while (std::fgets(line, sizeof(line), file) != nullptr) {
-    size_t value;
-    if (std::sscanf(line, "Hugepagesize: %zu kB", &value) == 1)
-      kilobytes = value;  // NOLINT(cert-err34-c): the kernel wrote the text
-  }
-  std::fclose(file);
-  return kilobytes * 1024;
-}
-
 // Returns whether the comma-separated list contains the function's name.
 constexpr uint32_t kSeen = PINRAIL_EVENTS_ALL & ~uint32_t{PINRAIL_EVENT_DIRECT_WRITE};
 
@@ -136,7 +122,7 @@ Status read_params(Context* context, std::string* leave_out_out) {
 
 // Prepares what hooks need before they are installed. NOT_SUPPORTED: this libc or kernel lacks something.
 Status prepare_context(Context* context) {
-  context->huge_page = default_huge_page();
+  context->huge_page = number_in_file("/proc/meminfo", "Hugepagesize:", 2048) * 1024;
   const bool ready = make_alive_word(context) && patch::pin_object_of(reinterpret_cast<const void*>(&enter_hook));
   if (!ready) context->services->log(context->services, PINRAIL_LOG_INFO, "this libc or kernel lacks what hooks need");
   return ready ? success() : Status(PINRAIL_ERR_NOT_SUPPORTED);

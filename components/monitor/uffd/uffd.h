@@ -78,7 +78,6 @@ void unwatch_all(const Context& context);
 // event was read. 1 otherwise. context: Context. Any thread.
 int is_quiet(void* context);
 uint64_t count_mappings();
-uint64_t most_mappings_of_process();
 
 // uffd_watch.cc: starts to watch a mapping. Returns the PINRAIL_EVENT_* that are seen for it; 0: none.
 uint32_t cover(Context* context, const pinrail_mapping_t& mapping);

@@ -8,8 +8,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cinttypes>
-#include <cstdio>
 #include <string>
 
 #include "base/core/errno_text.h"
@@ -113,16 +111,6 @@ uint64_t count_mappings() {
   uint64_t count = 0;
   const bool is_read = patch::for_each_mapping([&](const patch::Mapping&) { return ++count != 0; });
   return is_read ? count : UINT64_MAX;
-}
-
-uint64_t most_mappings_of_process() {
-  constexpr uint64_t kUsual = 65530;
-  uint64_t most = kUsual;
-  if (std::FILE* file = std::fopen("/proc/sys/vm/max_map_count", "re")) {
-    if (std::fscanf(file, "%" SCNu64, &most) != 1) most = kUsual;  // NOLINT(cert-err34-c): the kernel wrote the text
-    std::fclose(file);
-  }
-  return most;
 }
 
 // Chooses which mappings are watched. API context, no lock. Whole mappings are watched, not registrations: watching a

@@ -4,10 +4,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cinttypes>
 #include <cstdio>
 #include <new>
 
+#include "base/core/kernel.h"
 #include "base/core/own_component.h"
 #include "components/registrar/mlock/mlock.h"
 
@@ -43,19 +43,6 @@ int probe_page() {
   return error;
 }
 
-// What this process has locked, in KiB, as the kernel counts it. 0 also if it does not say.
-uint64_t locked_kib() {
-  uint64_t kib = 0;
-  char line[128];
-  std::FILE* const status = std::fopen("/proc/self/status", "re");
-  if (status == nullptr) return 0;
-  while (std::fgets(line, sizeof(line), status) != nullptr) {
-    if (std::sscanf(line, "VmLck: %" SCNu64, &kib) == 1) break;  // NOLINT(cert-err34-c): the kernel wrote the text
-  }
-  std::fclose(status);
-  return kib;
-}
-
 // Whether the program has locked memory itself. Its locks would be taken away. What registrars of this component have
 // locked is not the program's, so only the first one asks.
 bool has_locks_of_its_own(Component* component) {
@@ -63,7 +50,7 @@ bool has_locks_of_its_own(Component* component) {
   const bool is_asked =
       component->registrars.load() == 0 &&
       (component->host->param(component->host, "beside_locks", &permitted) != PINRAIL_SUCCESS || permitted.i == 0);
-  const uint64_t kib = is_asked ? locked_kib() : 0;
+  const uint64_t kib = is_asked ? number_in_file("/proc/self/status", "VmLck:", 0) : 0;
   if (kib == 0) return false;
   show(component->host, "memory is locked", {{"kib", NumberText(kib).c_str()}});
   return true;
