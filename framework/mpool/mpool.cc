@@ -167,7 +167,6 @@ Status declare(param::Registry* params) {
 Status create(const loader::Loader& loader, const param::Registry& params, const char* name,
               const pinrail_registrar_choice_t& registrar, const char* cache_name,
               const pinrail_mpool_options_t& options, std::unique_ptr<pinrail_mpool>* pool_out) {
-  if ((options.flags & ~uint32_t{PINRAIL_POOL_EXACT}) != 0) return PINRAIL_ERR_BAD_PARAM;
   auto pool = std::make_unique<pinrail_mpool>();
   pool->is_exact = (options.flags & PINRAIL_POOL_EXACT) != 0;
   const Status bound = registrar::bind(loader, registrar, kinds_for(loader, name), &pool->registrar);

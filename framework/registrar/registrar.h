@@ -18,6 +18,7 @@
 #include <mutex>
 #include <string>
 
+#include "base/core/non_copyable.h"
 #include "base/core/status.h"
 #include "base/loader/loader.h"
 
@@ -34,11 +35,8 @@ struct Serial {
 
 }  // namespace pinrail::registrar
 
-struct pinrail_bound_registrar {
-  pinrail_bound_registrar() = default;
+struct pinrail_bound_registrar : pinrail::NonCopyable {
   ~pinrail_bound_registrar();
-  pinrail_bound_registrar(const pinrail_bound_registrar&) = delete;
-  pinrail_bound_registrar& operator=(const pinrail_bound_registrar&) = delete;
 
   pinrail_registrar_t table{};
   std::string name;
