@@ -58,9 +58,9 @@ namespace pinrail::mpool {
 // declare theirs.
 Status declare(param::Registry* params);
 
-// Creates a pool of the named component, or of the one of highest priority that accepts the registrar. NOT_FOUND: no
-// such component. BAD_PARAM: an option is wrong. Otherwise the registrar's or the component's own error. params: the
-// registry that has the parameters of pools.
+// Creates a pool of the named component, or of the one of highest priority that accepts the registrar. The options were
+// checked. NOT_FOUND: no such component. Otherwise the registrar's or the component's own error. params: the registry
+// that has the parameters of pools.
 Status create(const loader::Loader& loader, const param::Registry& params, const char* name,
               const pinrail_registrar_choice_t& registrar, const char* cache_name,
               const pinrail_mpool_options_t& options, std::unique_ptr<pinrail_mpool>* pool_out);
