@@ -40,7 +40,6 @@ extern "C" __attribute__((visibility("default"))) int posix_fallocate(int file, 
 namespace pinrail::test {
 namespace {
 
-using descriptors::Descriptor;
 using descriptors::fetch;
 using descriptors::Server;
 using descriptors::Ticket;
