@@ -188,8 +188,7 @@ component_symbol_registrar_cuda_ipc = -DPINRAIL_COMPONENT_SYMBOL=pinrail_registr
 component_symbol_registrar_verbs = -DPINRAIL_COMPONENT_SYMBOL=pinrail_registrar_verbs_component
 else
 pkglib_LTLIBRARIES += $(component_libraries)
-# noseparate-code: two mappings in place of four, which each process makes at its start.
-component_ldflags = $(AM_LDFLAGS) -module -avoid-version -shared -Wl,-z,noseparate-code \
+component_ldflags = $(AM_LDFLAGS) -module -avoid-version -shared \
 	-Wl,--version-script=$(top_srcdir)/components/component.map
 endif
 
