@@ -127,8 +127,8 @@ static pinrail_announcement_t* find_answer(const index_t* index, const pinrail_a
   return other;
 }
 
-/* Brings memory for all that is announced and one more. Allocates and frees without the lock: both may unmap memory, and
- * then the hook takes the lock. */
+/* Brings memory for all that is announced and one more. Allocates and frees without the lock: both may unmap memory,
+ * and then the hook takes the lock. */
 static pinrail_status_t make_room(index_t* index) {
   for (;;) {
     hook_lock_take(&index->lock);
