@@ -113,7 +113,9 @@ Status build_islands_locked(const Calls& calls, Hook hook, void* arg, Code* code
   for (size_t i = 0; at != nullptr && i < patch->count; ++i) {
     const uintptr_t place = patch->function + patch->places[i].offset;
     const uintptr_t other = target_of_jump(code->bytes + patch->places[i].offset, place);
-    if (patch->original == nullptr && other != 0) patch->original = record_of(other);
+    const Record* const there = other != 0 ? record_of(other) : nullptr;
+    const bool is_own = there != nullptr && there->hook == hook && there->arg == arg;  // it would call itself for ever
+    if (patch->original == nullptr && !is_own) patch->original = there;
     auto* const record = new (at) Record{};
     begin_record(calls, hook, arg, *patch, i, code, record);
     patch->islands[i] = reinterpret_cast<uintptr_t>(at + sizeof(Record));
@@ -154,33 +156,35 @@ Status write_jumps(const Patch& patch) {
   return success();
 }
 
-// Writes them for the functions in the mapping, and returns for how many. Their pages are writable meanwhile, and stay
+// Writes them for those functions in the mapping that were not tried yet. Their pages are writable meanwhile, and stay
 // executable, because other threads run in them.
-size_t write_in_mapping(const Mapping& mapping, Patch* const* patches, size_t count) {
+void write_in_mapping(const Mapping& mapping, Patch* const* patches, size_t count) {
+  const auto is_wanted = [&](const Patch& patch) {
+    return patch.written.is(PINRAIL_ERR_PERM) && is_in(mapping, patch);
+  };
   uintptr_t low = UINTPTR_MAX, high = 0;
   for (size_t i = 0; i < count; ++i) {
     const Patch& patch = *patches[i];
-    if (!is_in(mapping, patch)) continue;
+    if (!is_wanted(patch)) continue;
     low = std::min(low, patch.function & ~(kPage - 1));
     high = std::max(high, (end_of(patch) + kPage - 1) & ~(kPage - 1));
   }
-  if (high == 0 || !protect(low, high, PROT_READ | PROT_WRITE | PROT_EXEC)) return 0;
-  size_t written = 0;
+  if (high == 0 || !protect(low, high, PROT_READ | PROT_WRITE | PROT_EXEC)) return;
   for (size_t i = 0; i < count; ++i) {
-    if (!is_in(mapping, *patches[i])) continue;
-    patches[i]->written = write_jumps(*patches[i]);
-    ++written;
+    if (is_wanted(*patches[i])) patches[i]->written = write_jumps(*patches[i]);
   }
   synchronise();
   protect(low, high, mapping.protection);
-  return written;
 }
 
-// PERM: a function's pages cannot be made writable, or are not found.
+// PERM: a function's pages cannot be made writable, or are not found. The list of mappings changes while it is read,
+// and may have one of them twice: a function that was written is not tried again.
 void write_all_locked(Patch* const* patches, size_t count) REQUIRES(mutex) {
   for (size_t i = 0; i < count; ++i) patches[i]->written = PINRAIL_ERR_PERM;
-  size_t left = count;
-  const auto write = [&](const Mapping& mapping) { return (left -= write_in_mapping(mapping, patches, count)) != 0; };
+  const auto write = [&](const Mapping& mapping) {
+    write_in_mapping(mapping, patches, count);
+    return std::any_of(patches, patches + count, [](const Patch* each) { return each->written.is(PINRAIL_ERR_PERM); });
+  };
   if (count != 0) for_each_mapping(write);
 }
 
