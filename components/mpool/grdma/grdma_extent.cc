@@ -46,15 +46,14 @@ void Extents::mark_wider(pinrail_registration_t* reg, const Span& asked) {
   reg->link = kWider | pages(asked.base - whole.base) << kBeforeShift | pages(whole.end - asked.end);
 }
 
-// By an exchange, because a displacement may use the word for its list meanwhile, which never has the flag.
-void Extents::answered_by_wider(pinrail_registration_t* reg, const Span& asked) {
-  uint32_t link = __atomic_load_n(&reg->link, __ATOMIC_RELAXED);
+// By an exchange, because a displacement may use the word for its tree meanwhile, in which it never has the flag.
+void Extents::answered_by_wider(pinrail_registration_t* reg, uint32_t link, const Span& asked) {
   const Span whole = span_of(reg);
   const uintptr_t before = uintptr_t{link >> kBeforeShift & kMostPages} << kPageShift;
   const uintptr_t behind = uintptr_t{link & kMostPages} << kPageShift;
   if (Span{whole.base + before, whole.end - behind}.contains(asked)) return;
   hits_.fetch_add(1, std::memory_order_relaxed);
-  if ((link & kWider) == 0 || (link & ~kWider) >> kAnswersShift == kMostAnswers) return;
+  if ((link & ~kWider) >> kAnswersShift == kMostAnswers) return;
   __atomic_compare_exchange_n(&reg->link, &link, link + (1u << kAnswersShift), false, __ATOMIC_RELAXED,
                               __ATOMIC_RELAXED);
 }

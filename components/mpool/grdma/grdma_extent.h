@@ -66,7 +66,8 @@ class Extents {
   static void mark_wider(pinrail_registration_t* reg, const Span& asked);
   // A registration has answered a request that the pool was asked for. The calling thread has a reference.
   void answered(pinrail_registration_t* reg, const Span& asked) {
-    if (is_on() && (__atomic_load_n(&reg->link, __ATOMIC_RELAXED) & kWider) != 0) answered_by_wider(reg, asked);
+    const uint32_t link = is_on() ? __atomic_load_n(&reg->link, __ATOMIC_RELAXED) : 0;
+    if ((link & kWider) != 0) answered_by_wider(reg, link, asked);
   }
 
   uint64_t hits() const { return hits_.load(std::memory_order_relaxed); }
@@ -113,7 +114,7 @@ class Extents {
     const int score = score_.load(std::memory_order_relaxed) + by;
     score_.store(std::clamp(score, kLowest, 0), std::memory_order_relaxed);
   }
-  void answered_by_wider(pinrail_registration_t* reg, const Span& asked);
+  void answered_by_wider(pinrail_registration_t* reg, uint32_t link, const Span& asked);
 
   const bool all_rights_;
   size_t window_;

@@ -70,8 +70,10 @@ class Outside {
   pinrail_registration_t* at(uint32_t number) const { return arena::numbered(chunks_, number); }
   uint32_t& left_of(uint32_t node) const { return area_of(at(node)).outside.left; }
   uint32_t& right_of(uint32_t node) const { return area_of(at(node)).outside.right; }
-  // The node below this one, or itself, whose registration has the largest end.
-  uint32_t& widest_of(uint32_t node) const { return at(node)->link; }
+  // The node below this one, or itself, whose registration has the largest end. relaxed: an answer that was given
+  // before the registration was displaced may still be counted in the word (grdma_extent.h), by an exchange, which
+  // fails from then on.
+  uint32_t widest_of(uint32_t node) const { return __atomic_load_n(&at(node)->link, __ATOMIC_RELAXED); }
   uintptr_t reach_of(uint32_t node) const { return node == kNone ? 0 : span_of(at(widest_of(node))).end; }
   bool is_before(uint32_t a, uint32_t b) const {
     const uintptr_t base_a = span_of(at(a)).base, base_b = span_of(at(b)).base;
@@ -84,7 +86,7 @@ class Outside {
     for (const uint32_t child : {left_of(node), right_of(node)}) {
       if (reach_of(child) > span_of(at(widest)).end) widest = widest_of(child);
     }
-    widest_of(node) = widest;
+    __atomic_store_n(&at(node)->link, widest, __ATOMIC_RELAXED);
     return node;
   }
   // Those before the node and those behind it, which is not among them.
