@@ -216,15 +216,15 @@ pinrail_mapping_kind_t kind_on(bool in_memory, bool is_shared) {
   return in_memory ? PINRAIL_MAPPING_SHARED_FILE : PINRAIL_MAPPING_DISK_FILE;
 }
 
-pinrail_mapping_kind_t kind_of_path(const std::string& path, bool is_shared, uint64_t device, uint64_t inode) {
+// about: of the file at the path, which is of the mapping's inode, or NULL.
+pinrail_mapping_kind_t kind_of_path(const std::string& path, const struct stat* about, bool is_shared,
+                                    uint64_t device) {
   const dev_t zero_device = makedev(1, 5);
-  struct stat about {};
-  const bool found = stat(path.c_str(), &about) == 0 && about.st_ino == inode;
-  if (found && S_ISCHR(about.st_mode)) {
-    return about.st_rdev == zero_device && !is_shared ? PINRAIL_MAPPING_ANONYMOUS : PINRAIL_MAPPING_DEVICE;
+  if (about != nullptr && S_ISCHR(about->st_mode)) {
+    return about->st_rdev == zero_device && !is_shared ? PINRAIL_MAPPING_ANONYMOUS : PINRAIL_MAPPING_DEVICE;
   }
-  if (found && about.st_dev == device) return kind_on(S_ISREG(about.st_mode) && is_memory(path), is_shared);
-  return kind_on(was_in_memory(path, device), is_shared);
+  const bool is_there = about != nullptr && about->st_dev == device;
+  return kind_on(is_there ? S_ISREG(about->st_mode) && is_memory(path) : was_in_memory(path, device), is_shared);
 }
 
 pinrail_mapping_kind_t kind_without_file(const std::string& path, bool is_shared) {
@@ -240,9 +240,13 @@ pinrail_mapping_kind_t kind_without_file(const std::string& path, bool is_shared
 // A segment's inode is its id, which may be 0.
 pinrail_mapping_kind_t kind_of(const std::string& path, bool is_shared, uint64_t device, uint64_t inode) {
   if (device == 0 && inode == 0) return kind_without_file(path, is_shared);
-  if (internal_mounts.holds(device)) return kind_of_internal(path, is_shared);
-  if (!begins(path, "/")) return is_shared ? PINRAIL_MAPPING_DEVICE : PINRAIL_MAPPING_PRIVATE_FILE;  // anon_inode:...
-  return kind_of_path(path, is_shared, device, inode);
+  const bool has_path = begins(path, "/");
+  struct stat about {};
+  const bool is_same = has_path && stat(path.c_str(), &about) == 0 && about.st_ino == inode;
+  const bool is_there = is_same && about.st_dev == device;  // then it is not on an internal mount
+  if (!is_there && internal_mounts.holds(device)) return kind_of_internal(path, is_shared);
+  if (!has_path) return is_shared ? PINRAIL_MAPPING_DEVICE : PINRAIL_MAPPING_PRIVATE_FILE;  // anon_inode:...
+  return kind_of_path(path, is_same ? &about : nullptr, is_shared, device);
 }
 
 }  // namespace pinrail::monitor
