@@ -40,6 +40,7 @@ FUNCTION(victim_changed, MAKE_CALL "ret\n");
 FUNCTION(victim_first, MAKE_CALL "ret\n");
 FUNCTION(victim_second, MAKE_CALL "ret\n");
 FUNCTION(victim_third, MAKE_CALL "ret\n");
+FUNCTION(victim_again, MAKE_CALL "ret\n");
 FUNCTION(victim_other_number, "mov $110, %eax\nmov $39, %eax\nsyscall\nret\n");
 FUNCTION(victim_between, "mov $110, %eax\nmov %rdi, %rsi\nmov $7, %edi\nsyscall\nret\n");
 FUNCTION(victim_unknown, "mov $110, %eax\njmp 1f\n1: syscall\nret\n");
@@ -353,6 +354,22 @@ TEST(Patch, functions_are_written_together_but_for_one_that_changed) {
   EXPECT_EQ(early.calls, 0);
   EXPECT_EQ(late.calls, 1);
   EXPECT_EQ(third.calls, 1);
+}
+
+// The list of mappings may have one of them twice.
+TEST(Patch, a_function_that_is_met_twice_is_written_once) {
+  Seen seen, other;
+  Patch patch, again, of_other;
+  ASSERT_TRUE(prepare(address_of(victim_again), kParent, record_hook, &seen, &patch).ok());
+  Patch* const list[] = {&patch, &patch};
+  activate(list, 2);
+  EXPECT_TRUE(patch.written.ok());
+  EXPECT_EQ(victim_again(0, 0, 0, 0, 0, 0), 42);
+  EXPECT_EQ(seen.calls, 1);
+  EXPECT_TRUE(prepare(address_of(victim_again), kParent, record_hook, &other, &of_other).ok());
+  EXPECT_EQ(of_other.original, reinterpret_cast<const Record*>(patch.islands[0]) - 1);
+  EXPECT_TRUE(prepare(address_of(victim_again), kParent, record_hook, &seen, &again).ok());
+  EXPECT_EQ(again.original, nullptr) << "its own hook would call itself";
 }
 
 bool is_in(uintptr_t address, long (*function)(long, long, long, long, long, long)) {
