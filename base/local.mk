@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Status, ranges, guards; nothing about caching.
 libpinrail_internal_la_SOURCES += \
-	base/core/status.h base/core/status.cc base/core/span.h base/core/extensions.h base/core/guarded.h base/core/compiler.h base/core/clock.h base/core/errno_text.h base/core/own_component.h base/core/files.h base/core/kernel.h base/core/non_copyable.h \
-	base/core/struct_size.h base/core/thread_record.h \
-	base/core/forever.h base/core/calling_thread.h base/core/trust.h base/core/trust.cc \
-	base/core/stat_counter.h base/core/page_counts.h \
+	base/core/status.h base/core/status.cc base/core/span.h base/core/own_component.h base/core/compiler.h base/core/kernel.h base/core/files.h \
+	base/core/thread_record.h \
+	base/sync/fork_reinit.h base/core/calling_thread.h base/core/trust.h base/core/trust.cc \
+	base/core/page_counts.h \
 	base/cuda/cuda_driver.h
 
 # Locks and their ranks, the hook wall, the gate, forked children.
 libpinrail_internal_la_SOURCES += \
 	base/sync/futex_lock.h base/sync/lock.h base/sync/lock_rank.h \
-	base/sync/hook_locks.h base/sync/hook_scope.h base/sync/hook_scope.cc base/sync/deferred_hook.h \
+	base/sync/hook_scope.h base/sync/hook_scope.cc base/sync/deferred_hook.h \
 	base/sync/deferred_hook.cc base/sync/call_scope.h base/sync/gate.h base/sync/gate.cc \
-	base/sync/fork_reinit.h base/sync/own_file.h base/sync/own_thread.h base/sync/own_threads.h \
+	base/sync/fork_reinit.h base/sync/own_file.h base/sync/own_threads.h \
 	base/sync/own_threads.cc
 
 # The registration: its memory, its state word, the records of threads.
@@ -45,11 +45,10 @@ base/loader/static_components.c: Makefile
 libpinrail_internal_la_SOURCES += \
 	base/report/report.h base/report/report.cc \
 	base/param/param.h base/param/registry_impl.h base/param/registry.cc base/param/declare.cc \
-	base/param/settings.cc base/param/file.h base/param/file.cc base/param/parse.cc \
-	base/param/text.h base/param/text.cc \
-	base/loader/loader.h base/loader/loader_impl.h base/loader/component_call.h base/loader/discover.cc base/loader/load.cc \
-	base/loader/host_table.cc base/loader/descriptor.cc \
-	base/loader/check_elf.cc
+	base/param/settings.cc base/param/file.cc base/param/text.cc \
+	base/param/text.h \
+	base/loader/loader.h base/loader/loader_impl.h base/loader/discover.cc base/loader/load.cc \
+	base/loader/host_table.cc base/loader/check.cc
 EXTRA_DIST += base/report/base_help.txt
 
 # Patching of code. Components that patch link it, because they use no symbols of the library.
@@ -74,7 +73,7 @@ noinst_LTLIBRARIES += base/libslots.la
 base_libslots_la_CXXFLAGS = $(room_cxxflags)
 base_libslots_la_SOURCES = \
 	base/slots/slots.h base/slots/segment.h base/slots/process.h base/slots/process.cc \
-	base/slots/end_mark.h base/slots/end_mark.cc base/slots/exporter.cc base/slots/importer.cc
+	base/slots/exporter.cc base/slots/importer.cc
 if STATIC_COMPONENTS
 libpinrail_internal_la_LIBADD += base/libslots.la
 endif
@@ -84,7 +83,7 @@ noinst_LTLIBRARIES += base/libdescriptors.la
 base_libdescriptors_la_CXXFLAGS = $(room_cxxflags)
 base_libdescriptors_la_SOURCES = \
 	base/descriptors/descriptors.h base/descriptors/wire.h base/descriptors/server.cc \
-	base/descriptors/serve.cc base/descriptors/fetch.cc
+	base/descriptors/fetch.cc
 if STATIC_COMPONENTS
 libpinrail_internal_la_LIBADD += base/libdescriptors.la
 else

@@ -25,17 +25,17 @@ components_mpool_grdma_la_CXXFLAGS = $(room_cxxflags) $(PINRAIL_LTO)
 component_libraries += components/mpool_mrall.la
 components_mpool_mrall_la_SOURCES = \
 	components/mpool/mrall/mrall_component.cc components/mpool/mrall/mrall.h \
-	components/mpool/mrall/mrall_create.cc components/mpool/mrall/mrall_register.cc \
+	components/mpool/mrall/mrall_register.cc \
 	components/mpool/mrall/mrall_make.cc \
 	components/mpool/mrall/mrall_left_out.h components/mpool/mrall/mrall_maps.h \
-	components/mpool/mrall/mrall_maps.cc components/mpool/mrall/mrall_work.h components/mpool/mrall/mrall_work.cc
+	components/mpool/mrall/mrall_maps.cc components/mpool/mrall/mrall_work.h
 components_mpool_mrall_la_LDFLAGS = $(component_ldflags)
 components_mpool_mrall_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_mpool_mrall)
 components_mpool_mrall_la_CXXFLAGS = $(room_cxxflags)
 
 component_libraries += components/mpool_odp.la
 components_mpool_odp_la_SOURCES = \
-	components/mpool/odp/odp_component.cc components/mpool/odp/odp.h components/mpool/odp/odp_register.cc
+	components/mpool/odp/odp_component.cc
 components_mpool_odp_la_LDFLAGS = $(component_ldflags)
 components_mpool_odp_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_mpool_odp)
 components_mpool_odp_la_CXXFLAGS = $(room_cxxflags)
@@ -59,10 +59,9 @@ components_monitor_external_la_CXXFLAGS = $(room_cxxflags)
 component_libraries += components/monitor_patcher.la
 components_monitor_patcher_la_SOURCES = \
 	components/monitor/patcher/patcher_component.cc components/monitor/patcher/patcher_install.cc \
-	components/monitor/patcher/patcher_check.cc components/monitor/patcher/patcher_find.cc \
-	components/monitor/patcher/patcher_probe.cc components/monitor/patcher/patcher_report_hook.cc \
+	components/monitor/patcher/patcher_check.cc \
+	components/monitor/patcher/patcher_probe.cc components/monitor/patcher/patcher_file_hook.cc \
 	components/monitor/patcher/patcher_memory_hook.cc \
-	components/monitor/patcher/patcher_file_hook.cc \
 	components/monitor/patcher/patcher.h
 components_monitor_patcher_la_LDFLAGS = $(component_ldflags)
 components_monitor_patcher_la_LIBADD = $(component_patch_libs)
@@ -72,7 +71,6 @@ components_monitor_patcher_la_CXXFLAGS = $(room_cxxflags)
 component_libraries += components/monitor_uffd.la
 components_monitor_uffd_la_SOURCES = \
 	components/monitor/uffd/uffd_component.cc components/monitor/uffd/uffd_watch.cc \
-	components/monitor/uffd/uffd_probe.cc \
 	components/monitor/uffd/uffd_thread.cc \
 	components/monitor/uffd/uffd.h
 components_monitor_uffd_la_LDFLAGS = $(component_ldflags)
@@ -82,8 +80,7 @@ components_monitor_uffd_la_CXXFLAGS = $(room_cxxflags)
 
 component_libraries += components/registrar_mlock.la
 components_registrar_mlock_la_SOURCES = \
-	components/registrar/mlock/mlock_component.cc components/registrar/mlock/mlock_register.cc \
-	components/registrar/mlock/mlock.h
+	components/registrar/mlock/mlock_component.cc
 components_registrar_mlock_la_LDFLAGS = $(component_ldflags)
 components_registrar_mlock_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_registrar_mlock)
 components_registrar_mlock_la_CXXFLAGS = $(room_cxxflags)
@@ -92,7 +89,7 @@ if HAVE_URING
 component_libraries += components/registrar_iouring.la
 components_registrar_iouring_la_SOURCES = \
 	components/registrar/iouring/iouring_component.cc components/registrar/iouring/iouring_ring.cc \
-	components/registrar/iouring/iouring_register.cc components/registrar/iouring/iouring_transfer.cc \
+	components/registrar/iouring/iouring_transfer.cc \
 	components/registrar/iouring/iouring.h
 components_registrar_iouring_la_LDFLAGS = $(component_ldflags)
 components_registrar_iouring_la_LIBADD = $(URING_LIBS)
@@ -103,11 +100,11 @@ endif
 if HAVE_VERBS
 component_libraries += components/registrar_verbs.la
 components_registrar_verbs_la_SOURCES = \
-	components/registrar/verbs/verbs_component.cc components/registrar/verbs/verbs_library.cc \
+	components/registrar/verbs/verbs_component.cc \
 	components/registrar/verbs/verbs_device.cc components/registrar/verbs/verbs_register.cc \
-	components/registrar/verbs/verbs_loopback.cc components/registrar/verbs/verbs_transfer.cc \
+	components/registrar/verbs/verbs_loopback.cc \
 	components/registrar/verbs/verbs_odp.cc \
-	components/registrar/verbs/verbs.h components/registrar/verbs/verbs_library.h
+	components/registrar/verbs/verbs.h
 components_registrar_verbs_la_LDFLAGS = $(component_ldflags)
 components_registrar_verbs_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_registrar_verbs)
 components_registrar_verbs_la_CXXFLAGS = $(room_cxxflags)
@@ -117,7 +114,7 @@ endif
 component_libraries += components/mpool_gpusm.la components/mpool_rgpusm.la
 components_mpool_gpusm_la_SOURCES = \
 	components/mpool/gpusm/gpusm_component.cc components/mpool/gpusm/gpusm_export.cc \
-	components/mpool/gpusm/gpusm_session.cc components/mpool/gpusm/gpusm.h \
+	components/mpool/gpusm/gpusm.h \
 	components/mpool/gpusm/exports.cc components/mpool/gpusm/exports.h
 components_mpool_gpusm_la_LDFLAGS = $(component_ldflags)
 components_mpool_gpusm_la_LIBADD = $(component_gpu_pool_libs)
@@ -125,7 +122,6 @@ components_mpool_gpusm_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_mpool_gpu
 components_mpool_gpusm_la_CXXFLAGS = $(room_cxxflags)
 components_mpool_rgpusm_la_SOURCES = \
 	components/mpool/rgpusm/rgpusm_component.cc components/mpool/rgpusm/rgpusm_register.cc \
-	components/mpool/rgpusm/rgpusm_peers.cc \
 	components/mpool/rgpusm/rgpusm.h
 components_mpool_rgpusm_la_LDFLAGS = $(component_ldflags)
 components_mpool_rgpusm_la_LIBADD = $(component_gpu_pool_libs)
@@ -142,12 +138,11 @@ components_monitor_cuda_la_CXXFLAGS = $(room_cxxflags)
 
 component_libraries += components/registrar_cuda_ipc.la
 components_registrar_cuda_ipc_la_SOURCES = \
-	components/registrar/cuda_ipc/cuda_ipc_component.cc components/registrar/cuda_ipc/cuda_ipc_driver.cc \
+	components/registrar/cuda_ipc/cuda_ipc_component.cc \
 	components/registrar/cuda_ipc/cuda_ipc_identify.cc components/registrar/cuda_ipc/cuda_ipc_register.cc \
-	components/registrar/cuda_ipc/cuda_ipc_vmm.cc components/registrar/cuda_ipc/cuda_ipc_pool.cc components/registrar/cuda_ipc/pool_imports.cc \
+	components/registrar/cuda_ipc/cuda_ipc_vmm.cc \
 	components/registrar/cuda_ipc/cuda_ipc_event.cc \
-	components/registrar/cuda_ipc/cuda_ipc.h components/registrar/cuda_ipc/cuda_library.h \
-	components/registrar/cuda_ipc/pool_imports.h
+	components/registrar/cuda_ipc/cuda_ipc.h components/registrar/cuda_ipc/cuda_library.h
 components_registrar_cuda_ipc_la_LDFLAGS = $(component_ldflags)
 components_registrar_cuda_ipc_la_LIBADD = $(component_descriptor_libs)
 components_registrar_cuda_ipc_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_registrar_cuda_ipc)

@@ -4,16 +4,14 @@ EXTRA_DIST += contrib/m4/pinrail.m4
 # Everything that a process can do to its memory, for tools and tests.
 memory_events_sources = \
 	contrib/tools/common/memory_events.h contrib/tools/common/memory_events.cc \
-	contrib/tools/common/kernel_numbers.h contrib/tools/common/memory_calls.h contrib/tools/common/memory_calls.cc \
-	contrib/tools/common/memory_fire.cc contrib/tools/common/memory_fire_pages.cc \
-	contrib/tools/common/memory_fire_ring.cc \
-	contrib/tools/common/memory_library.cc contrib/tools/common/memory_prepare.cc
+	contrib/tools/common/memory_calls.h contrib/tools/common/memory_calls.cc \
+	contrib/tools/common/memory_fire.cc contrib/tools/common/memory_fire_pages.cc
 
 # For the tools, and for programs among the tests.
 command_line_sources = \
 	contrib/tools/common/command_line.h contrib/tools/common/command_line.cc \
 	contrib/tools/common/text.h contrib/tools/common/text.cc
-reasons_sources = contrib/tools/common/json.h contrib/tools/common/reasons.h contrib/tools/common/reasons.cc
+reasons_sources = contrib/tools/common/reasons.h contrib/tools/common/reasons.cc
 
 if HAVE_TOOLS
 bin_PROGRAMS += contrib/tools/pinrail_perf contrib/tools/pinrail_advise contrib/tools/pinrail_info
@@ -43,51 +41,48 @@ dist_man_MANS += contrib/man/pinrail_params.7
 endif
 # Recorded traces, and the memory that they speak of.
 replayed_memory_sources = \
-	contrib/tools/perf/basics.h contrib/tools/perf/basics.cc contrib/tools/perf/layout.h \
-	contrib/tools/perf/layout.cc contrib/tools/perf/memory.h contrib/tools/perf/memory.cc \
-	contrib/tools/perf/replay_memory.h contrib/tools/perf/replay_memory.cc contrib/tools/perf/trace.h \
-	contrib/tools/perf/trace_file.cc contrib/tools/perf/trace_parser.cc
+	contrib/tools/perf/basics.h contrib/tools/perf/basics.cc contrib/tools/perf/replay_memory.h \
+	contrib/tools/perf/replay_memory.cc contrib/tools/perf/memory.h contrib/tools/perf/memory.cc \
+	contrib/tools/perf/trace.h \
+	contrib/tools/perf/trace.cc
 pinrail_perf_sources = $(replayed_memory_sources) \
 	$(command_line_sources) $(reasons_sources) \
-	contrib/tools/perf/budget.h contrib/tools/perf/budget.cc contrib/tools/perf/byte_check.h \
-	contrib/tools/perf/byte_check.cc contrib/tools/perf/device.h contrib/tools/perf/device.cc \
-	contrib/tools/perf/measure.h contrib/tools/perf/measure.cc contrib/tools/perf/options.h \
+	contrib/tools/perf/budget.h contrib/tools/perf/budget.cc \
+	contrib/tools/perf/session.h contrib/tools/perf/session.cc \
+	contrib/tools/perf/table.h contrib/tools/perf/table.cc contrib/tools/perf/options.h \
 	contrib/tools/perf/options.cc contrib/tools/perf/replay.h contrib/tools/perf/replay.cc \
 	contrib/tools/perf/report.h \
-	contrib/tools/perf/report.cc contrib/tools/perf/report_json.cc \
+	contrib/tools/perf/report.cc \
 	contrib/tools/perf/scenario.h contrib/tools/perf/scenario.cc contrib/tools/perf/scenario_prepin.cc \
-	contrib/tools/perf/scenario_terabyte.cc contrib/tools/perf/scenario_chunks.cc \
-	contrib/tools/perf/scenario_alloc.cc contrib/tools/perf/scenario_mrall.cc contrib/tools/perf/scenario_odp.cc \
-	contrib/tools/perf/session.h contrib/tools/perf/session.cc \
-	contrib/tools/perf/table.h contrib/tools/perf/table.cc
+	contrib/tools/perf/scenario_terabyte.cc \
+	contrib/tools/perf/scenario_mrall.cc contrib/tools/perf/scenario_odp.cc
 # Trials of monitors in child processes.
 trial_sources = contrib/tools/info/monitors.h contrib/tools/info/monitors.cc \
-	contrib/tools/info/refuse.cc contrib/tools/info/options.h $(memory_events_sources)
+	contrib/tools/info/options.h $(memory_events_sources)
 contrib_tools_pinrail_perf_SOURCES = contrib/tools/perf/pinrail_perf.cc contrib/tools/perf/doctor.h \
 	contrib/tools/perf/doctor.cc $(trial_sources) $(pinrail_perf_sources)
 contrib_tools_pinrail_perf_LDADD = libpinrail.la $(LZMA_LIBS)
 
 advise_sources = \
 	contrib/tools/advise/page.cc contrib/tools/advise/study.h \
-	contrib/tools/advise/study.cc contrib/tools/advise/svg.h contrib/tools/advise/svg.cc \
-	contrib/tools/advise/trials.h contrib/tools/advise/trials.cc contrib/tools/advise/words.h \
+	contrib/tools/advise/study.cc contrib/tools/advise/words.h \
 	contrib/tools/advise/words.cc
 contrib_tools_pinrail_advise_SOURCES = contrib/tools/advise/pinrail_advise.cc $(advise_sources) $(pinrail_perf_sources)
 contrib_tools_pinrail_advise_LDADD = libpinrail.la $(LZMA_LIBS)
 
 pinrail_info_sources = \
-	$(command_line_sources) contrib/tools/common/json.h \
-	contrib/tools/info/choice.cc \
+	$(command_line_sources) contrib/tools/common/reasons.h \
+	contrib/tools/info/snapshot.cc \
 	contrib/tools/info/options.cc contrib/tools/info/snapshot.h \
-	contrib/tools/info/snapshot.cc contrib/tools/info/print.h contrib/tools/info/print_text.cc \
-	contrib/tools/info/print_parsable.cc contrib/tools/info/print_json.cc \
-	contrib/tools/info/print_monitors.cc $(trial_sources)
+	contrib/tools/info/print_text.cc \
+	contrib/tools/info/print_json.cc \
+	$(trial_sources)
 contrib_tools_pinrail_info_SOURCES = contrib/tools/info/pinrail_info.cc $(pinrail_info_sources)
 contrib_tools_pinrail_info_LDADD = libpinrail.la
 contrib_tools_pinrail_top_SOURCES = contrib/tools/top/pinrail_top.cc \
 	$(command_line_sources) $(reasons_sources) \
-	contrib/tools/top/figures.h contrib/tools/top/figures.cc contrib/tools/top/top.h contrib/tools/top/print.cc \
-	contrib/tools/top/listen.cc contrib/tools/top/screen.cc
+	contrib/tools/top/top.h contrib/tools/top/figures.cc contrib/tools/top/print.cc \
+	contrib/tools/top/screen.cc
 contrib_tools_pinrail_top_LDADD = libpinrail.la $(NCURSES_LIBS)
 EXTRA_DIST += contrib/tools/.clang-tidy
 
@@ -152,6 +147,6 @@ EXTRA_DIST += contrib/README contrib/quickstart contrib/run-tests contrib/packag
 	contrib/workshop/rdma-vm.d/from_source.sh contrib/workshop/rdma-vm.d/servers.sh \
 	contrib/workshop/on-arm64 contrib/workshop/on-arm64.d/guest \
 	contrib/workshop/on-arm64.d/guest-init contrib/workshop/on-musl contrib/workshop/on-system \
-	contrib/workshop/on-system.d/foreign.sh contrib/workshop/on-system.d/systems.sh \
+	contrib/workshop/on-system.d/foreign.sh \
 	contrib/workshop/on-system.d/roots.sh contrib/workshop/on-system.d/make-root \
 	contrib/workshop/on-system.d/in-root contrib/workshop/on-system.d/emulated

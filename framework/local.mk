@@ -15,10 +15,8 @@ libpinrail_internal_la_SOURCES += \
 	framework/monitor/selection.cc framework/monitor/started_hook.h framework/monitor/started_hook.cc \
 	framework/monitor/subscriptions_hook.h framework/monitor/subscriptions_hook.cc \
 	framework/monitor/known_mappings_hook.h framework/monitor/known_mappings_hook.cc \
-	framework/monitor/kept_files_hook.h framework/monitor/kept_files_hook.cc \
 	framework/monitor/mapping.h framework/monitor/mapping.cc \
 	framework/monitor/coverage.h framework/monitor/coverage.cc \
-	framework/monitor/own_pages.h framework/monitor/own_pages.cc framework/monitor/proc_file.h \
 	framework/rcache/rcache.h framework/rcache/rcache.cc \
 	framework/mpool/recorder.h framework/mpool/recorder.cc framework/mpool/mpool.h framework/mpool/mpool.cc framework/mpool/default_limits.h \
 	framework/mpool/default_limits.cc framework/mpool/pin_table.h \
@@ -28,8 +26,8 @@ libpinrail_internal_la_SOURCES += \
 	framework/mpool/gc_thread.h framework/mpool/gc_thread.cc \
 	framework/mpool/pool_works.h framework/mpool/hit_check.h framework/mpool/hit_check.cc \
 	framework/api/api.h framework/api/api_init.cc framework/api/api_services.cc framework/api/api_pool.cc \
-	framework/api/api_fork.h framework/api/api_fork.cc framework/api/refuse.h framework/api/refuse.cc \
-	framework/api/api_call.cc framework/api/api_control.cc framework/api/api_data.cc framework/api/api_chunks.cc framework/api/api_events.h framework/api/api_events.cc
+	framework/api/api_fork.h framework/api/api_fork.cc framework/api/api_events.cc \
+	framework/api/api_call.cc framework/api/api_control.cc framework/api/api_data.cc framework/api/api_chunks.cc framework/api/api_events.h
 
 EXTRA_DIST += \
 	framework/registrar/registrar_help.txt framework/monitor/monitor_help.txt framework/rcache/rcache_help.txt \
@@ -38,12 +36,11 @@ EXTRA_DIST += \
 public_headers += framework/include/pinrail/pin.h framework/include/pinrail/alloc.h
 libpinrail_internal_la_SOURCES += framework/api/api_alloc.cc
 libpinrail_internal_la_SOURCES += framework/api/api_pin.cc framework/api/pin_job.h framework/api/pin_job.cc framework/api/pin_job_end.cc \
-	framework/api/pin_plan.h framework/api/pin_plan.cc framework/api/prefault.h framework/api/prefault.cc \
-	framework/api/api_options.cc framework/api/on_work.h framework/api/chunk_stream.h framework/api/chunk_stream.cc
+	framework/api/pin_plan.h framework/api/pin_plan.cc
+
 public_headers += framework/include/pinrail/listing.h
 libpinrail_internal_la_SOURCES += framework/api/api_listing.cc
-libpinrail_internal_la_SOURCES += framework/api/record.h framework/api/record.cc \
-	framework/api/record_write.cc
+libpinrail_internal_la_SOURCES += framework/api/record.h framework/api/record.cc
 
 # GPU memory across processes.
 public_headers += framework/include/pinrail/gpu.h

@@ -207,15 +207,13 @@ test_conform_verbs_absent_LDADD = $(registrar_conformance_libs)
 test_conform_verbs_SOURCES = test/conform/verbs_test.cc $(registrar_conformance_sources)
 test_conform_verbs_LDADD = $(registrar_conformance_libs)
 test_unit_verbs_device_address_test_SOURCES = test/unit/verbs/device_address_test.cc \
-	components/registrar/verbs/verbs_loopback.cc components/registrar/verbs/verbs_register.cc \
-	components/registrar/verbs/verbs_transfer.cc
+	components/registrar/verbs/verbs_loopback.cc components/registrar/verbs/verbs_register.cc
 test_unit_verbs_device_address_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_unit_verbs_device_fork_test_SOURCES = test/unit/verbs/device_fork_test.cc \
 	components/registrar/verbs/verbs_device.cc components/registrar/verbs/verbs_loopback.cc
 test_unit_verbs_device_fork_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_unit_verbs_odp_trial_test_SOURCES = test/unit/verbs/odp_trial_test.cc \
-	components/registrar/verbs/verbs_loopback.cc components/registrar/verbs/verbs_odp.cc \
-	components/registrar/verbs/verbs_transfer.cc
+	components/registrar/verbs/verbs_loopback.cc components/registrar/verbs/verbs_odp.cc
 test_unit_verbs_odp_trial_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 endif
 endif
@@ -227,7 +225,7 @@ bin_PROGRAMS += test/conform/pinrail_conform
 test_conform_pinrail_conform_SOURCES = test/conform/suite/pinrail_conform.cc test/conform/suite/component.h \
 	test/conform/suite/allocations.cc test/conform/suite/component_checks.cc test/conform/suite/rcache_checks.cc \
 	test/conform/suite/mpool_checks.cc test/conform/suite/monitor_checks.cc $(registrar_subject_sources) \
-	$(test_support_sources) $(fake_registrar_sources) $(command_line_sources) contrib/tools/common/json.h \
+	$(test_support_sources) $(fake_registrar_sources) $(command_line_sources) contrib/tools/common/reasons.h \
 	$(memory_events_sources)
 test_conform_pinrail_conform_CXXFLAGS = $(AM_CXXFLAGS)
 test_conform_pinrail_conform_LDFLAGS = $(PINRAIL_SANITIZE)
@@ -321,7 +319,7 @@ test_verbs_rdma_pingpong_SOURCES = test/verbs/rdma_pingpong.cc \
 	test/verbs/rdma_pingpong_link.h test/verbs/rdma_pingpong_link.cc \
 	test/verbs/rdma_pingpong_match.h test/verbs/rdma_pingpong_match.cc \
 	test/verbs/rdma_pingpong_report.h test/verbs/rdma_pingpong_report.cc \
-	test/bench/clock.h contrib/tools/common/json.h $(rdma_device_sources)
+	test/bench/clock.h contrib/tools/common/reasons.h $(rdma_device_sources)
 test_verbs_rdma_pingpong_LDADD = libpinrail.la $(VERBS_LIBS)
 endif
 endif

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 # pinrail_top shows processes of this user, names planted reasons of misses, and shows nothing of a process that ended
-# or of another user's (recorder/J3, figures/V1).
+# or of another user's (recorder/J3, top/V1).
 set -u
 
 top=contrib/tools/pinrail_top

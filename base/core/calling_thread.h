@@ -10,7 +10,7 @@
 #include <csignal>
 #include <initializer_list>
 
-#include "base/core/non_copyable.h"
+#include "base/core/compiler.h"
 
 namespace pinrail {
 

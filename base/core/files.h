@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "base/core/non_copyable.h"
+#include "base/core/compiler.h"
 
 namespace pinrail {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// kernel.h - the kernel's interface where the headers of some C libraries lack it or declare it in another way, and
-// numbers from its files.
+// kernel.h - the kernel's interface where the headers of some C libraries lack it or declare it in another way,
+// numbers from its files, and the time.
 #ifndef PINRAIL_BASE_CORE_KERNEL_H
 #define PINRAIL_BASE_CORE_KERNEL_H
 
@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 
 namespace pinrail {
 
@@ -59,5 +60,17 @@ inline uint64_t number_in_file(const char* path, const char* key, uint64_t fallb
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
+
+namespace pinrail {
+
+// The time since the machine's start in nanoseconds. Also in hooks. CLOCK_MONOTONIC_COARSE is exact to a few milliseconds, and quicker.
+inline uint64_t now_ns_hook(clockid_t clock = CLOCK_MONOTONIC) {
+  timespec now;
+  if (clock_gettime(clock, &now) != 0) return 0;
+  return static_cast<uint64_t>(now.tv_sec) * 1000000000 + static_cast<uint64_t>(now.tv_nsec);
+}
+inline int64_t now_ms_hook() { return static_cast<int64_t>(now_ns_hook() / 1000000); }
+
+}  // namespace pinrail
 
 #endif

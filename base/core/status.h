@@ -1,11 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// status.h - the status of an operation as a value that the caller must check.
+// status.h - the status of an operation as a value that the caller must check; exceptions and structs at the C interface;
+// errno values and numbers as text.
 //
-// Context  any; no lock.
+// Context  any, apart from guarded(); no lock.
 #ifndef PINRAIL_BASE_CORE_STATUS_H
 #define PINRAIL_BASE_CORE_STATUS_H
 
+#include <cxxabi.h>
 #include <pinrail/types.h>
+
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <new>
+#include <type_traits>
+
+#include "base/core/compiler.h"
 
 namespace pinrail {
 
@@ -31,6 +41,84 @@ constexpr bool is_status(pinrail_status_t code) { return code <= PINRAIL_SUCCESS
 // "OUT_OF_RESOURCE" for PINRAIL_ERR_OUT_OF_RESOURCE, and so on; and a short explanation for a message.
 const char* status_name(pinrail_status_t status);
 const char* status_text(pinrail_status_t status);
+
+// Keeps exceptions from crossing a C interface.
+//
+// A forced unwinding (pthread_exit, cancellation) is passed on: the runtime ends a process that catches one and does
+// not throw it again.
+//
+// Context  start-up or API.
+//
+// Returns the status of body(), SUCCESS if it returns nothing, OUT_OF_RESOURCE if it throws bad_alloc, ERROR if it
+// throws another exception.
+template <typename Body>
+PINRAIL_CATCHES_FORCED_UNWIND pinrail_status_t guarded(Body&& body) {
+  try {
+    if constexpr (std::is_void_v<std::invoke_result_t<Body>>) {
+      body();
+      return PINRAIL_SUCCESS;
+    } else {
+      return Status(body()).code();
+    }
+  } catch (const abi::__forced_unwind&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return PINRAIL_ERR_OUT_OF_RESOURCE;
+  } catch (...) {
+    return PINRAIL_ERR_ERROR;
+  }
+}
+
+// Sizes of structs that cross the C interface; each begins with its own (C1).
+
+// Whether a struct of an older header, which has the first fields of Struct, may have this size. Other sizes end inside
+// a field, half of which would be read or written. No field is longer than the alignment of its struct, but for texts
+// and arrays, which their callers must check.
+template <typename Struct>
+constexpr bool ends_between_fields(size_t size) {
+  return size >= sizeof(size_t) && size % alignof(Struct) == 0;
+}
+
+// Copies as much of a struct as to_out->size, which ends between fields, allows. It becomes the size of the copy.
+template <typename Struct>
+void copy_sized(const Struct& from, Struct* to_out) {
+  const size_t size = to_out->size < sizeof(from) ? to_out->size : sizeof(from);
+  std::memcpy(to_out, &from, size);
+  to_out->size = size;
+}
+
+// An errno value as text for a message: "12, ENOMEM". Not in hooks.
+// Returns NULL if the C library has no names of errors: musl, and glibc before 2.32.
+inline const char* name_of_errno(int error) {
+#if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 32)
+  return strerrorname_np(error);
+#else
+  (void)error;
+  return nullptr;
+#endif
+}
+
+class ErrnoText {
+ public:
+  explicit ErrnoText(int error) {
+    const char* name = name_of_errno(error);
+    std::snprintf(text_, sizeof(text_), "%d%s%s", error, name == nullptr ? "" : ", ", name == nullptr ? "" : name);
+  }
+  const char* c_str() const { return text_; }
+
+ private:
+  char text_[40];
+};
+
+// A number as text, for a help message.
+class NumberText {
+ public:
+  explicit NumberText(size_t number) { std::snprintf(text_, sizeof(text_), "%zu", number); }
+  const char* c_str() const { return text_; }
+
+ private:
+  char text_[24];
+};
 
 }  // namespace pinrail
 

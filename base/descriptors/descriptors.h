@@ -34,7 +34,6 @@
 #include "base/slots/process.h"
 #include "base/sync/lock.h"
 #include "base/sync/own_file.h"
-#include "base/sync/own_thread.h"
 #include "base/sync/own_threads.h"
 
 namespace pinrail::descriptors {

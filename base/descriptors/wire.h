@@ -64,7 +64,7 @@ struct Directory {
 // Writes the socket's address and returns its length.
 socklen_t name_socket(const slots::Process& process, uint64_t server, sockaddr_un* address_out);
 
-// The loop of the server's thread (serve.cc).
+// The loop of the server's thread (server.cc).
 
 constexpr int kMaxPeers = 16;                 // connected peers that have not asked yet
 constexpr int64_t kQuestionTimeoutMs = 1000;  // how long such a peer may stay

@@ -12,7 +12,6 @@
 #include <cstddef>
 
 #include "base/core/compiler.h"
-#include "base/core/stat_counter.h"
 #include "base/registration/thread.h"
 
 namespace pinrail {

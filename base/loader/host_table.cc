@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The services of base for a component: its parameters, its log and its help texts. This is a C interface: no exception
 // leaves it. Components call these functions in start-up or API context.
-#include "base/loader/component_call.h"
+#include "base/loader/loader.h"
 #include "base/loader/loader_impl.h"
 #include "base/report/report.h"
 

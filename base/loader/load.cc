@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "base/core/trust.h"
-#include "base/loader/component_call.h"
+#include "base/loader/loader.h"
 #include "base/loader/loader_impl.h"
 #include "base/param/text.h"
 #include "base/report/report.h"

@@ -17,13 +17,16 @@
 #ifndef PINRAIL_BASE_LOADER_LOADER_H
 #define PINRAIL_BASE_LOADER_LOADER_H
 
+#include <cxxabi.h>
 #include <pinrail/component.h>
 
 #include <memory>
+#include <new>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/core/compiler.h"
 #include "base/core/status.h"
 #include "base/param/param.h"
 
@@ -139,6 +142,44 @@ Status check_elf(const std::string& path, std::string* why_out);
 // <libdir>/pinrail; if that object is in a folder .libs of a build tree: components/.libs beside it), then the
 // configured folder.
 std::vector<std::string> default_component_path();
+
+// Calls functions of components that begin or end something, so that no exception and no unknown
+// status gets past them (C4, C5).
+//
+// Threads  all functions may run together. Start-up or API context; the caller holds no lock.
+
+// Records the line for LastLogLine, as if the component had logged it. May throw bad_alloc.
+void record_last_log_line(const char* line);
+
+// Reports that the component's function threw an exception. Without memory the message is dropped.
+void report_thrown(const char* framework, const char* name, const char* function);
+
+// Returns what the function returns. What it throws becomes OUT_OF_RESOURCE or ERROR, and a status that does not exist
+// becomes ERROR; LastLogLine then has the reason. The exception ends here, because its code may be unmapped soon. A
+// forced unwinding of the thread is passed on.
+template <typename Function>
+PINRAIL_CATCHES_FORCED_UNWIND Status answer_of_component(Function&& function) {
+  try {
+    const pinrail_status_t status = function();
+    if (is_status(status)) return status;
+    record_last_log_line("it returned a status that does not exist");
+  } catch (const abi::__forced_unwind&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return PINRAIL_ERR_OUT_OF_RESOURCE;
+  } catch (...) {
+    record_last_log_line("it threw an exception");
+  }
+  return PINRAIL_ERR_ERROR;
+}
+
+// Calls a function that ends something. What it throws is reported and ends here. Allocates nothing: it also runs in
+// destructors, and where memory is exhausted.
+template <typename Function>
+void end_by_component(const char* framework, const char* name, const char* function_name, Function&& function) {
+  const Status ended = guarded([&] { function(); });
+  if (!ended.ok()) report_thrown(framework, name, function_name);
+}
 
 }  // namespace pinrail::loader
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Reads parameter files. Start-up context, no lock.
 //
-#include "base/param/file.h"
+#include "base/param/registry_impl.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -6,8 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/core/guarded.h"
-#include "base/core/struct_size.h"
+#include "base/core/status.h"
 #include "base/param/registry_impl.h"
 #include "base/param/text.h"
 #include "base/report/report.h"

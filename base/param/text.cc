@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Any thread; start-up or API context, no lock.
+// Text functions; and text to value, and value to text. Any thread; start-up or API context, no lock. Functions that
+// read a value return what is wrong, or NULL.
 #include "base/param/text.h"
 
 #include <algorithm>
+#include <charconv>
+#include <limits>
+#include <system_error>
+
+#include "base/param/param.h"
 
 namespace pinrail::param {
 namespace {
@@ -93,6 +99,220 @@ std::string_view suggest(std::string_view name, const std::vector<std::string_vi
 std::string did_you_mean(std::string_view name, const std::vector<std::string_view>& names, std::string_view advice) {
   const std::string_view near = suggest(name, names);
   return near.empty() ? std::string(advice) : "did you mean " + std::string(near) + "?";
+}
+
+// Text to value, and value to text. Any thread; start-up or API context, no lock. Functions that return a text return
+// what is wrong, or NULL.
+
+namespace {
+
+constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
+constexpr const char* kTooLarge = "is larger than 64 bits hold";
+
+struct Word {
+  const char* text;
+  int64_t value;
+};
+constexpr Word kBooleans[] = {{"0", 0}, {"no", 0},  {"false", 0}, {"off", 0},
+                              {"1", 1}, {"yes", 1}, {"true", 1},  {"on", 1}};
+
+// Accepts a decimal number, or 0x and a hexadecimal one, and nothing else. Returns what is wrong, or NULL.
+const char* parse_magnitude(std::string_view text, uint64_t* magnitude_out) {
+  const bool is_hex = text.size() > 2 && text[0] == '0' && (text[1] == 'x' || text[1] == 'X');
+  if (is_hex) text.remove_prefix(2);
+  if (text.empty()) return "is not a number";
+  const char* const end = text.data() + text.size();
+  const std::from_chars_result result = std::from_chars(text.data(), end, *magnitude_out, is_hex ? 16 : 10);
+  if (result.ec == std::errc::result_out_of_range) return kTooLarge;
+  return result.ec == std::errc() && result.ptr == end ? nullptr : "is not a whole number";
+}
+
+const char* parse_int(std::string_view text, int64_t* value_out) {
+  const bool negative = !text.empty() && text[0] == '-';
+  if (!text.empty() && (text[0] == '-' || text[0] == '+')) text.remove_prefix(1);
+  uint64_t magnitude = 0;
+  const char* why = parse_magnitude(text, &magnitude);
+  if (why != nullptr) return why;
+  const uint64_t most = static_cast<uint64_t>(std::numeric_limits<int64_t>::max()) + (negative ? 1 : 0);
+  if (magnitude > most) return kTooLarge;
+  *value_out = static_cast<int64_t>(negative ? 0 - magnitude : magnitude);
+  return nullptr;
+}
+
+const char* parse_unsigned(std::string_view text, uint64_t* value_out) {
+  if (equal_ignoring_case(text, "unlimited")) {
+    *value_out = kUnlimited;
+    return nullptr;
+  }
+  if (!text.empty() && text[0] == '-') return "is negative";
+  return parse_magnitude(text, value_out);
+}
+
+// Returns by how many bits a size suffix shifts: 10 for k, 20 for m. 0 if the character is no suffix.
+unsigned suffix_shift(char c) {
+  switch (c) {
+    case 'k':
+    case 'K': return 10;
+    case 'm':
+    case 'M': return 20;
+    case 'g':
+    case 'G': return 30;
+    case 't':
+    case 'T': return 40;
+    default: return 0;
+  }
+}
+
+const char* parse_size(std::string_view text, uint64_t* value_out) {
+  const unsigned shift = text.empty() ? 0 : suffix_shift(text.back());
+  if (shift != 0) text.remove_suffix(1);
+  uint64_t value = 0;
+  const char* why = parse_unsigned(trim(text), &value);
+  if (why != nullptr) return why;
+  if (shift != 0 && value > (kUnlimited >> shift)) return kTooLarge;
+  *value_out = value << shift;
+  return nullptr;
+}
+
+const char* parse_bool(std::string_view text, int64_t* value_out) {
+  for (const Word& word : kBooleans) {
+    if (!equal_ignoring_case(text, word.text)) continue;
+    *value_out = word.value;
+    return nullptr;
+  }
+  return "is neither yes nor no";
+}
+
+const char* parse_enum(const pinrail_enum_value_t* values, std::string_view text, int64_t* value_out) {
+  int64_t number = 0;
+  const bool is_number = parse_int(text, &number) == nullptr;
+  for (const pinrail_enum_value_t* v = values; v != nullptr && v->name != nullptr; ++v) {
+    const bool chosen = equal_ignoring_case(text, v->name) || (is_number && number == v->value);
+    if (!chosen) continue;
+    *value_out = v->value;
+    return nullptr;
+  }
+  return "is not one of its values";
+}
+
+bool has_range(const pinrail_param_t& declaration) { return declaration.minimum != 0 || declaration.maximum != 0; }
+
+bool in_range(const pinrail_param_t& declaration, pinrail_param_value_t value) {
+  if (!has_range(declaration)) return true;
+  if (declaration.type == PINRAIL_TYPE_INT) return value.i >= declaration.minimum && value.i <= declaration.maximum;
+  const bool above = declaration.minimum <= 0 || value.u >= static_cast<uint64_t>(declaration.minimum);
+  return above && declaration.maximum >= 0 && value.u <= static_cast<uint64_t>(declaration.maximum);
+}
+
+const char* parse_number(const pinrail_param_t& declaration, std::string_view text, pinrail_param_value_t* value) {
+  const char* why = nullptr;
+  switch (declaration.type) {
+    case PINRAIL_TYPE_INT: why = parse_int(text, &value->i); break;
+    case PINRAIL_TYPE_UNSIGNED: why = parse_unsigned(text, &value->u); break;
+    default: why = parse_size(text, &value->u); break;
+  }
+  if (why != nullptr) return why;
+  return in_range(declaration, *value) ? nullptr : "is out of its range";
+}
+
+}  // namespace
+
+// Converts a text by its declaration. BAD_PARAM, and a reason in *why_out, if it is malformed.
+Status parse(const pinrail_param_t& declaration, std::string_view text, pinrail_param_value_t* value_out,
+             std::string* why_out) {
+  pinrail_param_value_t value{};
+  const std::string_view word = trim(text);
+  const char* why = nullptr;
+  switch (declaration.type) {
+    case PINRAIL_TYPE_STRING: value.s = text.data(); break;
+    case PINRAIL_TYPE_BOOL: why = parse_bool(word, &value.i); break;
+    case PINRAIL_TYPE_ENUM: why = parse_enum(declaration.values, word, &value.i); break;
+    default: why = parse_number(declaration, word, &value); break;
+  }
+  if (word.empty() && why != nullptr) why = "is empty";
+  if (why != nullptr) {
+    *why_out = why;
+    return PINRAIL_ERR_BAD_PARAM;
+  }
+  *value_out = value;
+  return success();
+}
+
+namespace {
+
+std::string format_unsigned(uint64_t value) { return value == kUnlimited ? "unlimited" : std::to_string(value); }
+
+// Formats with the largest suffix that leaves a whole number.
+std::string format_size(uint64_t value) {
+  if (value == 0 || value == kUnlimited) return format_unsigned(value);
+  constexpr std::string_view kSuffixes = "KMGT";
+  size_t powers = 0;
+  while (powers < kSuffixes.size() && value % 1024 == 0) {
+    value /= 1024;
+    ++powers;
+  }
+  std::string text = std::to_string(value);
+  if (powers > 0) text += kSuffixes[powers - 1];
+  return text;
+}
+
+std::string format_enum(const pinrail_enum_value_t* values, int64_t value) {
+  for (const pinrail_enum_value_t* v = values; v != nullptr && v->name != nullptr; ++v) {
+    if (v->value == value) return v->name;
+  }
+  return std::to_string(value);
+}
+
+std::string accepted_enum(const pinrail_enum_value_t* values) {
+  std::string text;
+  for (const pinrail_enum_value_t* v = values; v != nullptr && v->name != nullptr; ++v) {
+    const bool last = v[1].name == nullptr;
+    if (v != values) text += last ? " or " : ", ";
+    text += std::string(v->name) + " (" + std::to_string(v->value) + ")";
+  }
+  return text;
+}
+
+pinrail_param_value_t of_bound(const pinrail_param_t& declaration, int64_t bound) {
+  pinrail_param_value_t value{};
+  value.i = bound;
+  if (declaration.type != PINRAIL_TYPE_INT) value.u = bound < 0 ? 0 : static_cast<uint64_t>(bound);
+  return value;
+}
+
+std::string range_of(const pinrail_param_t& declaration) {
+  if (declaration.minimum == 0 && declaration.maximum == 0) return "";
+  return " from " + format(declaration, of_bound(declaration, declaration.minimum)) + " to " +
+         format(declaration, of_bound(declaration, declaration.maximum));
+}
+
+}  // namespace
+
+std::string format(const pinrail_param_t& declaration, pinrail_param_value_t value) {
+  switch (declaration.type) {
+    case PINRAIL_TYPE_BOOL: return value.i != 0 ? "yes" : "no";
+    case PINRAIL_TYPE_INT: return std::to_string(value.i);
+    case PINRAIL_TYPE_UNSIGNED: return format_unsigned(value.u);
+    case PINRAIL_TYPE_SIZE: return format_size(value.u);
+    case PINRAIL_TYPE_STRING: return value.s;
+    case PINRAIL_TYPE_ENUM: return format_enum(declaration.values, value.i);
+  }
+  return "";
+}
+
+std::string accepted(const pinrail_param_t& declaration) {
+  const std::string range = range_of(declaration);
+  switch (declaration.type) {
+    case PINRAIL_TYPE_BOOL: return "yes (1, true, on) or no (0, false, off)";
+    case PINRAIL_TYPE_INT: return "a whole number" + range;
+    case PINRAIL_TYPE_UNSIGNED:
+      return range.empty() ? "a whole number that is not negative, or unlimited" : "a whole number" + range;
+    case PINRAIL_TYPE_SIZE:
+      return "bytes" + range + ", K, M, G or T may follow the number" + (range.empty() ? "; or unlimited" : "");
+    case PINRAIL_TYPE_STRING: return "any text";
+    case PINRAIL_TYPE_ENUM: return accepted_enum(declaration.values);
+  }
+  return "";
 }
 
 }  // namespace pinrail::param

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Islands and jumps on x86-64. Start-up or API context; write_jump() is called with the lock of patches held.
-#include "base/core/non_copyable.h"
+#include "base/core/compiler.h"
 #include "base/patch/island.h"
 #include "base/patch/system_call.h"
 

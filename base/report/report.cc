@@ -11,8 +11,7 @@
 #include <set>
 
 #include "base/core/calling_thread.h"
-#include "base/core/forever.h"
-#include "base/core/non_copyable.h"
+#include "base/core/compiler.h"
 #include "base/sync/fork_reinit.h"
 #include "base/sync/hook_scope.h"
 #include "base/sync/lock.h"

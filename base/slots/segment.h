@@ -47,7 +47,7 @@ struct Header {  // NOLINT(clang-analyzer-optin.performance.Padding): deaths has
   alignas(64) std::atomic<uint64_t> deaths;
   alignas(64) ImporterEntry importers[kImporterEntries];
 };
-// The end mark (end_mark.h), which the kernel sets when the exporter has ended, lies directly before the slots' words:
+// The end mark (process.h), which the kernel sets when the exporter has ended, lies directly before the slots' words:
 // in one page with the first 239 of them, and in one cache line with the first 7. A hit reads both.
 constexpr size_t kEndBytes = sizeof(Word);
 constexpr size_t kHeaderBytes = sizeof(Header) + kEndBytes;

@@ -22,7 +22,7 @@
 //
 // slots/V3  A segment is alive as long as its exporter has the descriptor open; execve() closes it. A crash leaves
 //     nothing behind. The kernel marks the segment when the exporter exits, crashes or calls execve(), before it frees
-//     the memory of the old program (end_mark.h), and hits read that mark.
+//     the memory of the old program (process.h), and hits read that mark.
 // slots/V4  An importer's bit is set before the importer opens the memory and cleared after it has closed it. The
 //     exporter clears the bits of a crashed importer when it waits for them, and looks at one importer entry after the
 //     other, so that crashes do not use up the table. An importer that is only counted and
@@ -36,7 +36,6 @@
 #include <cstdint>
 #include <unordered_map>
 
-#include "base/slots/end_mark.h"
 #include "base/slots/process.h"
 #include "base/sync/lock.h"
 #include "base/sync/own_file.h"

@@ -8,7 +8,7 @@
 #define PINRAIL_BASE_SYNC_CALL_SCOPE_H
 
 #include "base/core/calling_thread.h"
-#include "base/core/non_copyable.h"
+#include "base/core/compiler.h"
 #include "base/sync/deferred_hook.h"
 
 namespace pinrail::deferred {

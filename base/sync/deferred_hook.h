@@ -23,7 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/sync/hook_locks.h"
+#include "base/sync/lock.h"
 
 namespace pinrail::deferred {
 

@@ -22,7 +22,7 @@
 #include <cstring>
 #include <initializer_list>
 
-#include "base/core/non_copyable.h"
+#include "base/core/compiler.h"
 
 // Returns the address of the calling thread's depth. It is defined in libpinrail, and in tests that are linked with its
 // parts.

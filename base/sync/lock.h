@@ -10,6 +10,8 @@
 #ifndef PINRAIL_BASE_SYNC_LOCK_H
 #define PINRAIL_BASE_SYNC_LOCK_H
 
+#include <pinrail/component.h>
+
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -17,9 +19,7 @@
 #include <mutex>
 
 #include "base/core/compiler.h"
-#include "base/core/non_copyable.h"
 #include "base/sync/futex_lock.h"
-#include "base/sync/hook_locks.h"
 #include "base/sync/hook_scope.h"
 #include "base/sync/lock_rank.h"
 
@@ -106,6 +106,19 @@ class CAPABILITY("mutex") Mutex {
  private:
   LockWord mutex_;
   const LockRank rank_;
+};
+
+using HookDepth = pinrail_hook_depth_t;
+
+// The two functions by which a lock that hooks take counts itself for its thread (deferred_hook.h). Components get them
+// from the host table. Without them, as in some tests, locks are not counted.
+struct HookLocks {
+  HookDepth* (*depth_hook)(void) = nullptr;  // the calling thread's depth
+  void (*deliver_hook)(void) = nullptr;      // delivers deferred events; the caller holds no lock that hooks take
+
+  static HookLocks of(const pinrail_host_t* host) {
+    return host == nullptr ? HookLocks{} : HookLocks{host->depth_hook, host->deliver_deferred_hook};
+  }
 };
 
 // A mutex that hooks take. The holder's thread counts it, so that a hook in a signal handler that interrupted this

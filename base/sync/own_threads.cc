@@ -3,7 +3,7 @@
 // one, so one of the two sees the other.
 #include "base/sync/own_threads.h"
 
-#include "base/core/clock.h"
+#include "base/core/kernel.h"
 #include "base/sync/futex_lock.h"
 
 namespace pinrail::own_threads {

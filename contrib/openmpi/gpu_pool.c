@@ -3,10 +3,61 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "contrib/openmpi/version_check.h"
+#include "contrib/openmpi/settings.h"
+#include "contrib/openmpi/tell.h"
 
 pthread_mutex_t side_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+// Settings of Pinrail that follow from the parameters of gpusm and rgpusm. Whichever of the two is asked first starts
+// Pinrail for both, so each reads the parameters of both.
+
+static const struct {
+  const char *component, *name;
+  const char* setting;
+} kSettings[] = {{"gpusm", "monitor", "monitor"},
+                 {"rgpusm", "rcache_name", "mpool_rgpusm_rcache_name"},
+                 {"rgpusm", "rcache_size_limit", "mpool_rgpusm_size_limit"},
+                 {"rgpusm", "count_limit", "mpool_rgpusm_count_limit"},
+                 {"rgpusm", "leave_pinned", "mpool_rgpusm_leave_pinned"},
+                 {"rgpusm", "empty_cache", "mpool_rgpusm_empty_cache"},
+                 {"rgpusm", "verbose", "mpool_rgpusm_verbose"}};
+
+// "": Open MPI has no such parameter, because the component was left out.
+static const char* value_of(const char* component, const char* name) {
+  const char** value = NULL;
+  const int index = mca_base_var_find("opal", "rcache", component, name);
+  if (index < 0 || mca_base_var_get_value(index, &value, NULL, NULL) != OPAL_SUCCESS || value == NULL) return "";
+  return *value != NULL ? *value : "";
+}
+
+static pinrail_status_t add_gpu_settings(settings_t* settings) {
+  for (size_t i = 0; i < sizeof(kSettings) / sizeof(*kSettings); ++i) {
+    add_if_set(settings, kSettings[i].setting, value_of(kSettings[i].component, kSettings[i].name));
+  }
+  const pinrail_status_t status = add_list(settings, value_of("gpusm", "settings"), "rcache_gpusm_settings");
+  return status == PINRAIL_SUCCESS ? add_list(settings, value_of("rgpusm", "settings"), "rcache_rgpusm_settings")
+                                   : status;
+}
+
+// Figures of the one pool as performance variables of MPI_T (rcache_rgpusm_hits, ...).
+
+static uint64_t kept[kMaxStats];  // side_mutex; what a closed pool had counted
+
+static int get_value(const struct mca_base_pvar_t* pvar, void* value, void* object) {
+  (void)object;
+  const size_t index = (size_t)(uintptr_t)pvar->ctx;
+  pinrail_mpool_stats_t stats;
+  pthread_mutex_lock(&side_mutex);
+  uint64_t sum = kept[index];
+  if (side.pool != NULL && read_stats(side.pool, &stats)) sum += stat_value(&stats, pinrail_stat_at(index));
+  pthread_mutex_unlock(&side_mutex);
+  *(unsigned long long*)value = sum;
+  return OPAL_SUCCESS;
+}
+
+void register_gpu_pvars(const mca_base_component_t* component) { register_stats(component, get_value); }
 
 gpu_registration_t* new_registration(mca_rcache_base_module_t* rcache, uint64_t base, uint64_t length) {
   gpu_registration_t* const made = calloc(1, sizeof(*made));
@@ -89,7 +140,7 @@ static void close_pool_locked(void) {
   if (side.pool == NULL) return;
   (void)pinrail_mpool_read_stats(side.pool, &stats);
   if (side.print_stats) print_stats(&stats);
-  keep_gpu_stats_locked(&stats);
+  keep_counters(kept, &stats);
   (void)pinrail_mpool_destroy(side.pool, PINRAIL_DESTROY_FORCE);
   side.pool = NULL;
 }

@@ -57,12 +57,7 @@ int opal_result(pinrail_status_t status);
 int open_gpu_component(void);
 int deregister_gpu(mca_rcache_base_module_t* rcache, mca_rcache_base_registration_t* reg);
 
-// From the parameters of both components. BAD_PARAM, after a message: a list is malformed.
-pinrail_status_t add_gpu_settings(settings_t* settings);
-
 // Performance variables of MPI_T for the pool's figures.
 void register_gpu_pvars(const mca_base_component_t* component);
-// Figures of a pool that is closed count on. side_mutex is held.
-void keep_gpu_stats_locked(const pinrail_mpool_stats_t* stats);
 
 #endif

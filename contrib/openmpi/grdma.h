@@ -2,15 +2,15 @@
 // grdma.h - Open MPI's rcache "grdma" on Pinrail's pools: what the parts of the adapter share.
 //
 // Owns     the list of modules. One module is one pool, whose registrar is the BTL that asked for the module.
-// Threads  create_module() and finalize_module(): Open MPI calls them while it starts and ends, one at a time.
+// Threads  init_module() and the end of a module: Open MPI calls them while it starts and ends, one at a time.
 //          All else: any thread, any number at a time; modules_mutex guards the list.
 // Hook     what ends in _hook; it takes no lock of ours and looks at nothing but whether events are reported.
 //
 // The registration that Open MPI knows is the tail of the registration that Pinrail knows. A BTL is called only inside
 // Open MPI's own calls into this module, into another one that is out of resources, or inside opal_progress(): a
 // program that asked for no threads gets none.
-#ifndef PINRAIL_OPENMPI_GRDMA_H
-#define PINRAIL_OPENMPI_GRDMA_H
+#ifndef PINRAIL_CONTRIB_OPENMPI_GRDMA_H
+#define PINRAIL_CONTRIB_OPENMPI_GRDMA_H
 
 #include <pinrail/pinrail.h>
 #include <pthread.h>
@@ -49,19 +49,6 @@ mca_rcache_base_component_t* served_component(void);
 void register_parameters(const mca_base_component_t* component);
 void register_pvars(const mca_base_component_t* component);
 
-// Pinrail's own start, told what Open MPI's parameters say. Other sources of Pinrail's parameters hold as ever.
-pinrail_status_t start_pinrail(void);
-
-// Whether Open MPI's memory hooks are to be passed on.
-bool monitor_is_open_mpi(void);
-
-// Whether Open MPI lets registrations be kept after their last use.
-bool keeps_pinned(void);
-
-// NULL, after a message, if there can be none.
-mca_rcache_base_module_t* create_module(mca_rcache_base_resources_t* resources);
-void finalize_module(mca_rcache_base_module_t* rcache);
-
 // The functions of a module.
 int register_range(mca_rcache_base_module_t* rcache, void* addr, size_t size, uint32_t flags, int32_t access_flags,
                    mca_rcache_base_registration_t** reg_out);
@@ -77,13 +64,18 @@ void report_events(bool wanted);
 // The table that a module lends its pool.
 pinrail_registrar_t registrar_of(grdma_module_t* module);
 
-// The flags of what this thread registers next, for the BTL; and whether the device refused it for lack of
-// something.
+// The flags of what this thread registers next, for the BTL.
 void announce_flags(uint32_t flags);
-bool device_was_short(void);
 
 // Figures of modules that are gone count on; print_stats prints the others.
 void keep_stats(grdma_module_t* module);
 void log_stats(grdma_module_t* module);
+
+// What a descriptor has as its rcache_init: starts Pinrail at the first call. NULL, after a message, if it does not
+// start.
+mca_rcache_base_module_t* init_module(mca_rcache_base_resources_t* resources);
+
+// At close: ends Pinrail. If no transport asked for a module, it reports that in a line.
+int stop_pinrail(void);
 
 #endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The descriptor, by the name of the component whose place it takes.
 #include "contrib/openmpi/grdma.h"
-#include "contrib/openmpi/grdma_start.h"
-#include "contrib/openmpi/version_check.h"
+#include "contrib/openmpi/tell.h"
 
 static bool opened;
 

@@ -1,9 +1,55 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Modules come and go.
+// Parameters, modules, and the start and end of Pinrail.
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "contrib/openmpi/grdma.h"
+#include "contrib/openmpi/settings.h"
+#include "contrib/openmpi/tell.h"
+
+// Parameters: those that Open MPI shows (ompi_info --param rcache grdma --level 9), and the settings of Pinrail that
+// follow from them.
+
+static const char kOpenMpi[] = "openmpi";
+
+grdma_parameters_t parameters;
+
+void register_parameters(const mca_base_component_t* component) {
+  parameters.served_by = served_by_parameter(component);
+  parameters.print_stats = false;
+  bool_parameter(component, "print_stats", "Print the figures of the registration cache at the end",
+                 &parameters.print_stats);
+  string_parameter(component, "monitor",
+                   "What reports memory that goes away: \"openmpi\" (Open MPI's memory hooks), or monitors of Pinrail's"
+                   " as in its parameter monitor, for instance \"patcher\"",
+                   OPAL_INFO_LVL_5, kOpenMpi, &parameters.monitor);
+  string_parameter(component, "size_limit",
+                   "Most bytes kept registered, with suffix K, M or G, or \"unlimited\"; empty: as Pinrail's parameter"
+                   " mpool_grdma_size_limit says. Too low: every transfer pays a registration",
+                   OPAL_INFO_LVL_5, "", &parameters.size_limit);
+  string_parameter(
+      component, "count_limit",
+      "Most registrations kept, or \"unlimited\"; empty: as Pinrail's parameter mpool_grdma_count_limit says",
+      OPAL_INFO_LVL_5, "", &parameters.count_limit);
+  string_parameter(component, "settings",
+                   "Any parameters of Pinrail's: name=value, separated by commas; pinrail_info lists them",
+                   OPAL_INFO_LVL_6, "", &parameters.settings);
+}
+
+static bool monitor_is_open_mpi(void) { return strcmp(parameters.monitor, kOpenMpi) == 0; }
+
+// Other sources of Pinrail's parameters hold as ever.
+static pinrail_status_t start_pinrail(void) {
+  settings_t settings = {.count = 0};
+  if (!monitor_is_open_mpi()) add_setting(&settings, "monitor", parameters.monitor);
+  add_if_set(&settings, "mpool_grdma_size_limit", parameters.size_limit);
+  add_if_set(&settings, "mpool_grdma_count_limit", parameters.count_limit);
+  pinrail_status_t status = add_list(&settings, parameters.settings, "rcache_grdma_settings");
+  if (status == PINRAIL_SUCCESS) status = start_with(&settings, "external");
+  drop_settings(&settings);
+  return status;
+}
 
 pthread_mutex_t modules_mutex = PTHREAD_MUTEX_INITIALIZER;
 grdma_module_t* modules;
@@ -44,7 +90,7 @@ static int64_t leave_pinned(void) {
   return opal_leave_pinned == -1 && !monitor_is_open_mpi() ? PINRAIL_UNSET : 0;
 }
 
-bool keeps_pinned(void) { return leave_pinned() != 0; }
+static bool keeps_pinned(void) { return leave_pinned() != 0; }
 
 static pinrail_status_t make_pool(grdma_module_t* module) {
   const pinrail_registrar_t table = registrar_of(module);
@@ -58,6 +104,8 @@ static void discard(grdma_module_t* module) {
   if (module != NULL) free(module->resources.cache_name);
   free(module);
 }
+
+static void finalize_module(mca_rcache_base_module_t* rcache);
 
 // The BTL frees what it passed, name included.
 static grdma_module_t* new_module(const mca_rcache_base_resources_t* resources) {
@@ -75,7 +123,8 @@ static grdma_module_t* new_module(const mca_rcache_base_resources_t* resources) 
   return module;
 }
 
-mca_rcache_base_module_t* create_module(mca_rcache_base_resources_t* resources) {
+// NULL, after a message, if there can be none.
+static mca_rcache_base_module_t* create_module(mca_rcache_base_resources_t* resources) {
   grdma_module_t* const module = new_module(resources);
   if (module == NULL || module->resources.cache_name == NULL || make_pool(module) != PINRAIL_SUCCESS) {
     discard(module);
@@ -89,7 +138,7 @@ mca_rcache_base_module_t* create_module(mca_rcache_base_resources_t* resources) 
 }
 
 // By force: what an MPI program never freed, a window for one, goes back with the rest while the BTL still stands.
-void finalize_module(mca_rcache_base_module_t* rcache) {
+static void finalize_module(mca_rcache_base_module_t* rcache) {
   grdma_module_t* const module = (grdma_module_t*)rcache;
   take_out(module);
   (void)pinrail_mpool_progress(module->pool);
@@ -98,4 +147,47 @@ void finalize_module(mca_rcache_base_module_t* rcache) {
   (void)pinrail_mpool_destroy(module->pool, PINRAIL_DESTROY_FORCE);
   destruct_module(&module->super);
   discard(module);
+}
+
+static bool started;  // Pinrail is
+static bool asked;    // a transport has, for a module
+
+// Transports ask while MPI_Init runs. Once: a second device is one more module, and no news.
+static void tell_served(const char* cache_name) {
+  static bool told;
+  char line[256];
+  if (told) return;
+  told = true;
+  // The name is that of the transport, a dot, and what Open MPI 4.1 prints as "(null)".
+  snprintf(line, sizeof(line),
+           "Pinrail %s serves this job: registrations of the transport %.*s%s; memory events from %s.",
+           pinrail_version(), (int)strcspn(cache_name, "."), cache_name,
+           keeps_pinned() ? "" : ", none of which is kept (mpi_leave_pinned 0)", parameters.monitor);
+  print_job_line(line);
+}
+
+mca_rcache_base_module_t* init_module(mca_rcache_base_resources_t* resources) {
+  asked = true;
+  if (!started) {
+    const pinrail_status_t status = start_pinrail();
+    if (status != PINRAIL_SUCCESS) {
+      print_fatal_help("Pinrail, whose rcache grdma this process was given, does not start.",
+                       "no grdma serves this process. Transports that need it (" GRDMA_USERS ") stay away.",
+                       "read what Pinrail said above; pinrail_info shows its parameters and where they come from.");
+      return NULL;
+    }
+    started = true;
+  }
+  mca_rcache_base_module_t* const module = create_module(resources);
+  if (module != NULL) tell_served(((const grdma_module_t*)module)->resources.cache_name);
+  return module;
+}
+
+int stop_pinrail(void) {
+  if (!asked) {
+    print_line("Pinrail's grdma served nothing: this process opened no transport that asks for it (" GRDMA_USERS ").");
+  }
+  if (!started) return OPAL_SUCCESS;
+  started = false;
+  return pinrail_finalize() == PINRAIL_SUCCESS ? OPAL_SUCCESS : OPAL_ERROR;
 }

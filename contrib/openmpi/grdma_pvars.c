@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "contrib/openmpi/grdma.h"
-#include "contrib/openmpi/pvars.h"
+#include "contrib/openmpi/settings.h"
 
 // What modules that are gone had counted. Written under modules_mutex.
 static uint64_t kept[kMaxStats];

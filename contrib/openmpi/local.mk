@@ -9,10 +9,9 @@ EXTRA_DIST += contrib/openmpi/README contrib/openmpi/run-tests contrib/openmpi/r
 	contrib/openmpi/run-smcuda contrib/openmpi/lib/get-smcuda $(openmpi_gpu_sources) \
 	contrib/openmpi/gpusm_component.c contrib/openmpi/rgpusm_component.c
 openmpi_shared_sources = contrib/openmpi/open_mpi.h contrib/openmpi/tell.h contrib/openmpi/tell.c \
-	contrib/openmpi/settings.h contrib/openmpi/settings.c contrib/openmpi/version_check.h \
-	contrib/openmpi/version_check.c contrib/openmpi/pvars.h contrib/openmpi/pvars.c
-openmpi_gpu_sources = contrib/openmpi/gpu_pool.h contrib/openmpi/gpu_pool.c contrib/openmpi/gpu_pvars.c \
-	contrib/openmpi/gpu_settings.c contrib/openmpi/gpu_ticket.h contrib/openmpi/gpu_ticket.c
+	contrib/openmpi/settings.h contrib/openmpi/settings.c
+openmpi_gpu_sources = contrib/openmpi/gpu_pool.h contrib/openmpi/gpu_pool.c \
+	contrib/openmpi/gpu_ticket.h contrib/openmpi/gpu_ticket.c
 
 # Open MPI reads every file of the folder whose name begins with mca_, so names of objects must not.
 contrib_openmpi_mca_rcache_grdma_la_SHORTNAME = grdma
@@ -29,9 +28,9 @@ dist_openmpi_SCRIPTS = contrib/openmpi/mpirun-args
 # memory of an mpool. So their code stays.
 openmpi_module_ldflags = $(AM_LDFLAGS) -module -avoid-version -shared -Wl,-Bsymbolic -Wl,-z,nodelete \
 	-Wl,--version-script=$(top_srcdir)/contrib/openmpi/component.map $(PINRAIL_NO_UNDEFINED)
-openmpi_grdma_sources = $(openmpi_shared_sources) contrib/openmpi/grdma.h contrib/openmpi/grdma_start.h \
-	contrib/openmpi/grdma_start.c contrib/openmpi/grdma_settings.c \
-	contrib/openmpi/grdma_module.c contrib/openmpi/grdma_calls.c contrib/openmpi/grdma_registrar.c \
+openmpi_grdma_sources = $(openmpi_shared_sources) contrib/openmpi/grdma.h \
+	contrib/openmpi/grdma_module.c \
+	contrib/openmpi/grdma_calls.c \
 	contrib/openmpi/grdma_invalidate_hook.c contrib/openmpi/grdma_pvars.c \
 	contrib/openmpi/grdma_alloc.h contrib/openmpi/grdma_alloc.c
 

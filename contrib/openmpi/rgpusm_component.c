@@ -14,7 +14,7 @@ typedef struct rgpusm_module {
   gpu_table_t table;               // of the peer; super.lock
 } rgpusm_module_t;
 
-// Open MPI's own parameters and more, as texts: Pinrail checks them. gpu_settings.c reads them by name.
+// Open MPI's own parameters and more, as texts: Pinrail checks them. gpu_pool.c reads them by name.
 static struct {
   char *rcache_name, *size_limit, *count_limit, *leave_pinned, *empty_cache, *verbose, *settings;
 } parameters;

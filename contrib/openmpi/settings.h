@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// settings.h - what the adapters' parameters have in common: texts, and lists of Pinrail's settings in one of them.
-#ifndef PINRAIL_OPENMPI_SETTINGS_H
-#define PINRAIL_OPENMPI_SETTINGS_H
+// settings.h - what the adapters' parameters have in common: texts, and lists of Pinrail's settings in one of them;
+// and Pinrail's figures (pinrail/stats.h) as performance variables of MPI_T.
+#ifndef PINRAIL_CONTRIB_OPENMPI_SETTINGS_H
+#define PINRAIL_CONTRIB_OPENMPI_SETTINGS_H
 
 #include <pinrail/pinrail.h>
 
@@ -38,5 +39,22 @@ void drop_settings(settings_t* settings);  // releases the texts
 
 // pinrail_init() with the default value of "monitor", and the settings.
 pinrail_status_t start_with(settings_t* settings, const char* default_monitor);
+
+// Pinrail's figures (pinrail/stats.h) as performance variables of MPI_T.
+
+enum { kMaxStats = 64 };
+_Static_assert(sizeof(pinrail_mpool_stats_t) / sizeof(uint64_t) <= kMaxStats, "a place for each figure");
+
+bool read_stats(pinrail_mpool_t* pool, pinrail_mpool_stats_t* stats);
+uint64_t stat_value(const pinrail_mpool_stats_t* stats, const pinrail_stat_info_t* info);
+
+// Adds the counters among the figures to those of pools that are gone, of which the caller has kMaxStats.
+void keep_counters(uint64_t* kept, const pinrail_mpool_stats_t* stats);
+
+// A limit, which pools of one cache_name have in common.
+bool is_limit(const char* name);
+
+// A variable for each figure. get_value finds the figure's index in pvar->ctx.
+void register_stats(const mca_base_component_t* component, mca_base_get_value_fn_t get_value);
 
 #endif

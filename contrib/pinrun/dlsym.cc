@@ -6,9 +6,110 @@
 // So the functions that the program calls are written in assembly: they jump to the C library's own with the arguments
 // and the return address unchanged, except if answer_dlsym() or answer_dlvsym() has an answer.
 #include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
-#include "contrib/pinrun/loaded_object.h"
-#include "contrib/pinrun/real_verbs.h"
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "real_verbs.h"
+
+namespace pinrail::pinrun {
+
+// The tables of an object (a program or a shared library) that the dynamic linker uses.
+//
+// Threads  all functions may run together.
+
+// Relocations with addends, as x86-64 and aarch64 have them.
+struct Relocations {
+  const ElfW(Rela) * first = nullptr;
+  size_t bytes = 0;
+};
+
+struct SymbolTables {
+  const uint32_t* hash = nullptr;  // of DT_GNU_HASH
+  const ElfW(Sym) * symbols = nullptr;
+  const char* names = nullptr;
+  Relocations of_data, of_calls;  // DT_RELA, DT_JMPREL
+
+  bool is_complete() const { return hash != nullptr && symbols != nullptr && names != nullptr; }
+};
+
+// base: what was added to the object's addresses; dynamic: its dynamic section. Calls no function, so that it may run
+// before a sanitizer has found those that it replaces.
+SymbolTables symbol_tables_of(ElfW(Addr) base, const ElfW(Dyn) * dynamic);
+SymbolTables symbol_tables_of(const dl_phdr_info& object);
+
+// Whether the object has a segment at the address.
+bool contains(const dl_phdr_info& object, uintptr_t address);
+
+// Whether the dynamic linker has made the page of the address read-only after it relocated the object.
+bool is_read_only_since_relocated(const dl_phdr_info& object, uintptr_t address);
+
+// Reads the segments that the dynamic linker lists.
+
+namespace {
+
+// The dynamic linker has replaced offsets by addresses, except in the kernel's object.
+template <typename Type>
+const Type* at(ElfW(Addr) base, ElfW(Addr) where) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): as the object has it
+  return reinterpret_cast<const Type*>(where < base ? base + where : where);
+}
+
+void read_entry(ElfW(Addr) base, const ElfW(Dyn) & entry, SymbolTables* tables) {
+  switch (entry.d_tag) {
+    case DT_GNU_HASH: tables->hash = at<uint32_t>(base, entry.d_un.d_ptr); break;
+    case DT_SYMTAB: tables->symbols = at<ElfW(Sym)>(base, entry.d_un.d_ptr); break;
+    case DT_STRTAB: tables->names = at<char>(base, entry.d_un.d_ptr); break;
+    case DT_RELA: tables->of_data.first = at<ElfW(Rela)>(base, entry.d_un.d_ptr); break;
+    case DT_RELASZ: tables->of_data.bytes = entry.d_un.d_val; break;
+    case DT_JMPREL: tables->of_calls.first = at<ElfW(Rela)>(base, entry.d_un.d_ptr); break;
+    case DT_PLTRELSZ: tables->of_calls.bytes = entry.d_un.d_val; break;
+    default: break;
+  }
+}
+
+// Returns the first segment of the type that contains the address, the ends rounded down to `unit`; NULL if none does.
+const ElfW(Phdr) * segment_at(const dl_phdr_info& object, uint32_t type, uintptr_t address, uintptr_t unit) {
+  for (size_t i = 0; i < object.dlpi_phnum; ++i) {
+    const ElfW(Phdr)& segment = object.dlpi_phdr[i];
+    const uintptr_t start = object.dlpi_addr + segment.p_vaddr, end = start + segment.p_memsz;
+    if (segment.p_type == type && address >= start / unit * unit && address < end / unit * unit) return &segment;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+SymbolTables symbol_tables_of(ElfW(Addr) base, const ElfW(Dyn) * dynamic) {
+  SymbolTables result;
+  for (const ElfW(Dyn)* entry = dynamic; entry->d_tag != DT_NULL; ++entry) read_entry(base, *entry, &result);
+  return result;
+}
+
+SymbolTables symbol_tables_of(const dl_phdr_info& object) {
+  for (size_t i = 0; i < object.dlpi_phnum; ++i) {
+    const ElfW(Phdr)& segment = object.dlpi_phdr[i];
+    if (segment.p_type == PT_DYNAMIC)
+      return symbol_tables_of(object.dlpi_addr, at<ElfW(Dyn)>(object.dlpi_addr, object.dlpi_addr + segment.p_vaddr));
+  }
+  return {};
+}
+
+bool contains(const dl_phdr_info& object, uintptr_t address) {
+  return segment_at(object, PT_LOAD, address, 1) != nullptr;
+}
+
+bool is_read_only_since_relocated(const dl_phdr_info& object, uintptr_t address) {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  return segment_at(object, PT_GNU_RELRO, address, page) != nullptr;
+}
+
+}  // namespace pinrail::pinrun
 
 #if defined __GLIBC__ && (defined __x86_64__ || defined __aarch64__)
 
@@ -183,3 +284,67 @@ void* real_dlvsym(void* handle, const char* name, const char* version) { return 
 }  // namespace pinrail::pinrun
 
 #endif
+
+namespace pinrail::pinrun {
+
+// Libibverbs' calls of its own functions.
+//
+// libibverbs calls ibv_reg_mr_iova2() and others by name, so that the dynamic linker leads these calls to interpose.cc.
+// Their caller cannot be told: ibv_reg_mr() ends in a jump. So the addresses that the linker filled in are replaced.
+
+#if defined __GLIBC__ && (defined __x86_64__ || defined __aarch64__)
+namespace {
+
+#ifdef __x86_64__
+constexpr uint32_t kCall = R_X86_64_JUMP_SLOT, kAddress = R_X86_64_GLOB_DAT;
+#else
+constexpr uint32_t kCall = R_AARCH64_JUMP_SLOT, kAddress = R_AARCH64_GLOB_DAT;
+#endif
+
+// If the system refuses, the slot stays as it was.
+void store(const dl_phdr_info& object, uintptr_t slot, void* function) {
+  const auto page_size = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): the page that contains the slot
+  auto* page = reinterpret_cast<void*>(slot / page_size * page_size);
+  const bool is_read_only = is_read_only_since_relocated(object, slot);
+  if (is_read_only && mprotect(page, page_size, PROT_READ | PROT_WRITE) != 0) return;
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): as the relocation has it
+  __atomic_store_n(reinterpret_cast<void**>(slot), function, __ATOMIC_RELAXED);
+  if (is_read_only) mprotect(page, page_size, PROT_READ);
+}
+
+void store_all(const dl_phdr_info& object, const SymbolTables& tables, const Relocations& relocations) {
+  for (size_t i = 0; i < relocations.bytes / sizeof(*relocations.first); ++i) {
+    const ElfW(Rela)& each = relocations.first[i];
+    const uint32_t type = ELF64_R_TYPE(each.r_info);
+    if (type != kCall && type != kAddress) continue;
+    const char* name = tables.names + tables.symbols[ELF64_R_SYM(each.r_info)].st_name;
+    for (const Replacement& known : replacements()) {
+      if (known.real != nullptr && std::strcmp(known.name, name) == 0)
+        store(object, object.dlpi_addr + each.r_offset, known.real);
+    }
+  }
+}
+
+int look_into(dl_phdr_info* object, size_t, void* address_in_verbs) {
+  if (!contains(*object, reinterpret_cast<uintptr_t>(address_in_verbs))) return 0;
+  const SymbolTables tables = symbol_tables_of(*object);
+  if (!tables.is_complete()) return 1;
+  store_all(*object, tables, tables.of_data);
+  store_all(*object, tables, tables.of_calls);
+  return 1;
+}
+
+}  // namespace
+
+void keep_own_calls(const RealVerbs& real) {
+  if (real.dereg_mr != nullptr) dl_iterate_phdr(look_into, reinterpret_cast<void*>(real.dereg_mr));
+}
+
+#else  // another C library or processor
+
+void keep_own_calls(const RealVerbs&) {}
+
+#endif
+
+}  // namespace pinrail::pinrun

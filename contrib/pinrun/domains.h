@@ -7,7 +7,7 @@
 #ifndef PINRAIL_CONTRIB_PINRUN_DOMAINS_H
 #define PINRAIL_CONTRIB_PINRUN_DOMAINS_H
 
-#include "contrib/pinrun/pinrun.h"
+#include "pinrun.h"
 
 namespace pinrail::pinrun {
 
@@ -31,6 +31,50 @@ void abandon_domain(const ibv_pd* domain);
 
 // Destroys the pools of all domains of a device that is being closed.
 void forget_device(const ibv_context* device);
+
+// The memory regions that the program sees.
+//
+// Owns     their memory, until free_region() or, if the region was deregistered by libibverbs' own function, until the
+//          provider library frees it: so it is memory of malloc(), and begins as a region of libibverbs does.
+// Threads  all functions may run together.
+struct Region {
+  ibv_mr mr;                // what the program sees
+  uint64_t mark;            // tells it from libibverbs' own, which keep a type and the access here
+  uint64_t iova;            // the address on the wire of mr.addr
+  unsigned access;          // IBV_ACCESS_*
+  ibv_mr* real;             // not NULL: the device's region is this region's alone, because ibv_rereg_mr() changed it
+  pinrail_handle_t handle;  // otherwise: the registration
+};
+
+// Returns a zeroed region; NULL if there is no memory.
+Region* new_region();
+void free_region(Region* region);
+
+// Returns the region that the program names by mr; NULL if libibverbs made it.
+Region* region_of(ibv_mr* mr);
+
+// After the region was deregistered, before its memory is freed. A second deregistration is recognised until the memory
+// is used again.
+void mark_as_gone(Region* region);
+bool is_gone(const ibv_mr* mr);
+
+// Ibv_rereg_mr() of a region that a pool serves.
+//
+// The device's region becomes the program's own, with the keys that the program knows, and libibverbs changes it. So
+// its keys, its rights and its errors are those of the device, and the old keys are valid no longer than without
+// pinrun.
+
+// What the program asks ibv_rereg_mr() for.
+struct Change {
+  int flags;
+  ibv_pd* domain;
+  void* addr;
+  size_t length;
+  int access;
+};
+
+// Returns what ibv_rereg_mr() does, and sets errno.
+int reregister(Region* region, const Change& change);
 
 }  // namespace pinrail::pinrun
 

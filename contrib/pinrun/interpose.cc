@@ -3,9 +3,8 @@
 // that programs ask for.
 #include <cerrno>
 
-#include "contrib/pinrun/domains.h"
-#include "contrib/pinrun/real_verbs.h"
-#include "contrib/pinrun/reregister.h"
+#include "domains.h"
+#include "real_verbs.h"
 
 namespace pinrail::pinrun {
 namespace {

@@ -7,9 +7,8 @@ pinrundir = $(pkglibdir)/pinrun
 pinrun_LTLIBRARIES = contrib/pinrun/libpinrun.la
 contrib_pinrun_libpinrun_la_SOURCES = contrib/pinrun/pinrun.h contrib/pinrun/interpose.cc contrib/pinrun/domains.h \
 	contrib/pinrun/dlsym.cc contrib/pinrun/domains.cc contrib/pinrun/real_verbs.h contrib/pinrun/real_verbs.cc \
-	contrib/pinrun/regions.h contrib/pinrun/regions.cc contrib/pinrun/registrar.cc \
-	contrib/pinrun/report.cc contrib/pinrun/reregister.h contrib/pinrun/reregister.cc contrib/pinrun/loaded_object.h \
-	contrib/pinrun/loaded_object.cc contrib/pinrun/own_calls.cc
+	contrib/pinrun/registrar.cc \
+	contrib/pinrun/report.cc
 contrib_pinrun_libpinrun_la_CXXFLAGS = $(room_cxxflags)
 contrib_pinrun_libpinrun_la_LIBADD = libpinrail.la
 contrib_pinrun_libpinrun_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -shared -Wl,-z,nodelete \

@@ -3,7 +3,7 @@
 //
 // A program that runs under pinrun calls the functions of interpose.cc. Each protection domain has a pool (domains.h).
 // The pool registers with the real functions (real_verbs.h, registrar.cc). The program receives a region of its own for
-// each call (regions.h); regions with the same range and access share one registration, hence its keys.
+// each call (domains.h); regions with the same range and access share one registration, hence its keys.
 //
 // Threads  as libibverbs: all functions may run together; ibv_dealloc_pd() excludes other calls with the same domain.
 // Fork     a child forgets the domains of its parent and creates pools of its own.

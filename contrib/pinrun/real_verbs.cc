@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // real_verbs.cc - looks the functions up by version in libibverbs' own scope, where interpose.cc is not found.
-#include "contrib/pinrun/real_verbs.h"
+#include "real_verbs.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

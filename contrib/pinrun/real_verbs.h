@@ -6,7 +6,7 @@
 #include <array>
 #include <cerrno>
 
-#include "contrib/pinrun/domains.h"
+#include "domains.h"
 
 namespace pinrail::pinrun {
 

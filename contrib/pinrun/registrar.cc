@@ -5,7 +5,7 @@
 #include <new>
 #include <utility>
 
-#include "contrib/pinrun/real_verbs.h"
+#include "real_verbs.h"
 
 namespace pinrail::pinrun {
 namespace {

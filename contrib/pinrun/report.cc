@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <initializer_list>
 
-#include "contrib/pinrun/pinrun.h"
+#include "pinrun.h"
 
 namespace pinrail::pinrun {
 namespace {

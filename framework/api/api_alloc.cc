@@ -11,7 +11,6 @@
 #include "base/sync/call_scope.h"
 #include "framework/api/api.h"
 #include "framework/api/api_fork.h"
-#include "framework/api/refuse.h"
 #include "framework/mpool/allocator.h"
 
 namespace pinrail::api {

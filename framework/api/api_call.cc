@@ -21,9 +21,7 @@
 #include "framework/api/api.h"
 #include "framework/api/api_events.h"
 #include "framework/api/api_fork.h"
-#include "framework/api/on_work.h"
 #include "framework/api/record.h"
-#include "framework/api/refuse.h"
 #include "framework/mpool/allocator.h"
 
 namespace pinrail::api {

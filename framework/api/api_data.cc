@@ -12,8 +12,6 @@
 #include "base/sync/gate.h"
 #include "framework/api/api.h"
 #include "framework/api/api_fork.h"
-#include "framework/api/on_work.h"
-#include "framework/api/refuse.h"
 
 namespace pinrail::api {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a pool records: reads it, says it where a verbosity asks for that, and explains requests that found no room.
+// Messages: what pools record, and what is said of it; and refused calls.
 // API context; takes no lock of a pool. record_hook() may run in a hook.
 #include "framework/api/api_events.h"
 
@@ -9,16 +9,16 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
+#include <string>
 
-#include "base/core/clock.h"
-#include "base/core/errno_text.h"
+#include "base/core/kernel.h"
+#include "base/core/status.h"
 #include "base/registration/registration.h"
 #include "base/report/report.h"
 #include "base/sync/call_scope.h"
 #include "base/sync/deferred_hook.h"
 #include "framework/api/api.h"
 #include "framework/api/api_fork.h"
-#include "framework/api/refuse.h"
 #include "framework/monitor/monitor.h"
 
 namespace pinrail::api {
@@ -248,3 +248,23 @@ pinrail_status_t pinrail_mpool_events(pinrail_mpool_t* pool, pinrail_mpool_event
   *count_out = count;
   return PINRAIL_SUCCESS;
 }
+
+namespace pinrail::api {
+
+void help(const char* topic, std::initializer_list<pinrail_help_arg_t> args) {
+  report::help("base", kHelp, topic, args.begin(), args.size());
+}
+
+// Without memory the message is dropped.
+pinrail_status_t refuse(const char* call, const char* why) {
+  (void)guarded([=] { help("call refused", {{"call", call}, {"why", why}}); });
+  return PINRAIL_ERR_BAD_PARAM;
+}
+
+void report_limit(uint64_t bytes, uint64_t done, const char* limit) {
+  help("prepin limit", {{"bytes", NumberText(bytes).c_str()}, {"done", NumberText(done).c_str()}, {"limit", limit}});
+}
+
+void report_closed_dmabuf() { help("dmabuf closed", {}); }
+
+}  // namespace pinrail::api

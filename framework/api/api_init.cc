@@ -8,7 +8,7 @@
 
 #include <cstring>
 
-#include "base/core/struct_size.h"
+#include "base/core/status.h"
 #include "base/report/report.h"
 #include "base/sync/call_scope.h"
 #include "base/sync/fork_reinit.h"
@@ -16,7 +16,6 @@
 #include "framework/api/api.h"
 #include "framework/api/api_fork.h"
 #include "framework/api/record.h"
-#include "framework/api/refuse.h"
 #include "framework/monitor/monitor.h"
 #include "framework/mpool/gc_thread.h"
 #include "framework/registrar/fork_marks.h"

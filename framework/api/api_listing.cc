@@ -14,10 +14,9 @@
 
 #include "base/core/calling_thread.h"
 #include "base/core/machine.h"
-#include "base/core/struct_size.h"
+#include "base/core/status.h"
 #include "framework/api/api.h"
-#include "framework/api/on_work.h"
-#include "framework/api/refuse.h"
+#include "framework/api/api_fork.h"
 #include "framework/monitor/monitor.h"
 #include "framework/mpool/default_limits.h"
 

@@ -9,17 +9,15 @@
 #include <memory>
 #include <vector>
 
-#include "base/core/non_copyable.h"
+#include "base/core/compiler.h"
 #include "base/core/span.h"
 #include "base/registration/thread.h"
 #include "base/sync/call_scope.h"
 #include "base/sync/own_file.h"
 #include "framework/api/api.h"
 #include "framework/api/api_fork.h"
-#include "framework/api/on_work.h"
 #include "framework/api/pin_job.h"
-#include "framework/api/prefault.h"
-#include "framework/api/refuse.h"
+#include "framework/api/pin_plan.h"
 
 struct pinrail_prepin {
   std::shared_ptr<pinrail::api::PinJob> job;

@@ -13,7 +13,6 @@
 #include "framework/api/api.h"
 #include "framework/api/api_fork.h"
 #include "framework/api/pin_job.h"
-#include "framework/api/refuse.h"
 #include "framework/mpool/allocator.h"
 #include "framework/mpool/gc_thread.h"
 

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/core/extensions.h"
+#include "base/core/own_component.h"
 #include "base/registration/registration_arena.h"
 #include "base/registration/services.h"
 #include "base/registration/shortcut.h"
@@ -17,8 +17,8 @@
 #include "framework/api/api.h"
 #include "framework/api/api_events.h"
 #include "framework/monitor/coverage.h"
+#include "framework/monitor/mapping.h"
 #include "framework/monitor/monitor.h"
-#include "framework/monitor/own_pages.h"
 #include "framework/mpool/gc_thread.h"
 #include "framework/rcache/rcache.h"
 #include "framework/registrar/fork_marks.h"

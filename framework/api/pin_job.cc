@@ -8,16 +8,15 @@
 
 #include <algorithm>
 
-#include "base/core/guarded.h"
 #include "base/core/machine.h"
+#include "base/core/status.h"
 #include "base/registration/registration.h"
 #include "base/registration/thread.h"
 #include "base/sync/call_scope.h"
 #include "base/sync/lock.h"
 #include "base/sync/own_threads.h"
 #include "framework/api/api.h"
-#include "framework/api/prefault.h"
-#include "framework/api/refuse.h"
+#include "framework/api/pin_plan.h"
 
 namespace pinrail::api {
 namespace {

@@ -25,7 +25,7 @@
 #include "base/core/status.h"
 #include "base/sync/lock.h"
 #include "base/sync/own_file.h"
-#include "base/sync/own_thread.h"
+#include "base/sync/own_threads.h"
 #include "framework/api/pin_plan.h"
 #include "framework/mpool/mpool.h"
 

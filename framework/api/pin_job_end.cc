@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // How a job ends, and what those see who wait for it. API context, inside a deferred::Call. Functions whose names end
 // in _locked run under the job's lock; the others take it where they need it.
-#include "base/core/guarded.h"
+#include "base/core/status.h"
 #include "base/registration/registration.h"
 #include "base/sync/call_scope.h"
 #include "base/sync/lock.h"

@@ -17,6 +17,7 @@
 #include <pinrail/pin.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <vector>
 
 #include "base/core/span.h"
@@ -100,6 +101,25 @@ class PinPlan {
   size_t chunk_count_ = 0;
   uint64_t bytes_ = 0;
 };
+
+// Populates pages before they are registered, in parallel and near a NUMA node.
+//
+// Threads  all functions may run together. API context; they take no lock of Pinrail.
+
+enum class Populate : uint8_t { for_reading, for_writing };
+
+// Populates the pages of the span. A hint: what the kernel refuses is left to the registrar.
+void prefault(const Span& span, Populate populate);
+
+// Requests transparent huge pages for the huge pages that lie wholly in the span. A hint.
+void request_huge_pages(const Span& span);
+
+// The bytes of the span that are mapped by huge pages now, of any kind. 0 if the kernel does not report them (before
+// Linux 6.7).
+uint64_t huge_bytes(const Span& span);
+
+// How many processors this thread may use, at least 1.
+unsigned usable_processors();
 
 }  // namespace pinrail::api
 

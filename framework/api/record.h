@@ -4,9 +4,8 @@
 //
 // Owns     an area of address space that is filled in order, and the file that is written from it when the process
 //          exits or Pinrail is finalized for the last time.
-// Threads  took(), dropping(), evicted() and the hook may run together. start(), stop() and fork_reinit() exclude all
+// Threads  took(), dropping(), evicted() may run together. start(), stop() and fork_reinit() exclude all
 //          else.
-// Hook     append_hook(), record_event_hook().
 // Fork     a child records nothing until it calls pinrail_init(); it then has a file of its own.
 //
 // A reference is recorded after it was taken and before it is dropped, so that between two records of one id the
@@ -25,23 +24,7 @@
 
 namespace pinrail::record {
 
-// One call or event. A pair of registration and generation names what was taken or dropped.
-struct Record {
-  uint64_t ns, addr, length, generation;
-  const pinrail_registration_t* reg;  // NULL: the call failed
-  uint32_t access, flags, thread;
-  std::atomic<char> op;  // 'R', 'D', 'F', 'I', 'E' as in a trace; 0: not complete
-};
-
-constexpr uint64_t kMost = uint64_t{1} << 22;
-
-struct Area {
-  Record* records;
-  std::atomic<uint64_t> reserved;
-  uint64_t start_ns;
-  int owner;            // the process id
-  char settings[2048];  // header lines: what is set for pools grdma
-};
+struct Area;
 extern std::atomic<Area*> recording;  // NULL: nothing is recorded
 
 // relaxed: a thread that sees it later begins to record later.
@@ -57,13 +40,6 @@ void fork_reinit();
 void took(char op, const void* addr, size_t length, uint64_t access_and_flags, const pinrail_handle_t* handle);
 void dropping(pinrail_handle_t handle);
 void evicted(pinrail_status_t status);
-
-// handle: {NULL, 0} if nothing was taken or dropped.
-void append_hook(char op, uintptr_t addr, size_t length, pinrail_handle_t handle, uint32_t access, uint32_t flags);
-void record_event_hook(void* arg, uintptr_t base, size_t length);
-
-// Writes the file. Returns NULL or the reason why that failed.
-const char* write_file(const Area& area, const char* path);
 
 }  // namespace pinrail::record
 

@@ -19,7 +19,6 @@
 #include <string_view>
 
 #include "base/core/status.h"
-#include "framework/monitor/kept_files_hook.h"
 #include "framework/monitor/known_mappings_hook.h"
 
 namespace pinrail::monitor {
@@ -60,7 +59,7 @@ class Coverage {
   // true without reading a mapping.
   void start(const Policy& policy, uint32_t reported);
   // Forgets verdicts that the span touches, and what it holds of mappings of files. These first: a verdict that is
-  // found afterwards is a later one, and add() came before it (kept_files_hook/F1).
+  // found afterwards is a later one, and add() came before it (known_mappings_hook/F1).
   void forget_hook(const Span& span) {
     files_.forget_hook(span);
     known_.forget_hook(span);

@@ -11,16 +11,15 @@
 #include <memory>
 #include <new>
 
+#include "base/core/compiler.h"
 #include "base/core/files.h"
-#include "base/core/guarded.h"
-#include "base/core/non_copyable.h"
+#include "base/core/status.h"
 #include "base/report/report.h"
 #include "base/sync/fork_reinit.h"
 #include "framework/monitor/coverage.h"
 #include "framework/monitor/mapping.h"
 #include "framework/monitor/monitor.h"
 #include "framework/monitor/own_calls.h"
-#include "framework/monitor/own_pages.h"
 
 namespace pinrail::monitor {
 

@@ -17,7 +17,7 @@
 #include <initializer_list>
 #include <string_view>
 
-#include "base/core/non_copyable.h"
+#include "base/core/compiler.h"
 
 namespace pinrail::monitor {
 

@@ -21,7 +21,7 @@
 
 #include <string>
 
-#include "base/core/extensions.h"
+#include "base/core/own_component.h"
 #include "base/core/span.h"
 #include "base/core/status.h"
 #include "base/loader/loader.h"

@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "base/core/calling_thread.h"
-#include "base/core/clock.h"
-#include "base/core/guarded.h"
-#include "base/loader/component_call.h"
+#include "base/core/kernel.h"
+#include "base/core/status.h"
+#include "base/loader/loader.h"
 #include "base/report/report.h"
 #include "framework/monitor/coverage.h"
 #include "framework/monitor/findings.h"

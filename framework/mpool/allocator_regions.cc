@@ -7,7 +7,7 @@
 
 #include <utility>
 
-#include "base/core/guarded.h"
+#include "base/core/status.h"
 #include "base/registration/registration.h"
 #include "framework/mpool/allocator.h"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/core/guarded.h"
+#include "base/core/status.h"
 #include "framework/mpool/allocator.h"
 
 namespace pinrail::mpool {

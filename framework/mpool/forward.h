@@ -14,7 +14,6 @@
 
 #include <new>
 
-#include "base/core/guarded.h"
 #include "base/core/span.h"
 #include "base/core/status.h"
 #include "base/registration/shortcut.h"

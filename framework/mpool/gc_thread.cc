@@ -14,12 +14,10 @@
 #include <utility>
 #include <vector>
 
-#include "base/core/clock.h"
-#include "base/core/forever.h"
+#include "base/core/kernel.h"
 #include "base/registration/thread.h"
 #include "base/sync/fork_reinit.h"
 #include "base/sync/lock.h"
-#include "base/sync/own_thread.h"
 #include "base/sync/own_threads.h"
 
 namespace pinrail::gc {

@@ -21,7 +21,7 @@
 
 #include <atomic>
 
-#include "base/core/non_copyable.h"
+#include "base/core/compiler.h"
 #include "base/core/status.h"
 
 namespace pinrail::gc {

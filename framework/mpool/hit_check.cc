@@ -10,7 +10,7 @@
 #include <cstdio>
 #include <ctime>
 
-#include "framework/monitor/own_pages.h"
+#include "framework/monitor/mapping.h"
 
 namespace pinrail::mpool {
 namespace {

@@ -15,8 +15,8 @@
 #include <numeric>
 #include <string>
 
-#include "base/core/guarded.h"
 #include "base/core/own_component.h"
+#include "base/core/status.h"
 
 namespace pinrail::mpool {
 

@@ -13,7 +13,7 @@
 
 #include <string>
 
-#include "base/core/guarded.h"
+#include "base/core/status.h"
 #include "framework/mpool/caches.h"
 #include "framework/mpool/params.h"
 

@@ -20,7 +20,7 @@
 #include <ctime>
 #include <string>
 
-#include "base/core/clock.h"
+#include "base/core/kernel.h"
 #include "base/core/status.h"
 #include "base/hit/pool_counts.h"
 #include "base/sync/own_file.h"

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "base/loader/component_call.h"
+#include "base/loader/loader.h"
 #include "base/report/report.h"
 
 namespace pinrail::rcache {

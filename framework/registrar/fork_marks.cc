@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <new>
 
-#include "base/core/forever.h"
 #include "base/core/page_counts.h"
 #include "base/sync/fork_reinit.h"
 #include "base/sync/lock.h"

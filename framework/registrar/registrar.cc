@@ -12,9 +12,8 @@
 #include <cstring>
 #include <initializer_list>
 
-#include "base/core/errno_text.h"
-#include "base/core/guarded.h"
-#include "base/core/non_copyable.h"
+#include "base/core/compiler.h"
+#include "base/core/status.h"
 #include "base/core/thread_record.h"
 #include "base/registration/registration.h"
 #include "base/registration/registration_arena.h"

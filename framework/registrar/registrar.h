@@ -18,7 +18,7 @@
 #include <mutex>
 #include <string>
 
-#include "base/core/non_copyable.h"
+#include "base/core/compiler.h"
 #include "base/core/status.h"
 #include "base/loader/loader.h"
 

@@ -4,9 +4,8 @@
 #include <new>
 #include <vector>
 
-#include "base/core/forever.h"
-#include "base/core/struct_size.h"
-#include "base/loader/component_call.h"
+#include "base/core/status.h"
+#include "base/loader/loader.h"
 #include "base/registration/registration_arena.h"
 #include "base/report/report.h"
 #include "base/sync/fork_reinit.h"

@@ -25,7 +25,7 @@
 
 #include "base/patch/system_call.h"
 #include "base/sync/gate.h"
-#include "framework/monitor/kept_files_hook.h"
+#include "framework/monitor/known_mappings_hook.h"
 #include "framework/monitor/monitor.h"
 #include "test/fake/fake_host.h"
 #include "test/monitor/foreign_patches.h"

@@ -60,7 +60,7 @@ TEST_P(ChunkStream, hands_out_registrations_of_all_pieces_in_order) {
   expect_nothing_is_left();
 }
 
-// chunk_stream/C4: what was registered ahead shows the device what the program had mapped then.
+// api_chunks/C4: what was registered ahead shows the device what the program had mapped then.
 TEST_P(ChunkStream, a_piece_whose_memory_was_remapped_meanwhile_is_registered_anew) {
   make_pool();
   pinrail_chunk_stream_t* const stream = open();
@@ -221,7 +221,7 @@ class ChunkStreamAhead : public Pinning {
   static constexpr uint32_t kAhead = 3;
 };
 
-// chunk_stream/C4: an event would end nothing of these, so each piece is registered when the caller asks for it.
+// api_chunks/C4: an event would end nothing of these, so each piece is registered when the caller asks for it.
 TEST_F(ChunkStreamAhead, nothing_that_bypasses_the_cache_is_kept) {
   make_pool();
   pinrail_chunk_stream_t* const stream = open_stream(*pool_, kAhead, PINRAIL_FLAG_CACHE_BYPASS);

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <iostream>
 
-#include "contrib/tools/common/json.h"
+#include "contrib/tools/common/reasons.h"
 
 namespace pinrail::pingpong {
 namespace {

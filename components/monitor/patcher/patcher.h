@@ -11,7 +11,7 @@
 //     registered the range in between; the hook makes the system call itself. The address that a call returns is
 //     reported as well, before the caller gets it: if its old mapping went away unseen, its pages are new ones now.
 //     A call that takes nothing away is left to the function.
-//     An event that names a file is reported for the kept mappings of that file (base/core/extensions.h). No hook
+//     An event that names a file is reported for the kept mappings of that file (base/core/own_component.h). No hook
 //     reads the list of mappings.
 //
 // Results are those of the kernel, and errno stays as it was. If no library is started, and in a forked child, a hook
@@ -26,13 +26,13 @@
 #include <optional>
 #include <string>
 
-#include "base/core/extensions.h"
 #include "base/core/files.h"
+#include "base/core/own_component.h"
 #include "base/core/span.h"
 #include "base/core/status.h"
 #include "base/patch/patch.h"
 #include "base/sync/lock.h"
-#include "base/sync/own_thread.h"
+#include "base/sync/own_threads.h"
 
 namespace pinrail::patcher {
 
@@ -128,7 +128,7 @@ struct Context {
 
 inline uintptr_t round_up_hook(uintptr_t at, size_t to) { return (at + to - 1) / to * to; }
 
-// patcher_report_hook.cc
+// patcher_file_hook.cc
 Context& context_of_hook(const Site& site);
 bool is_active_hook(const Site& site);
 void report_hook(const Site& site, uintptr_t base, size_t length);  // reports the range to the library
@@ -139,7 +139,7 @@ bool read_own_memory_hook(long address, void* copy_out, size_t length);
 void probe_hook(void* context, uintptr_t base, size_t length);
 void raise_alarm_hook(Context* context);  // wakes the checking thread
 
-// patcher_report_hook.cc: the hook of every patch. Passes the call to the hook of that system call.
+// patcher_file_hook.cc: the hook of every patch. Passes the call to the hook of that system call.
 bool enter_hook(void* site, long number, const long* args, long* result_out);
 
 // Hooks of system calls: patcher_memory_hook.cc, patcher_file_hook.cc. They are called only while
@@ -171,7 +171,7 @@ bool may_show_files_hook(const Site& site);
 // Reports all kept mappings of these bytes of a file.
 void report_file_hook(const Site& site, const pinrail_file_part_t& part);
 
-// patcher_find.cc: finds the functions. Start-up context.
+// patcher_install.cc: finds the functions. Start-up context.
 uintptr_t find_function(const Function& function);
 // The files of the objects that hold the functions. The last one stays open.
 class CodeFile {

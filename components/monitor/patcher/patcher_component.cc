@@ -7,9 +7,9 @@
 #include <cstring>
 #include <new>
 
-#include "base/core/guarded.h"
 #include "base/core/kernel.h"
 #include "base/core/own_component.h"
+#include "base/core/status.h"
 #include "base/patch/system_call.h"
 #include "components/monitor/patcher/patcher.h"
 

@@ -29,13 +29,13 @@
 
 #include <atomic>
 
-#include "base/core/extensions.h"
+#include "base/core/own_component.h"
 #include "base/core/span.h"
 #include "base/core/status.h"
 #include "base/patch/system_call.h"
 #include "base/sync/lock.h"
 #include "base/sync/own_file.h"
-#include "base/sync/own_thread.h"
+#include "base/sync/own_threads.h"
 
 namespace pinrail::uffd {
 
@@ -82,7 +82,7 @@ uint64_t count_mappings();
 // uffd_watch.cc: starts to watch a mapping. Returns the PINRAIL_EVENT_* that are seen for it; 0: none.
 uint32_t cover(Context* context, const pinrail_mapping_t& mapping);
 
-// uffd_probe.cc: causes each kind of event on pages of its own and expects its report at a subscription.
+// uffd_component.cc: causes each kind of event on pages of its own and expects its report at a subscription.
 Status try_events_locked(Context* context) REQUIRES(context->mutex);
 
 // uffd_thread.cc: reads and reports events. Returns true when the bell rings or `stopping` is set, false when the

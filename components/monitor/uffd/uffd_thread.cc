@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "base/core/own_component.h"
-#include "base/sync/hook_locks.h"
+#include "base/sync/lock.h"
 #include "base/sync/own_threads.h"
 #include "components/monitor/uffd/uffd.h"
 

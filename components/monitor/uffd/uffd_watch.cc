@@ -10,8 +10,8 @@
 #include <cerrno>
 #include <string>
 
-#include "base/core/errno_text.h"
 #include "base/core/kernel.h"
+#include "base/core/own_component.h"
 #include "base/patch/maps.h"
 #include "components/monitor/uffd/uffd.h"
 

@@ -49,7 +49,7 @@ class Session {
   // Stops the hooks and waits for those in flight. If `next` is of another process, the segment is left to the old
   // one.
   void end(const Session& next);
-  // Memory of the range is about to be freed: see gpusm_session.cc. Hook context.
+  // Memory of the range is about to be freed: see gpusm_component.cc. Hook context.
   void free_hook(uintptr_t base, size_t length);
 
  private:

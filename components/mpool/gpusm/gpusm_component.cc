@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Descriptor, parameters and table of mpool/gpusm; the functions forward to Pool. API context, except
 // invalidate_range_hook(). The caller holds no lock and may hold references.
+#include <time.h>
+
+#include <new>
+
+#include "base/core/calling_thread.h"
+#include "base/core/kernel.h"
 #include "base/core/own_component.h"
 #include "components/mpool/gpusm/gpusm.h"
 
@@ -70,3 +76,159 @@ constexpr pinrail_component_t kComponent =
 }  // namespace pinrail::gpusm
 
 const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = pinrail::gpusm::kComponent;
+
+namespace pinrail::gpusm {
+
+// A session: the process's identity, its slots, and the ranges behind them. API context; the caller holds no lock and
+// may hold references.
+
+// Creates a session; hooks arrive from the subscription on. Without shared memory blocks have no slot, which is
+// reported.
+Status Session::create(const pinrail_host_t* host, std::unique_ptr<Session>* session_out) {
+  pinrail_param_value_t most{}, free_way{}, timeout{};
+  Status status = host->param(host, "max_exports", &most);
+  if (status.ok()) status = host->param(host, "free", &free_way);
+  if (status.ok()) status = host->param(host, "free_timeout", &timeout);
+  const auto slots = static_cast<uint32_t>(most.u);
+  std::unique_ptr<Session> session(new Session(host));
+  session->free_ = free_way.i == 1 ? Free::defer : Free::notify;
+  session->free_timeout_ms_ = timeout.u;
+  if (status.ok()) status = slots::this_process(&session->self_);
+  if (status.ok()) status = session->exports_.create(slots);
+  if (status.ok() && session->free_ == Free::defer) status = session->exports_.create_kept(slots);
+  if (!status.ok()) return status;
+  const Status made_segment = session->exporter_.create(session->self_, slots);
+  if (made_segment.is(PINRAIL_ERR_OUT_OF_RESOURCE)) return made_segment;
+  if (!made_segment.ok()) show(host, "no segment");
+  status = host->monitor_subscribe(host, PINRAIL_KIND_GPU, report_hook, session.get(), &session->subscription_);
+  if (status.ok()) *session_out = std::move(session);
+  return status;
+}
+
+// monitor_unsubscribe() waits for hooks in flight, which read the exports.
+Session::~Session() {
+  if (subscription_ != nullptr) host_->monitor_unsubscribe(host_, subscription_);
+}
+
+// Stops the hooks and waits for those in flight. The segment is left to another process if `next` is not this one's.
+void Session::end(const Session& next) {
+  host_->monitor_unsubscribe(host_, subscription_);
+  subscription_ = nullptr;
+  if (self_.is(next.self_)) return;
+  exporter_.disown();
+}
+
+// Sets the identity of the pool's own peer. The caller holds the cache lock, or no other thread knows the peer yet.
+void Session::set_own_peer(gpu_pool::Peer* own) const {
+  own->owner = {self_.pid, self_.start, exporter_.segment()};
+  own->deaths = exporter_.segment() != 0 ? exporter_.deaths() : nullptr;
+}
+
+// Fills in the owner's part of a block and takes a slot. OUT_OF_RESOURCE, TEMP_OUT_OF_RESOURCE: no slot, which is
+// reported.
+Status Session::fill_owner(const gpu_pool::Key& key, gpu_pool::Identity* name, pinrail_gpu_block_t* block) {
+  block->pid = self_.pid;
+  block->user = self_.user;
+  block->start = self_.start;
+  block->machine = self_.machine;
+  block->segment = exporter_.segment();
+  block->slot_word = block->slot = 0;
+  if (exporter_.segment() != 0) {
+    uint32_t slot = 0;
+    uint64_t slot_word = 0;
+    Status taken = exporter_.take(&slot, &slot_word);
+    if (taken.is(PINRAIL_ERR_OUT_OF_RESOURCE)) {
+      give_back_kept(Importers::any);
+      taken = exporter_.take(&slot, &slot_word);
+    }
+    if (!taken.ok()) {
+      const bool is_full = taken.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+      show(host_, is_full ? "no room for slots" : "too many exports");
+      return taken;
+    }
+    name->slot = exporter_.word(slot);
+    name->slot_word = slot_word;
+    block->slot = slot;
+    block->slot_word = slot_word;
+    exports_.put(slot, key.base, key.length);
+  }
+  seal_block(block);
+  return success();
+}
+
+// The slot dies before another allocation can use it, also after an eviction: peers then need a new block.
+void Session::end_slot(gpu_pool::Identity* name) {
+  if (name->slot == nullptr) return;
+  const auto slot = static_cast<uint32_t>(name->slot - exporter_.word(0));
+  exporter_.kill_hook(slot);
+  name->slot = nullptr;
+  if (free_ == Free::defer && exporter_.importers_hook(slot) != 0) {
+    exports_.keep(slot);
+  } else {
+    give_back(slot);
+  }
+}
+
+void Session::give_back(uint32_t slot) {
+  exports_.clear(slot);
+  exporter_.give_back(slot);
+}
+
+void Session::look_at_importers() {
+  exporter_.forget_one_dead();
+  give_back_kept(Importers::none);
+}
+
+// The caller takes the whole list, so no other thread has a slot of it meanwhile.
+void Session::give_back_kept(Importers whose) {
+  for (uint32_t slot = exports_.take_kept(); slot != Exports::kNone;) {
+    const uint32_t next = exports_.next_kept(slot);
+    if (whose == Importers::none) exporter_.forget_dead_hook(slot);
+    if (whose == Importers::any || exporter_.importers_hook(slot) == 0) {
+      give_back(slot);
+    } else {
+      exports_.keep(slot);
+    }
+    slot = next;
+  }
+}
+
+// GPU memory is about to be freed: its slots change before the free returns. Hook context: it may run inside an
+// allocator, so it takes no lock and does not allocate.
+
+void Session::report_hook(void* session, uintptr_t base, size_t length) {
+  static_cast<Session*>(session)->free_hook(base, length);
+}
+
+// Ends all slots of the range before it waits for the importers of the first. Free::defer: one time limit for all. A
+// thread that holds the gate does not wait (gate/T2): such an event was postponed, so the free has happened already.
+void Session::free_hook(uintptr_t base, size_t length) {
+  const uintptr_t end = base + length;
+  exports_.for_overlapping_hook(base, end, [&](uint32_t slot) { exporter_.kill_hook(slot); });
+  if (free_ != Free::defer || host_->depth_hook()->gates != 0) return;
+  const int64_t until = now_ms_hook() + static_cast<int64_t>(free_timeout_ms_);
+  exports_.for_overlapping_hook(base, end, [&](uint32_t slot) { wait_for_importers_hook(slot, until); });
+}
+
+// Waits until no importer has the memory open, or until the time limit. The caller is about to free GPU memory, which
+// waits for the GPU anyway. Peers close within their gc_interval; a crashed peer is not waited for. The slot stays
+// until then (gpusm/O3); if it serves other memory nevertheless, that is not waited for.
+void Session::wait_for_importers_hook(uint32_t slot, int64_t until) {
+  const NoCancel no_cancel;
+  const uint64_t freed = exporter_.incarnation_hook(slot);
+  if (exports_.waited_hook(slot) == freed) return;
+  constexpr unsigned kLookEvery = 50;  // pauses: checking a process costs as much as a dozen pauses
+  const timespec pause{0, 200000};
+  for (unsigned pauses = 0; exporter_.importers_hook(slot) != 0 && exporter_.incarnation_hook(slot) == freed;
+       ++pauses) {
+    if (pauses % kLookEvery == 0) {
+      exporter_.forget_dead_hook(slot);
+      continue;
+    }
+    if (now_ms_hook() >= until) break;
+    nanosleep(&pause, nullptr);
+  }
+  exports_.set_waited_hook(slot, freed);
+}
+
+}  // namespace pinrail::gpusm

@@ -59,7 +59,7 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
   friend class mpool::Engine<Pool, Settings>;
   using Base = mpool::IndexedPool<Pool, Settings>;
 
-  // mrall_create.cc
+  // mrall_component.cc
   Pool(Component* component, const pinrail_mpool_config_t& config, const Settings& settings);
   Status connect();
   void resume();

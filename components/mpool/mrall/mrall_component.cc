@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Descriptor, parameters and table of mpool/mrall: forwards to Pool.
+#include <unistd.h>
+
+#include <memory>
+
 #include "base/core/own_component.h"
 #include "components/mpool/mrall/mrall.h"
 #include "framework/mpool/forward.h"
@@ -63,3 +67,102 @@ constexpr pinrail_component_t kComponent =
 }  // namespace pinrail::mrall
 
 const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = pinrail::mrall::kComponent;
+
+namespace pinrail::mrall {
+
+// Makes and destroys a pool. API context; the caller holds no lock. The maker and hooks come in from connect() to
+// destroy().
+
+namespace {
+
+constexpr size_t kPage = 4096;
+constexpr char kTopic[] = "cannot register everything";
+
+uint64_t memory_bytes() {
+  const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+  return pages > 0 && page > 0 ? static_cast<uint64_t>(pages) * static_cast<uint64_t>(page) : UINT64_MAX;
+}
+
+Status read_settings(const pinrail_host_t* host, const pinrail_mpool_config_t& config, Settings* settings) {
+  mpool::SettingsReader reader(host, "mpool_mrall_");
+  reader.read(config, settings);
+  settings->rcache_name = reader.text("rcache_name");
+  settings->rescan_ms = static_cast<uint32_t>(reader.number("rescan"));
+  const uint64_t largest_piece = reader.number("largest_piece");
+  if (!reader.is_complete()) return PINRAIL_ERR_ERROR;
+  const size_t most = config.limits->max_length;
+  settings->largest_piece = most != 0 && most < largest_piece ? most : largest_piece;
+  settings->largest_piece -= settings->largest_piece % std::max(kPage, config.limits->granularity);
+  return settings->largest_piece == 0 ? PINRAIL_ERR_NOT_SUPPORTED : PINRAIL_SUCCESS;
+}
+
+// E5, and what the creator asked for.
+Status check_config(const pinrail_host_t* host, const pinrail_mpool_config_t& config) {
+  const char* const unfit =
+      config.limits->thread_mode == PINRAIL_THREAD_CALLER
+          ? "the registrar may be called by its caller only (CALLER), and not by the thread that registers"
+          : nullptr;
+  const Status status = mpool::check_config(host, config, kTopic, unfit);
+  const char* why = "";
+  return !status.ok() || host->monitor_works(host, &why) != 0 ? status : mpool::refuse(host, kTopic, why);
+}
+
+}  // namespace
+
+Pool::Pool(Component* component, const pinrail_mpool_config_t& config, const Settings& settings)
+    : Base(component, config, settings, std::max(kPage, config.limits->granularity), 0),
+      memory_bytes_(memory_bytes()),
+      work_(HookLocks::of(component->host)) {}
+
+Status Pool::create(Component* component, const pinrail_mpool_config_t& config, Pool** pool_out) {
+  Settings settings;
+  Status status = check_config(component->host, config);
+  if (status.ok()) status = read_settings(component->host, config, &settings);
+  if (!status.ok()) return status;
+  std::unique_ptr<Pool> pool(new Pool(component, config, settings));
+  status = pool->connect();
+  if (!status.ok()) return status;
+  *pool_out = pool.release();
+  // What could not be registered is in the list of what was left out. The maker may wait for the registrar's function
+  // that this thread is in, or be this thread.
+  if (component->host->pools->in_registrar(nullptr) == 0) (*pool_out)->catch_up().ignore();
+  return status;
+}
+
+// To the cache and the index, to the monitors, to the maker's thread. From here on hooks come in.
+Status Pool::connect() {
+  Status status = join_cache(settings_.limits);
+  if (status.ok()) status = make_index(0);
+  if (!status.ok()) return status;
+  if (rcache_.ops.find_all == nullptr)
+    status = mpool::refuse(host_, kTopic, "the index (mpool_mrall_rcache_name) has no find_all");
+  if (status.ok()) status = host_->monitor_subscribe(host_, PINRAIL_KIND_HOST, report_hook, this, &subscription_);
+  return status.ok() ? join_gc_thread(work_entry, settings_.rescan_ms) : status;
+}
+
+// Waits for hooks in flight: a callback of the registrar may unmap memory until all is given back.
+Pool::~Pool() {
+  if (subscription_ != nullptr) host_->monitor_unsubscribe(host_, subscription_);
+}
+
+// The maker holds references for moments.
+Status Pool::destroy(pinrail_thread_t* thread, uint32_t flags) {
+  work_.pause();
+  const Status status = Base::destroy(thread, flags);
+  if (!status.ok()) resume();
+  return status;
+}
+
+size_t Pool::referenced() {
+  work_.pause();
+  const size_t count = Base::referenced();
+  resume();
+  return count;
+}
+
+void Pool::resume() {
+  work_.resume();
+  host_->pools->gc_wake_hook(host_, PINRAIL_GC_NOW);
+}
+
+}  // namespace pinrail::mrall

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "base/core/clock.h"
-#include "base/core/guarded.h"
+#include "base/core/kernel.h"
+#include "base/core/status.h"
 #include "base/sync/lock.h"
 #include "components/mpool/mrall/mrall.h"
 #include "framework/registrar/request.h"

@@ -71,7 +71,7 @@ class Pool final : public gpu_pool::Pool {
   void before_progress(pinrail_thread_t* thread) override;
   Status restart(pinrail_thread_t* thread) override;
 
-  // rgpusm_peers.cc
+  // rgpusm_register.cc
   Status acquire_peer(const pinrail_gpu_block_t& block, gpu_pool::Peer** peer_out) EXCLUDES(peers_mutex_);
   Status open_peer_locked(const pinrail_gpu_block_t& block, gpu_pool::Peer** peer_out) REQUIRES(peers_mutex_);
   void release_peer(gpu_pool::Peer* peer);

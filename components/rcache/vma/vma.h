@@ -20,7 +20,7 @@
 
 #include <atomic>
 
-#include "base/core/non_copyable.h"
+#include "base/core/compiler.h"
 #include "base/core/status.h"
 #include "base/sync/lock.h"
 #include "components/rcache/vma/vma_announcements.h"

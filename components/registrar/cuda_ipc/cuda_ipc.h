@@ -5,7 +5,7 @@
 //          descriptors and events behind its blocks.
 // Threads  All functions may run together; create and destroy exclude all others.
 // Context  API. Pools hold no lock when they call these functions (R6). No lock is held across a call of the driver,
-//          but for one (pool_imports/U1).
+//          but for one (cuda_ipc/U1).
 //
 // Each call of the driver that needs a context runs with the device's primary context current. Afterwards the context
 // that was current before is current again.
@@ -25,19 +25,65 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <cstdint>
 #include <cstring>
+#include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/core/calling_thread.h"
-#include "base/core/non_copyable.h"
+#include "base/core/compiler.h"
 #include "base/descriptors/descriptors.h"
 #include "base/slots/process.h"
 #include "base/sync/lock.h"
 #include "components/registrar/cuda_ipc/cuda_library.h"
-#include "components/registrar/cuda_ipc/pool_imports.h"
 
 namespace pinrail::cuda_ipc {
+
+// Counts what this process has open of peers' stream-ordered memory. The driver has one object for all
+// imports of a pool, and one mapping for all imports of a pointer, and counts neither (seen with 580.159.04): the first
+// cuMemFree() ends the mapping for all, and a pool that was destroyed may not be used again.
+//
+// Owns     the imported pools and pointers, until their last user has closed them. A user is a registrar.
+// Threads  all functions may run together.
+// Context  API; a context is current. No lock is held by the caller.
+//
+// cuda_ipc/U1  A pool is imported and destroyed, and a pointer imported and freed, under one lock. Otherwise what
+//     one thread has just imported could be the object that another one ends. It is the only lock that is held across
+//     calls of the driver; hits, and memory of other kinds, do not take it.
+class PoolImports {
+ public:
+  // A mapping: its address, and the driver's id of it (0: the driver has none). After a device reset another one may be
+  // at the address.
+  using Pointer = std::pair<CUdeviceptr, uint64_t>;
+
+  using User = const void*;
+
+  // Errors: the driver's; OUT_OF_MEMORY also without host memory. Nothing was opened then.
+  CUresult import_pool(const Library& cuda, User user, int descriptor, CUmemoryPool* pool_out);
+  CUresult import_pointer(const Library& cuda, User user, CUmemoryPool pool, CUmemPoolPtrExportData* data,
+                          Pointer* pointer_out);
+  // Ends it if this was its last use. Errors: the driver's; it is still in use then.
+  CUresult free_pointer(const Library& cuda, User user, const Pointer& pointer);
+  CUresult destroy_pool(const Library& cuda, User user, CUmemoryPool pool);
+  // The context has ended, and everything in it; or the user could not end it and leaves it to the next one.
+  void forget_pointer(User user, const Pointer& pointer);
+  void forget_pool(User user, CUmemoryPool pool);
+  // After a restart: the pool abandons all that this user has open (F2). Needs no context.
+  void forget_all_of(User user);
+
+ private:
+  template <typename Key>
+  using Uses = std::multimap<Key, User>;
+  template <typename Key, typename End>
+  static CUresult drop(Uses<Key>* uses, User user, const Key& key, End&& end);
+  uint64_t common_id_locked(CUdeviceptr address, uint64_t id) const REQUIRES(mutex_);
+
+  Mutex mutex_{LockRank::device};
+  Uses<CUmemoryPool> pools_ GUARDED_BY(mutex_);
+  Uses<Pointer> pointers_ GUARDED_BY(mutex_);
+};
 
 constexpr int kMaxDevices = 64;
 
@@ -159,7 +205,7 @@ int device_of_pointer(const Registrar& registrar, CUdeviceptr pointer);
 // Returns whether the memory moves between host and GPU.
 bool is_managed(const Registrar& registrar, CUdeviceptr pointer);
 
-// cuda_ipc_vmm.cc, cuda_ipc_pool.cc: the kinds of memory other than cuMemAlloc's. The context is current. export_...()
+// cuda_ipc_vmm.cc, cuda_ipc_vmm.cc: the kinds of memory other than cuMemAlloc's. The context is current. export_...()
 // writes the driver's part of the block and a descriptor that the caller owns, or -1. open_...() writes what it has
 // opened to the tail, also when it fails.
 Status export_vmm(Registrar* registrar, const Found& found, pinrail_gpu_block_t* block, int* descriptor_out);

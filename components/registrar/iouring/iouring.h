@@ -96,7 +96,7 @@ void lose_ring(Registrar* registrar, Ring* ring);
 // If releases are late, waits (some 50 ms) until the cleared slots are unpinned. No lock may be held.
 void settle(Registrar* registrar);
 
-// iouring_register.cc
+// iouring_component.cc
 pinrail_status_t register_mem(void* context, const pinrail_register_request_t* request, pinrail_registration_t* reg);
 pinrail_status_t deregister_mem(void* context, pinrail_registration_t* reg, pinrail_reason_t reason);
 

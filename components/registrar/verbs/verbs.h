@@ -18,6 +18,7 @@
 #ifndef PINRAIL_COMPONENTS_REGISTRAR_VERBS_VERBS_H
 #define PINRAIL_COMPONENTS_REGISTRAR_VERBS_VERBS_H
 
+#include <infiniband/verbs.h>
 #include <pinrail/component.h>
 
 #include <atomic>
@@ -26,10 +27,56 @@
 #include "base/core/status.h"
 #include "base/sync/lock.h"
 #include "base/sync/own_file.h"
-#include "components/registrar/verbs/verbs_library.h"
 #include "framework/registrar/request.h"
 
+// Libibverbs, loaded at run time, and only if there is a device or a protection domain was lent.
+//
+// Threads  open() and close() exclude all others. The functions are libibverbs' own and are as thread-safe as it is.
+
+// The header defines these as macros over inline functions that need the library at link time.
+#undef ibv_reg_mr
+#undef ibv_query_port
+
+// Functions that every supported libibverbs has.
+#define PINRAIL_VERBS_FUNCTIONS(X) \
+  X(get_device_list)               \
+  X(free_device_list)              \
+  X(get_device_name)               \
+  X(open_device)                   \
+  X(close_device)                  \
+  X(query_device)                  \
+  X(query_port)                    \
+  X(query_gid)                     \
+  X(alloc_pd)                      \
+  X(dealloc_pd)                    \
+  X(reg_mr)                        \
+  X(dereg_mr)                      \
+  X(create_cq)                     \
+  X(destroy_cq)                    \
+  X(create_qp)                     \
+  X(modify_qp)                     \
+  X(destroy_qp)
+
 namespace pinrail::verbs {
+
+struct Library {
+// NOLINTNEXTLINE(bugprone-macro-parentheses): a declaration takes none
+#define PINRAIL_VERBS_FIELD(name) decltype(&::ibv_##name) name = nullptr;
+  PINRAIL_VERBS_FUNCTIONS(PINRAIL_VERBS_FIELD)
+#undef PINRAIL_VERBS_FIELD
+  // Newer functions; NULL in an old library.
+  decltype(&::ibv_reg_mr_iova2) reg_mr_iova2 = nullptr;
+  ibv_mr* (*reg_dmabuf_mr)(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access) = nullptr;
+  decltype(&::_ibv_query_gid_ex) query_gid_ex = nullptr;
+  // What the library offers to its drivers: the system call itself, for drivers that lack the operation.
+  int (*cmd_advise_mr)(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags, ibv_sge* pieces,
+                       uint32_t count) = nullptr;
+  void* handle = nullptr;
+
+  // NOT_AVAILABLE, and a reason that stays valid until the next call of the dynamic loader.
+  Status open(const char** why_out);
+  void close();
+};
 
 // The parameter odp: which registrations on demand the device shall make.
 enum class Odp : uint8_t { off, one_by_one, implicit, automatic };
@@ -124,11 +171,11 @@ struct Operation {
   size_t length;
 };
 
-// verbs_transfer.cc: runs it on an open loopback, and waits for at most 10 s. After a failure the loopback must be
+// verbs_loopback.cc: runs it on an open loopback, and waits for at most 10 s. After a failure the loopback must be
 // closed.
 Outcome operate_locked(Registrar* registrar, const Operation& operation) REQUIRES(registrar->transfer);
 
-// verbs_transfer.cc: move bytes through the device. BAD_PARAM: out of range. NOT_SUPPORTED: the registration lacks the
+// verbs_loopback.cc: move bytes through the device. BAD_PARAM: out of range. NOT_SUPPORTED: the registration lacks the
 // right, or is on demand and the device is right from the start of pages only.
 constexpr size_t kBounceBytes = size_t{1} << 20;
 constexpr size_t kOnDemandBytes = size_t{64} << 10;  // of one operation on on-demand memory

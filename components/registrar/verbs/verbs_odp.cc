@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/core/non_copyable.h"
+#include "base/core/compiler.h"
 #include "base/core/own_component.h"
 #include "components/registrar/verbs/verbs.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // study.h - what a trace says by itself: why requests miss a cache without a limit, how long registrations live, how
-// large a cache must be.
+// large a cache must be; and what it costs with one setting after the other.
 //
 // Threads  one at a time.
 //
@@ -9,14 +9,15 @@
 // pinrail_perf --trace FILE --exact. A distance is the sum of the bytes of all registrations that were used since the
 // last use of this one, its own included: an LRU cache of at least so many bytes has it still. What an event has ended
 // counts no more.
-#ifndef PINRAIL_TOOLS_ADVISE_STUDY_H
-#define PINRAIL_TOOLS_ADVISE_STUDY_H
+#ifndef PINRAIL_CONTRIB_TOOLS_ADVISE_STUDY_H
+#define PINRAIL_CONTRIB_TOOLS_ADVISE_STUDY_H
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "contrib/tools/common/reasons.h"
+#include "contrib/tools/perf/replay.h"
 #include "contrib/tools/perf/trace.h"
 
 namespace pinrail::advise {
@@ -48,6 +49,36 @@ struct Study {
 };
 
 Study study(const perf::Trace& trace, uint64_t page_bytes);
+
+// A trace replayed through real pools with one setting after the other: what advice is measured by.
+//
+// Threads  one at a time.
+//
+// A trial's figures are those that pinrail_perf --trace FILE --registrar none prints with its setting.
+struct Trial {
+  std::string name;     // "exact"
+  tools::Pairs wanted;  // the parameters that differ from what is set
+  uint64_t limit = 0;   // bytes; 0: as set
+  perf::Replayed figures;
+
+  double cost_ms(const perf::CostModel& cost) const { return cost.ms(figures.device.calls, figures.device.pages); }
+};
+
+struct Advised {
+  std::string file, program;
+  tools::Pairs recorded;  // what was set where it was recorded; each replay has it, unless the command line says else
+  perf::Trace trace;
+  perf::PoolFacts pool;
+  Study study;
+  std::vector<Trial> settings;  // the first: as it is set; the second: exact
+  std::vector<Trial> limits;    // ascending
+};
+
+// Bytes at once, where no limit is in the way.
+uint64_t most_registered(const Advised& advised);
+
+// Reads the file, replays it with each setting and each limit, and studies it.
+perf::Result try_all(const perf::Options& options, const std::string& file, Advised* advised_out);
 
 }  // namespace pinrail::advise
 

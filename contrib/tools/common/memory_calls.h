@@ -3,6 +3,8 @@
 #ifndef PINRAIL_CONTRIB_TOOLS_COMMON_MEMORY_CALLS_H
 #define PINRAIL_CONTRIB_TOOLS_COMMON_MEMORY_CALLS_H
 
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 
@@ -10,6 +12,22 @@
 #include <cstdint>
 
 #include "contrib/tools/common/memory_events.h"
+
+// Kernel constants that the headers of older C libraries (Debian 11's) lack although the running
+// kernel may have them. Since Linux 5.1 new system calls have the same number on all architectures.
+
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+#ifndef SYS_pidfd_getfd
+#define SYS_pidfd_getfd 438
+#endif
+#ifndef SYS_process_madvise
+#define SYS_process_madvise 440
+#endif
+#ifndef MREMAP_DONTUNMAP
+#define MREMAP_DONTUNMAP 4
+#endif
 
 namespace pinrail::tools {
 
@@ -31,7 +49,7 @@ struct Calls {
 
 extern const Calls kLibcCalls, kRawCalls;
 
-// memory_prepare.cc
+// memory_events.cc
 
 // Maps anonymous memory at this address if it is free, else anywhere. NULL and errno on failure.
 unsigned char* map_anonymous(const Calls& calls, unsigned char* at, size_t length);
@@ -41,7 +59,7 @@ unsigned char* attach_segment(const Calls& calls, unsigned char* at, size_t leng
 bool load_library(EventMemory* memory);
 bool take_block(EventMemory* memory);
 
-// memory_library.cc: creates a shared object without code as a memfd; its writable data has data_bytes bytes and
+// memory_calls.cc: creates a shared object without code as a memfd; its writable data has data_bytes bytes and
 // begins kLibraryData bytes after the load address. -1 and errno on failure.
 constexpr size_t kLibraryData = 4096;
 int make_library(size_t data_bytes);
@@ -58,7 +76,7 @@ Event fire_dontneed, fire_locked_dontneed, fire_free_pages, fire_remove, fire_gu
     fire_process_madvise, fire_remap_file_pages, fire_punch_hole, fire_ftruncate, fire_truncate, fire_open_truncate,
     fire_creat, fire_direct_write, fire_uncached_write, fire_map_again, fire_mprotect;
 
-// memory_fire_ring.cc: events by io_uring operations.
+// memory_fire_pages.cc: events by io_uring operations.
 Event fire_ring_madvise, fire_ring_fallocate, fire_ring_ftruncate, fire_ring_open_truncate;
 
 }  // namespace pinrail::tools

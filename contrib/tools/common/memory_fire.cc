@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <cstdlib>
 
-#include "contrib/tools/common/kernel_numbers.h"
 #include "contrib/tools/common/memory_calls.h"
 
 namespace pinrail::tools {

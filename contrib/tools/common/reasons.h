@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// reasons.h - why requests missed, for people and for programs.
+// reasons.h - why requests missed, for people and for programs; and the tools' JSON documents.
 //
 // Threads  all functions may run together.
 #ifndef PINRAIL_CONTRIB_TOOLS_COMMON_REASONS_H
@@ -8,12 +8,21 @@
 #include <pinrail/stats.h>
 
 #include <array>
+#include <nlohmann/json.hpp>
+#include <ostream>
 #include <string>
 #include <vector>
 
-#include "contrib/tools/common/json.h"
-
 namespace pinrail::tools {
+
+// The tools' JSON documents: objects keep the order in which their keys were written.
+
+using Json = nlohmann::ordered_json;
+
+// Prints a document. A byte that is not UTF-8 becomes U+FFFD; a number that is not finite becomes null.
+inline void print(const Json& document, std::ostream& out) {
+  out << document.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+}
 
 // By pinrail_miss_reason_t.
 using Misses = std::array<uint64_t, PINRAIL_MISS_REASONS>;

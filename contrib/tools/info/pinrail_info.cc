@@ -7,7 +7,6 @@
 
 #include "contrib/tools/info/monitors.h"
 #include "contrib/tools/info/options.h"
-#include "contrib/tools/info/print.h"
 #include "contrib/tools/info/snapshot.h"
 
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// snapshot.h - what the library reports about itself, and the words to show it.
+// snapshot.h - what the library reports about itself, the words to show it, and the three ways to show it.
 //
 // The strings belong to the library and live until pinrail_finalize().
 #ifndef PINRAIL_CONTRIB_TOOLS_INFO_SNAPSHOT_H
@@ -8,9 +8,12 @@
 #include <pinrail/listing.h>
 #include <pinrail/pinrail.h>
 
+#include <ostream>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "contrib/tools/common/reasons.h"
 #include "contrib/tools/info/options.h"
 
 namespace pinrail::info {
@@ -77,6 +80,18 @@ bool check_filters(const Options& options, const Snapshot& snapshot, std::string
 
 // The frameworks, in the library's order.
 std::vector<std::string> frameworks(const Snapshot& snapshot);
+
+// The three ways to show a snapshot.
+
+// Prints text for people.
+void print_text(const Options& options, const Snapshot& snapshot, std::ostream& out);
+
+// Prints one fact per line, its fields separated by colons: mca:mpool:grdma:param:size_limit:value:8M. A field with a
+// colon, a quote, a backslash or a line break is quoted, with \ before quotes and backslashes.
+void print_parsable(const Options& options, const Snapshot& snapshot, std::ostream& out);
+std::string parsable_field(std::string_view text);
+
+tools::Json document_of(const Options& options, const Snapshot& snapshot);
 
 }  // namespace pinrail::info
 

@@ -18,7 +18,6 @@
 
 #include "contrib/tools/perf/basics.h"
 #include "contrib/tools/perf/budget.h"
-#include "contrib/tools/perf/byte_check.h"
 #include "contrib/tools/perf/replay_memory.h"
 #include "contrib/tools/perf/session.h"
 #include "contrib/tools/perf/trace.h"

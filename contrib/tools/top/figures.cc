@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "contrib/tools/top/figures.h"
+#include "contrib/tools/top/top.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -100,7 +100,7 @@ bool lies_within(uint64_t bytes, uint64_t offset, uint64_t count, uint64_t strid
   return offset % 8 == 0 && stride % 8 == 0 && offset <= bytes && (stride == 0 || count <= (bytes - offset) / stride);
 }
 
-// figures/V1, of a copy that does not change any more.
+// top/V1, of a copy that does not change any more.
 bool is_sound(const pinrail_figures_t& head, size_t bytes) {
   const bool is_ring = (head.ring_count & (head.ring_count - 1)) == 0;
   return head.magic == PINRAIL_FIGURES_MAGIC && head.version == PINRAIL_FIGURES_VERSION && is_ring &&

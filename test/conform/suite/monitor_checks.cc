@@ -12,7 +12,7 @@
 #include <new>
 #include <thread>
 
-#include "base/core/extensions.h"
+#include "base/core/own_component.h"
 #include "base/loader/loader_impl.h"
 #include "contrib/tools/common/memory_events.h"
 #include "framework/api/api.h"

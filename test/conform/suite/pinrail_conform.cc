@@ -19,7 +19,7 @@
 
 #include "base/loader/loader_impl.h"
 #include "contrib/tools/common/command_line.h"
-#include "contrib/tools/common/json.h"
+#include "contrib/tools/common/reasons.h"
 #include "test/conform/suite/component.h"
 #include "test/conform/suite/registrar.h"
 

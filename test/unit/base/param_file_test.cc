@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/param/file.h"
+#include "base/param/registry_impl.h"
 #include "test/support/answer_of.h"
 #include "test/support/temp_folder.h"
 

@@ -8,7 +8,7 @@
 #include <atomic>
 #include <string>
 
-#include "base/core/guarded.h"
+#include "base/core/status.h"
 #include "framework/monitor/coverage.h"
 #include "test/support/need_glibc.h"
 #include "test/support/nth_allocation.h"

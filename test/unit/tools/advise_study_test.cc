@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "contrib/tools/advise/study.h"
-#include "contrib/tools/advise/svg.h"
+#include "contrib/tools/advise/words.h"
 
 namespace pinrail::advise {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <sstream>
 
-#include "contrib/tools/common/json.h"
+#include "contrib/tools/common/reasons.h"
 #include "contrib/tools/common/text.h"
 
 namespace pinrail::tools {

@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "contrib/tools/info/options.h"
-#include "contrib/tools/info/print.h"
+#include "contrib/tools/info/snapshot.h"
 
 namespace pinrail::info {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <sstream>
 
-#include "contrib/tools/info/print.h"
+#include "contrib/tools/info/snapshot.h"
 
 namespace pinrail::info {
 namespace {

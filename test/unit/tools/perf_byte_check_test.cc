@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "contrib/tools/perf/basics.h"
-#include "contrib/tools/perf/byte_check.h"
+#include "contrib/tools/perf/budget.h"
 #include "contrib/tools/perf/memory.h"
 #include "test/support/host_table.h"
 

@@ -4,7 +4,7 @@
 
 #include <random>
 
-#include "contrib/tools/perf/layout.h"
+#include "contrib/tools/perf/replay_memory.h"
 
 namespace pinrail::perf {
 namespace {

@@ -55,7 +55,7 @@ int dealloc_pd(ibv_pd* pd) {
 
 }  // namespace
 
-// In place of verbs_library.cc's.
+// In place of verbs_component.cc's.
 Status Library::open(const char**) {
   get_device_list = verbs::get_device_list;
   free_device_list = verbs::free_device_list;
