@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
+// Chunks, free lists and each thread's spares. API context; functions whose names end in _locked run under the lock of
+// their size class. The spares are the thread's own and take no lock.
 #include "base/registration/registration_arena.h"
 
 #include <sys/mman.h>
@@ -183,7 +185,8 @@ pinrail_registration_t* take_spare(size_t tail_size, size_t area_size) {
   return reg;
 }
 
-// False: the thread has enough, or those that it has are of another size of tail. Those of a pool are of one size.
+// Keeps a free registration for the thread. False: it has enough, or those that it has are of another size of tail
+// (those of a pool are of one size), or the registration's areas are large.
 bool keep_spare(pinrail_thread_t* thread, pinrail_registration_t* reg) {
   if (thread->spare_count >= kMostSpares || !chunk_of(reg)->has_small_areas) return false;
   auto* first = static_cast<pinrail_registration_t*>(thread->spares);

@@ -149,7 +149,7 @@ class Allocator {
   static bool take(Magazines* magazines, unsigned cls, void** object_out);
   void keep(Magazines* magazines, unsigned cls, void* const* objects, uint32_t count);
   bool empty_magazines();
-  bool empty(Magazines* magazines);
+  bool empty_one(Magazines* magazines);
   Status take_from_slabs(Heap* heap, unsigned cls, Magazines* magazines, void** object_out);
   uint32_t take_locked(Heap* heap, unsigned cls, uint32_t wanted, void** objects_out) REQUIRES(mutex_);
   Status add_slab(Heap* heap, unsigned cls);

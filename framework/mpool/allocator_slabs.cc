@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Slabs: the free objects of each size, and the magazines of threads. API context. Functions whose names end in _locked
-// run under mutex_; no registration is made or ended under it.
+// run under mutex_; no registration is made or ended under it. A thread's magazines have a lock of
+// their own; neither is taken under the other.
 #include <algorithm>
 #include <utility>
 
@@ -191,14 +192,14 @@ bool Allocator::empty_magazines() {
     if (heap == nullptr) continue;
     for (const std::atomic<Magazines*>& of_thread : heap->magazines) {
       Magazines* const magazines = of_thread.load(std::memory_order_acquire);
-      if (magazines != nullptr && empty(magazines)) is_any = true;
+      if (magazines != nullptr && empty_one(magazines)) is_any = true;
     }
   }
   return is_any;
 }
 
 // Empties the magazines of one thread. True: a region was given back.
-bool Allocator::empty(Magazines* magazines) {
+bool Allocator::empty_one(Magazines* magazines) {
   bool is_any = false;
   for (unsigned cls = 0; cls < size_classes::kClasses; ++cls) {
     void* objects[kMagazine];

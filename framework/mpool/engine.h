@@ -96,8 +96,8 @@ class Engine : public PoolBase {
   Status after_drop(pinrail_thread_t* thread, pinrail_handle_t handle, Drop dropped) {
     switch (dropped) {
       case Drop::stale: return PINRAIL_ERR_BAD_PARAM;
-      case Drop::done: break;
-      case Drop::idle: cache_->unpark(handle); break;
+      case Drop::done: break;                          // others hold it, or it stays cached
+      case Drop::idle: cache_->unpark(handle); break;  // an evictor had found it referenced, and waits for this
       case Drop::last: give_back_one(thread, handle.reg, PINRAIL_REASON_RELEASED); break;
     }
     return success();

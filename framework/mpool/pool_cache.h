@@ -2,8 +2,8 @@
 // pool_cache.h - what the pools of one cache name share: the budget, and whose turn it is to be evicted.
 //
 // Owns     itself, as long as it has pools. Not the pools, not the registrations.
-// Threads  all functions may run together; their caller holds no lock of the rank `cache` or above. API context,
-//          never a hook. No registrar is called here. The calling thread may hold references.
+// Threads  all functions of Cache may run together; their caller holds no lock of the rank `cache` or above. API
+//          context, never a hook. No registrar is called here. The calling thread may hold references.
 //
 // The budget counts every registration that the device knows: from before its register_mem until after its
 // deregister_mem. It does not count a victim whose place another one of its pool has taken; that one is deregistered
@@ -40,7 +40,8 @@ struct Member {
   bool has_dead() const { return !gc_list.is_empty(); }
   // Under the cache lock: whether calls into other pools of the cache may drain this one and evict from it.
   bool may_be_visited() const { return !is_closing && !is_caller_only; }
-  // Such a call begins under the cache lock; destroy() waits until it has ended. release: pairs with the acquire there.
+  // Such a call begins under the cache lock, and ends without it: from then on the pool may be gone. destroy() looks
+  // again and again whether it has ended. release: pairs with the acquire there.
   void begin_visit() { visitors.fetch_add(1, std::memory_order_relaxed); }
   void end_visit() { visitors.fetch_sub(1, std::memory_order_release); }
 
@@ -303,7 +304,7 @@ class Cache {
 
   // "cache" in lock_rank.h. Public: it guards the rest of each pool's gc list, too.
   alignas(64) mutable Mutex mutex{LockRank::cache};
-  Condition released;  // something was dismissed, or a visit has ended
+  Condition released;  // something was dismissed
 
  private:
   // For functions that are called under the lock and do not say so. Debug builds look whether the thread holds it.

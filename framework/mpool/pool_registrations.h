@@ -138,6 +138,8 @@ class Registrations {
   static constexpr size_t kRounds = kMostChances + 1;  // so looks at a word that others change all the time end, too
   static constexpr size_t kMostPassedBy = 1024;
 
+  // Makes room for more numbers. False: there is no memory, and nothing has changed. It allocates under the lock of the
+  // cache, which no hook takes; the array is rarely too short.
   bool grow() {
     const uint32_t more = capacity_ / 8 + 64;
     std::unique_ptr<uint32_t[]> numbers(new (std::nothrow) uint32_t[capacity_ + more]);

@@ -155,7 +155,7 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
   Span extent_of(const Request& request);
   void set_span(const Request& request, const Span& span, Miss* miss);
   pinrail_miss_reason_t why_missed(pinrail_thread_t* thread, const Request& request);
-  void end_miss(pinrail_thread_t* thread, const Request& request, const Miss& miss, const Status& status);
+  void record_miss(pinrail_thread_t* thread, const Request& request, const Miss& miss, const Status& status);
   Status miss(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
   pinrail_status_t announce(pinrail_thread_t* thread, const Request& request, Miss* miss,
                             pinrail_registration_t** reg_out);

@@ -66,7 +66,7 @@ Status Pool::register_wider(pinrail_thread_t* thread, const Request& request, pi
     return status;
   }
   undo(reg);
-  extents_.refused_wider(request.span, status.is_lack());
+  extents_.note_refused_wider(request.span, status.is_lack());
   return status;
 }
 
@@ -82,7 +82,7 @@ Status Pool::register_with_rights(pinrail_thread_t* thread, const Request& reque
   }
   reg->rights = request.rights();
   status = register_range(thread, request, reg, Room::made);
-  if (status.ok()) extents_.refused_rights(request.span);
+  if (status.ok()) extents_.note_refused_rights(request.span);
   return status;
 }
 

@@ -32,9 +32,9 @@ Span Extents::window_for(const Span& asked) {
   return window;
 }
 
-void Extents::refused_wider(const Span& asked, bool lacks_room) {
+void Extents::note_refused_wider(const Span& asked, bool lacks_room) {
   if (lacks_room) return score_.store(kLowest, std::memory_order_relaxed);
-  if (all_rights_) refused_rights(asked);
+  if (all_rights_) note_refused_rights(asked);
   note(asked, with_steps(seen_at(asked), kSmallest));
 }
 

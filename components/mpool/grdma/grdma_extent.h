@@ -42,7 +42,7 @@ class Extents {
     if (!has_granted_all()) has_granted_all_.store(true, std::memory_order_relaxed);
   }
   // A device that has granted nothing yet may be one without atomics, of which all else is asked from now on.
-  void refused_rights(const Span& asked) {
+  void note_refused_rights(const Span& asked) {
     note(asked, seen_at(asked) | kRefusesRights);
     if (!has_granted_all()) widest_.store(kWithoutAtomics, std::memory_order_relaxed);
   }
@@ -53,7 +53,7 @@ class Extents {
   // The most that is registered for the range, which no registration answers: the windows that it reaches into.
   Span window_for(const Span& asked);
   // The registrar has refused the wider part, or lacks room for it.
-  void refused_wider(const Span& asked, bool lacks_room);
+  void note_refused_wider(const Span& asked, bool lacks_room);
   // A registration in the neighbourhood is in the index. Of a wider one the part that was asked for is remembered.
   void registered(const Span& asked) {
     const uint32_t seen = seen_at(asked);

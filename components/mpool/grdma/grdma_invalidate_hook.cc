@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Hook context: makes registrations dead and puts what is idle of them onto the gc list, and does no more. Also what an
-// insert displaces. The interrupted thread may hold references; it holds none of the locks that are taken here
-// (HookMutex).
+// Hook context: makes registrations dead and puts what is idle of them onto the gc list, and does no more. The
+// interrupted thread may hold references; it holds none of the locks that are taken here (HookMutex). Also what an
+// insert displaces: that runs in the call that inserts, under the same lock of the index.
 #include "components/mpool/grdma/grdma.h"
 
 namespace pinrail::grdma {
@@ -29,8 +29,9 @@ void Pool::kill_batch_hook(pinrail_registration_t* const* regs, size_t count, En
   if (first != nullptr) push_hook(first, last, bytes);
 }
 
-// It stays in reach of events until it is given back, and is linked before it is dead, because then its last drop may
-// free it.
+// Makes a registration dead that a wider one takes the place of. Events reach it outside of the index until it is given
+// back; it is linked there first, because its last drop may free it as soon as it is dead. What is idle is listed, by
+// its field `used`, for the call that inserts.
 void Pool::displace_hook(pinrail_registration_t* reg, Displaced* displaced) {
   if (!is_indexed(reg)) return;
   outside_.link(reg);

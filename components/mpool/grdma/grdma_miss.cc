@@ -29,7 +29,7 @@ Status Pool::miss(pinrail_thread_t* thread, const Request& request, pinrail_regi
     status = register_indexed(thread, request, &miss, reg_out);
   }
   withdraw(&miss);
-  end_miss(thread, request, miss, status);
+  record_miss(thread, request, miss, status);
   return status;
 }
 
@@ -75,7 +75,7 @@ pinrail_miss_reason_t Pool::why_missed(pinrail_thread_t* thread, const Request& 
   return PINRAIL_MISS_RIGHTS;
 }
 
-void Pool::end_miss(pinrail_thread_t* thread, const Request& request, const Miss& miss, const Status& status) {
+void Pool::record_miss(pinrail_thread_t* thread, const Request& request, const Miss& miss, const Status& status) {
   pinrail_mpool_event_t event{};
   event.kind = PINRAIL_EVENT_MISS;
   event.base = request.span.base;
@@ -152,7 +152,7 @@ Status Pool::register_own(pinrail_thread_t* thread, const Request& request, pinr
   miss.span = request.span;
   miss.rights = request.rights();
   const Status status = register_uncached(thread, request, &miss, reg_out);
-  end_miss(thread, request, miss, status);
+  record_miss(thread, request, miss, status);
   return status;
 }
 

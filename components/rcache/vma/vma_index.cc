@@ -53,7 +53,7 @@ Tree* Index::class_of_locked(uint32_t rights, uint32_t traits) {
   trees_[count].rights = rights;
   trees_[count].traits = traits;
   trees_[count].is_exact = exact_;
-  // release: the tree's class is set before readers see the tree; pairs with the acquire load in find().
+  // release: the tree's class is set before readers see the tree; pairs with the acquire load in is_clear_hook().
   classes_.store(count + 1, std::memory_order_release);
   return &trees_[count];
 }
