@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # includes_test.sh - a folder includes only lower folders, a component includes no other component, and hook files contain
-# no call that hooks must not make. The name of a function tells whether it requires a lock. The order:
+# no call that hooks must not make. The name of a function tells whether it requires a lock, and
+# contrib/workshop/layers/layers.svg shows the includes as they are. The order:
 #   include < base/{core,cuda} < base/sync < base/registration < base/hit < base/{report,patch,slots}
 #           < base/{param,descriptors} < base/loader < framework/{rcache,registrar,monitor} < framework/mpool
 #           < components | framework/api < contrib/tools (public headers only)
@@ -131,4 +132,9 @@ awk '
 ' $(echo "$files" | grep -vE '\.c$|base/sync/lock\.h$|framework/include/') >"${TMPDIR:-/tmp}/includes_test.$$"
 while read -r line; do complain "$line"; done <"${TMPDIR:-/tmp}/includes_test.$$"
 rm -f "${TMPDIR:-/tmp}/includes_test.$$"
+if command -v python3 >/dev/null; then
+  contrib/workshop/layers/draw --check || failed=1
+else
+  echo "includes_test: the picture was not compared, for python3 is not installed"
+fi
 exit $failed

@@ -8,34 +8,28 @@ LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 # For contrib/run-tests, which runs several tests at once. These measure, or wait for a time, and run alone.
 tests_alone = test/bench_test.sh test/mpool/gc_thread test/monitor/patcher_others
 # These pin memory: they share what the system lets one user pin (RLIMIT_MEMLOCK), and run one after the other.
-tests_that_pin = test/interpose_test.sh test/oracle_test.sh test/oracle_unpatchable_test.sh test/tools_info_test.sh test/integrity/iouring_integrity \
-	test/integrity/iouring_fork test/integrity/iouring_flat test/stress/fork_allocator test/conform/iouring test/fault/iouring_fault test/conform/mlock test/mpool/mrall \
-	test/conform/verbs test/tools_perf_test.sh test/traces_test.sh test/readme_test.sh test/install_line_test.sh test/unit/tools/perf_test
+tests_that_pin = test/interpose_test.sh test/oracle_test.sh test/oracle_unpatchable_test.sh test/tools_info_test.sh \
+	test/integrity/iouring_integrity test/integrity/iouring_fork test/stress/fork_allocator test/conform/iouring \
+	test/fault/iouring_fault test/conform/mlock test/mpool/mrall test/conform/verbs test/tools_perf_test.sh \
+	test/traces_test.sh test/readme_test.sh test/install_line_test.sh test/unit/tools/perf_test
 # These take longest, and start first.
 tests_first = test/model/explore_test.sh test/interpose_test.sh test/model/mutants_test.sh test/stress/fork_stress test/model/pool_model test/attack/attack \
 	test/gpu_soak_test.sh
 
 # make smoke: of each layer what ends soonest, about a minute together.
-smoke_tests = test/includes_test.sh test/headers_test.sh test/rules_test.sh test/hacking_test.sh test/layers_test.sh test/paths_test.sh \
-	test/unit/base/base_test test/unit/base/gate_test test/model/references_model test/unit/rcache/vma_test test/mpool/grdma \
+smoke_tests = test/includes_test.sh test/headers_test.sh test/rules_test.sh test/hacking_test.sh test/paths_test.sh \
+	test/unit/base/base_test test/unit/base/sync_test test/model/references_model test/unit/rcache/vma_test test/mpool/grdma \
 	test/fault/grdma_fault test/unit/monitor/coverage_test test/unit/patch/patch_test test/monitor/patcher test/conform/iouring \
-	test/conform/mlock test/unit/api/refusal_test test/unit/api/params_test test/gpu/gpusm test/readme_test.sh
+	test/conform/mlock test/unit/api/refusal_test test/unit/api/api_test test/gpu/gpusm test/readme_test.sh
 
 # pinrail_perf: its parts, the program as users run it, and recorded traces.
 if HAVE_GTEST
 if HAVE_TOOLS
 check_PROGRAMS += test/unit/tools/perf_test
-test_unit_tools_perf_test_SOURCES = $(pinrail_perf_sources) \
-	test/unit/tools/perf_byte_check_test.cc test/unit/tools/perf_layout_test.cc \
-	test/unit/tools/perf_memory_test.cc test/unit/tools/perf_options_test.cc \
-	test/unit/tools/perf_text_test.cc test/unit/tools/perf_trace_file_test.cc \
+test_unit_tools_perf_test_SOURCES = $(pinrail_perf_sources) $(advise_sources) test/unit/tools/perf_memory_test.cc \
 	test/unit/tools/perf_trace_test.cc
 test_unit_tools_perf_test_LDADD = libpinrail.la $(LZMA_LIBS) -lgtest_main $(GTEST_LIBS)
 TESTS += test/unit/tools/perf_test
-check_PROGRAMS += test/unit/tools/advise_test
-test_unit_tools_advise_test_SOURCES = $(advise_sources) $(pinrail_perf_sources) test/unit/tools/advise_study_test.cc
-test_unit_tools_advise_test_LDADD = libpinrail.la $(LZMA_LIBS) -lgtest_main $(GTEST_LIBS)
-TESTS += test/unit/tools/advise_test
 endif
 endif
 TESTS += test/tools_perf_test.sh test/tools_advise_test.sh test/traces_test.sh
@@ -60,51 +54,43 @@ EXTRA_DIST += test/package_test.sh test/pages_test.sh
 TESTS += test/conform_test.sh
 EXTRA_DIST += test/conform_test.sh test/conform/broken/list test/conform/broken/monitor_got.c
 
-EXTRA_DIST += test/support/script.sh test/support/tool_run.sh test/tools_perf_test.sh test/tools_advise_test.sh test/traces_test.sh test/traces/README.md \
+EXTRA_DIST += test/support/script.sh test/tools_perf_test.sh test/tools_advise_test.sh test/traces_test.sh test/traces/README.md \
 	test/traces/lammps.r0.trace.xz test/traces/nwchem.r0.trace.xz test/traces/ptscotch.r0.trace.xz \
 	test/traces/ptscotch.r1.trace.xz test/traces/ptscotch.r2.trace.xz test/traces/ptscotch.r3.trace.xz
 
 # The index, the pool, and what goes wrong, many at once or on purpose.
 fake_registrar_sources = test/fake/fake_registrar.h test/fake/fake_registrar.cc
 if HAVE_GTEST
-test_programs += test/unit/rcache/vma_test test/stress/vma_stress test/mpool/grdma test/fault/grdma_fault \
-	test/stress/grdma_stress test/stress/references_stress test/unit/mpool/lists_test test/mpool/alloc \
-	test/mpool/record test/mpool/hit_check test/mpool/odp test/mpool/mrall test/mpool/prepin test/mpool/finalize \
-	test/stress/prepin_stress test/adopt/nccl_net test/adopt/nixl test/adopt/mooncake test/adopt/ofi_mr_cache \
-	test/adopt/rcache_grdma test/adopt/ucs_rcache
+test_programs += test/unit/rcache/vma_test test/mpool/grdma test/fault/grdma_fault test/stress/grdma_stress \
+	test/stress/references_stress test/unit/mpool/lists_test test/mpool/alloc test/mpool/record test/mpool/hit_check \
+	test/mpool/odp test/mpool/mrall test/mpool/prepin test/stress/prepin_stress test/adopt/nccl_net test/adopt/nixl \
+	test/adopt/mooncake test/adopt/ofi_mr_cache test/adopt/rcache_grdma test/adopt/ucs_rcache
 vma_sources = components/rcache/vma/vma_index.cc \
 	components/rcache/vma/vma_tree.cc
-test_unit_rcache_vma_test_SOURCES = test/unit/rcache/vma_index_test.cc test/unit/rcache/vma_random_test.cc \
-	test/unit/rcache/index_under_test.h $(vma_sources)
+test_unit_rcache_vma_test_SOURCES = test/unit/rcache/vma_index_test.cc $(vma_sources)
 test_unit_rcache_vma_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
-test_unit_mpool_lists_test_SOURCES = test/unit/mpool/pool_registrations_test.cc \
-	test/unit/mpool/pool_works_test.cc \
-	test/unit/mpool/grdma_outside_test.cc test/unit/mpool/gc_list_test.cc
+test_unit_mpool_lists_test_SOURCES = components/mpool/gpusm/exports.cc test/unit/mpool/pool_registrations_test.cc \
+	test/unit/mpool/pool_parts_test.cc
 test_unit_mpool_lists_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
-test_stress_vma_stress_SOURCES = test/stress/vma_stress_test.cc $(vma_sources)
-test_stress_vma_stress_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
-test_stress_references_stress_SOURCES = test/stress/references_stress_test.cc
+test_stress_references_stress_SOURCES = test/stress/references_stress_test.cc $(vma_sources)
 test_stress_references_stress_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_mpool_hit_check_SOURCES = test/mpool/hit_check_test.cc test/support/library.h $(fake_registrar_sources)
 test_mpool_hit_check_LDADD = test/libtest_support.la libpinrail.la -lgtest_main $(GTEST_LIBS)
-test_mpool_record_SOURCES = test/mpool/record_test.cc test/mpool/record_life_test.cc test/support/library.h \
-	test/support/tasks.h test/support/temp_folder.h \
+test_mpool_record_SOURCES = test/mpool/record_test.cc test/support/library.h test/support/threads.h test/support/files.h \
 	$(fake_registrar_sources) $(replayed_memory_sources) contrib/tools/common/text.h contrib/tools/common/text.cc
 test_mpool_record_LDADD = libpinrail.la $(LZMA_LIBS) -lgtest_main $(GTEST_LIBS)
 test_mpool_alloc_SOURCES = test/mpool/alloc_test.cc test/support/library.h $(fake_registrar_sources)
-test_mpool_odp_SOURCES = test/mpool/odp_test.cc test/mpool/odp_pins_test.cc test/mpool/odp_under_test.h \
-	test/support/leaving_registrar.h test/support/library.h $(fake_registrar_sources)
+test_mpool_odp_SOURCES = test/mpool/odp_test.cc test/mpool/mrall_and_odp.h test/support/registrars.h \
+	test/support/library.h $(fake_registrar_sources)
 test_mpool_odp_LDFLAGS = $(hook_wall_ldflags)
-test_mpool_mrall_SOURCES = test/mpool/mrall_test.cc test/mpool/mrall_process_test.cc test/mpool/mrall_maker_test.cc \
-	test/mpool/mrall_under_test.h components/mpool/mrall/mrall_maps.cc test/support/leaving_registrar.h \
-	test/support/library.h test/support/tasks.h test/support/mapping.h $(fake_registrar_sources)
+test_mpool_mrall_SOURCES = test/mpool/mrall_test.cc test/mpool/mrall_process_test.cc test/mpool/mrall_and_odp.h \
+	components/mpool/mrall/mrall_maps.cc test/support/registrars.h test/support/library.h test/support/threads.h \
+	test/support/memory.h $(fake_registrar_sources)
 test_mpool_mrall_LDFLAGS = $(hook_wall_ldflags)
 
-test_mpool_prepin_SOURCES = test/mpool/prepin_test.cc test/mpool/prepin_start_test.cc \
-	test/mpool/prepin_jobs_test.cc test/mpool/pinning.h \
-	test/mpool/chunk_stream_test.cc test/mpool/options_test.cc test/support/library.h $(fake_registrar_sources)
+test_mpool_prepin_SOURCES = test/mpool/prepin_test.cc test/mpool/prepin_start_test.cc test/mpool/prepin_jobs_test.cc \
+	test/mpool/pinning.h test/mpool/options_test.cc test/support/library.h $(fake_registrar_sources)
 
-test_mpool_finalize_SOURCES = test/mpool/finalize_test.cc test/support/library.h $(fake_registrar_sources)
 
 test_stress_prepin_stress_SOURCES = test/stress/prepin_stress_test.cc test/support/library.h $(fake_registrar_sources)
 
@@ -121,18 +107,15 @@ test_adopt_rcache_grdma_SOURCES = test/adopt/rcache_grdma.c test/adopt/device.h
 test_adopt_rcache_grdma_LDADD = libpinrail.la
 test_adopt_ucs_rcache_SOURCES = test/adopt/ucs_rcache_test.cc test/adopt/ucs_rcache.cc test/adopt/ucs_rcache.h
 test_adopt_ucs_rcache_LDADD = libpinrail.la $(GTEST_LIBS)
-test_mpool_grdma_SOURCES = test/mpool/grdma_test.cc test/mpool/grdma_recent_test.cc \
-	test/mpool/grdma_reasons_test.cc test/mpool/grdma_events_test.cc \
-	test/mpool/grdma_settings_test.cc test/mpool/grdma_rights_test.cc test/mpool/grdma_session_test.cc \
-	test/mpool/grdma_ft_test.cc test/mpool/grdma_cache_test.cc test/mpool/grdma_refusal_test.cc \
-	test/mpool/grdma_extent_test.cc \
-	test/support/library.h test/support/lent_pool.h $(fake_registrar_sources) $(hook_wall_sources)
+test_mpool_grdma_SOURCES = test/mpool/grdma_test.cc test/mpool/grdma_recent_test.cc test/mpool/grdma_reasons_test.cc \
+	test/mpool/grdma_events_test.cc test/mpool/grdma_settings_test.cc test/mpool/grdma_rights_test.cc \
+	test/mpool/grdma_session_test.cc test/mpool/grdma_ft_test.cc test/mpool/grdma_cache_test.cc \
+	test/mpool/grdma_refusal_test.cc test/mpool/grdma_extent_test.cc test/support/library.h test/support/host_table.h \
+	$(fake_registrar_sources) $(hook_wall_sources)
 test_mpool_grdma_LDFLAGS = $(hook_wall_ldflags)
 test_mpool_grdma_LDADD = test/libtest_support.la libpinrail.la -lgtest_main $(GTEST_LIBS)
-nth_allocation_sources = test/support/need_glibc.h test/support/nth_allocation.h test/support/nth_allocation.cc
-test_fault_grdma_fault_SOURCES = test/fault/grdma_fault_test.cc test/fault/prepin_fault_test.cc \
-	test/fault/alloc_fault_test.cc test/fault/mrall_fault_test.cc test/fault/odp_fault_test.cc $(nth_allocation_sources) \
-	$(fake_registrar_sources)
+nth_allocation_sources = test/support/cases.h test/support/nth_allocation.cc
+test_fault_grdma_fault_SOURCES = test/fault/grdma_fault_test.cc $(nth_allocation_sources) $(fake_registrar_sources)
 test_stress_grdma_stress_SOURCES = test/stress/grdma_stress_test.cc $(fake_registrar_sources)
 counting_tests = test/stress/hot_buffer_stress test/stress/scale test/fault/no_thread_key
 test_programs += $(counting_tests)
@@ -143,9 +126,8 @@ test_fault_no_thread_key_SOURCES = test/fault/no_thread_key_test.cc $(fake_regis
 endif
 
 # Random calls beside a model of the rules: test/attack/README. "make attack SECONDS_OF_EACH=60 SEED=7".
-attack_sources = test/attack/attack.cc test/attack/workers.h test/attack/model.h test/attack/model.cc \
-	test/attack/threads.h test/attack/threads.cc test/attack/world.h test/attack/world.cc \
-	test/fake/fake_registrar.h test/fake/fake_registrar.cc
+attack_sources = test/attack/attack.cc test/attack/world.h test/attack/model.cc test/attack/threads.cc \
+	test/attack/world.cc test/fake/fake_registrar.h test/fake/fake_registrar.cc
 check_PROGRAMS += test/attack/attack
 test_attack_attack_SOURCES = $(attack_sources)
 test_attack_attack_LDADD = libpinrail.la -lpthread
@@ -163,30 +145,22 @@ EXTRA_DIST += test/includes_test.sh test/headers_test.sh test/rules_test.sh test
 	test/mutants/random test/mutants/equivalent
 
 # Registrars: one suite, one program for each that joins it.
-test_support_sources = \
-	test/support/child.h test/support/child.cc test/support/proc_status.h test/support/proc_status.cc \
-	test/support/few_descriptors.h test/support/closed_descriptors.h test/support/heap_bytes.h test/support/host_table.h \
-	test/support/answer_of.h test/support/sized.h test/support/team.h \
-	test/support/mapping.h test/support/component_descriptor.h test/support/component_descriptor.cc \
-	test/fake/fake_host.h test/fake/fake_host.cc
-registrar_subject_sources = test/conform/suite/check.h test/conform/suite/registrar.h \
+test_support_sources = test/support/process.h test/support/process.cc test/support/cases.h test/support/memory.h \
+	test/support/host_table.h test/support/threads.h test/fake/fake_host.h test/fake/fake_host.cc
+registrar_subject_sources = test/conform/suite/component.h test/conform/suite/registrar.h \
 	test/conform/suite/registrar_subject.cc test/conform/suite/registrar_checks.cc
 check_LTLIBRARIES += test/libtest_support.la
 test_libtest_support_la_SOURCES = $(test_support_sources)
 if HAVE_GTEST
-registrar_conformance_sources = test/conform/registrar_conformance.h $(registrar_subject_sources) test/support/skip_main.cc
+registrar_conformance_sources = test/conform/registrar_conformance.h $(registrar_subject_sources) \
+	test/support/skip_main.cc
 registrar_conformance_libs = test/libtest_support.la libpinrail_internal.la $(GTEST_LIBS)
 
-check_PROGRAMS += test/unit/base/page_counts_test test/fault/page_counts_fault test/conform/fake \
-	test/conform/mlock
-TESTS += test/unit/base/page_counts_test test/fault/page_counts_fault test/conform/fake test/conform/mlock
-test_unit_base_page_counts_test_SOURCES = test/unit/base/page_counts_test.cc
-test_unit_base_page_counts_test_LDADD = -lgtest_main $(GTEST_LIBS)
+check_PROGRAMS += test/fault/page_counts_fault test/conform/mlock
+TESTS += test/fault/page_counts_fault test/conform/mlock
 test_fault_page_counts_fault_SOURCES = test/fault/page_counts_fault_test.cc
 test_fault_page_counts_fault_LDADD = -lgtest_main $(GTEST_LIBS)
-test_conform_fake_SOURCES = test/conform/fake_test.cc $(fake_registrar_sources) $(registrar_conformance_sources)
-test_conform_fake_LDADD = $(registrar_conformance_libs)
-test_conform_mlock_SOURCES = test/conform/mlock_test.cc $(registrar_conformance_sources)
+test_conform_mlock_SOURCES = test/conform/mlock_test.cc $(fake_registrar_sources) $(registrar_conformance_sources)
 test_conform_mlock_LDADD = $(registrar_conformance_libs)
 
 if HAVE_URING
@@ -200,21 +174,15 @@ endif
 
 # Skipped where there is no RDMA device; contrib/workshop/rdma-vm runs it beside one.
 if HAVE_VERBS
-test_programs += test/conform/verbs test/conform/verbs_absent test/unit/verbs/device_address_test \
-	test/unit/verbs/device_fork_test test/unit/verbs/odp_trial_test
+test_programs += test/conform/verbs test/conform/verbs_absent test/unit/verbs/device_test
 test_conform_verbs_absent_SOURCES = test/conform/verbs_absent_test.cc $(registrar_subject_sources) test/support/skip_main.cc
 test_conform_verbs_absent_LDADD = $(registrar_conformance_libs)
 test_conform_verbs_SOURCES = test/conform/verbs_test.cc $(registrar_conformance_sources)
 test_conform_verbs_LDADD = $(registrar_conformance_libs)
-test_unit_verbs_device_address_test_SOURCES = test/unit/verbs/device_address_test.cc \
-	components/registrar/verbs/verbs_loopback.cc components/registrar/verbs/verbs_register.cc
-test_unit_verbs_device_address_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
-test_unit_verbs_device_fork_test_SOURCES = test/unit/verbs/device_fork_test.cc \
-	components/registrar/verbs/verbs_device.cc components/registrar/verbs/verbs_loopback.cc
-test_unit_verbs_device_fork_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
-test_unit_verbs_odp_trial_test_SOURCES = test/unit/verbs/odp_trial_test.cc \
-	components/registrar/verbs/verbs_loopback.cc components/registrar/verbs/verbs_odp.cc
-test_unit_verbs_odp_trial_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
+test_unit_verbs_device_test_SOURCES = test/unit/verbs/device_test.cc components/registrar/verbs/verbs_device.cc \
+	components/registrar/verbs/verbs_loopback.cc components/registrar/verbs/verbs_odp.cc \
+	components/registrar/verbs/verbs_register.cc
+test_unit_verbs_device_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 endif
 endif
 
@@ -223,10 +191,9 @@ endif
 if HAVE_TOOLS
 bin_PROGRAMS += test/conform/pinrail_conform
 test_conform_pinrail_conform_SOURCES = test/conform/suite/pinrail_conform.cc test/conform/suite/component.h \
-	test/conform/suite/allocations.cc test/conform/suite/component_checks.cc test/conform/suite/rcache_checks.cc \
-	test/conform/suite/mpool_checks.cc test/conform/suite/monitor_checks.cc $(registrar_subject_sources) \
-	$(test_support_sources) $(fake_registrar_sources) $(command_line_sources) contrib/tools/common/reasons.h \
-	$(memory_events_sources)
+	test/conform/suite/component_checks.cc test/conform/suite/rcache_checks.cc test/conform/suite/mpool_checks.cc \
+	test/conform/suite/monitor_checks.cc $(registrar_subject_sources) $(test_support_sources) $(fake_registrar_sources) \
+	$(command_line_sources) contrib/tools/common/reasons.h $(memory_events_sources)
 test_conform_pinrail_conform_CXXFLAGS = $(AM_CXXFLAGS)
 test_conform_pinrail_conform_LDFLAGS = $(PINRAIL_SANITIZE)
 test_conform_pinrail_conform_LDADD = libpinrail_internal.la
@@ -242,30 +209,21 @@ test_unit_base_tiny_component_la_SOURCES = test/unit/base/dso/tiny_component.cc
 # Without sanitizers: the tests change its bytes, and expect a component such as others write.
 test_unit_base_tiny_component_la_CXXFLAGS = $(PINRAIL_WARNINGS) $(PINRAIL_OPTIMIZE) -std=c++17 -fvisibility=hidden
 test_unit_base_tiny_component_la_LDFLAGS = -module -avoid-version -shared -rpath /nonexistent
-test_programs += test/unit/base/base_test test/unit/base/gate_test test/unit/base/own_file_test \
-	test/unit/base/futex_lock_test
-test_unit_base_own_file_test_SOURCES = test/unit/base/own_file_test.cc
-test_unit_base_own_file_test_LDADD = -lgtest_main $(GTEST_LIBS)
-test_unit_base_futex_lock_test_SOURCES = test/unit/base/futex_lock_test.cc
-test_unit_base_futex_lock_test_LDADD = -lgtest_main $(GTEST_LIBS)
-test_unit_base_gate_test_SOURCES = test/unit/base/gate_test.cc test/unit/base/deferred_test.cc
-test_unit_base_gate_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
-test_unit_base_base_test_SOURCES = \
-	test/support/said.h test/support/temp_folder.h test/unit/base/param_fixture.h test/unit/base/loader_fixture.h \
-	test/unit/base/report_test.cc test/unit/base/param_parse_test.cc test/unit/base/param_file_test.cc \
-	test/unit/base/param_sources_test.cc test/unit/base/param_registry_test.cc test/unit/base/selection_test.cc \
-	test/unit/base/check_elf_test.cc test/unit/base/loader_test.cc test/unit/base/loader_open_test.cc \
-	test/unit/base/registration_test.cc test/unit/base/registration_arena_test.cc test/unit/base/trust_test.cc
+test_programs += test/unit/base/base_test test/unit/base/sync_test
+test_unit_base_sync_test_SOURCES = test/unit/base/sync_test.cc
+test_unit_base_sync_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
+test_unit_base_base_test_SOURCES = test/support/files.h test/unit/base/param_fixture.h test/unit/base/loader_fixture.h \
+	test/unit/base/report_test.cc test/unit/base/param_parse_test.cc test/unit/base/param_sources_test.cc \
+	test/unit/base/param_registry_test.cc test/unit/base/files_test.cc test/unit/base/loader_test.cc \
+	test/unit/base/loader_open_test.cc test/unit/base/registration_test.cc test/unit/base/core_test.cc
 test_unit_base_base_test_LDADD = test/libtest_support.la libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 EXTRA_test_unit_base_base_test_DEPENDENCIES = test/unit/base/tiny_component.la
 if HAVE_TOOLS
 test_programs += test/unit/tools/tools_test
-test_unit_tools_tools_test_SOURCES = $(pinrail_info_sources) test/unit/tools/command_line_test.cc \
-	test/unit/tools/info_options_test.cc test/unit/tools/info_print_test.cc
+test_unit_tools_tools_test_SOURCES = $(pinrail_info_sources) test/unit/tools/command_line_test.cc
 endif
-test_programs += test/unit/api/params_test test/conform/contract test/unit/api/refusal_test \
-	test/unit/api/pin_plan_test test/unit/api/monitor_test
-test_unit_api_params_test_SOURCES = test/unit/api/params_test.cc
+test_programs += test/unit/api/api_test test/conform/contract test/unit/api/refusal_test
+test_unit_api_api_test_SOURCES = test/unit/api/api_test.cc $(fake_registrar_sources)
 check_LTLIBRARIES += test/conform/registrar_contract.la
 test_conform_registrar_contract_la_SOURCES = test/conform/dso/contract_registrar.c
 test_conform_registrar_contract_la_CFLAGS = $(PINRAIL_WARNINGS) -std=gnu11 -fvisibility=hidden
@@ -277,9 +235,6 @@ test_conform_registrar_thrower_la_LDFLAGS = -module -avoid-version -shared -rpat
 test_conform_contract_SOURCES = test/conform/contract_test.cc $(fake_registrar_sources)
 EXTRA_test_conform_contract_DEPENDENCIES = test/conform/registrar_contract.la test/conform/registrar_thrower.la
 test_unit_api_refusal_test_SOURCES = test/unit/api/refusal_test.cc $(fake_registrar_sources)
-test_unit_api_pin_plan_test_SOURCES = test/unit/api/pin_plan_test.cc framework/api/pin_plan.h
-test_unit_api_pin_plan_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
-test_unit_api_monitor_test_SOURCES = test/unit/api/monitor_test.cc $(fake_registrar_sources)
 endif
 TESTS += test/tools_info_test.sh test/completion_test.sh test/tools_top_test.sh
 check_PROGRAMS += test/top_subject
@@ -297,7 +252,7 @@ if HAVE_URING
 test_programs += test/integrity/iouring_integrity
 test_integrity_iouring_integrity_SOURCES = test/integrity/iouring_integrity.cc test/support/skip_main.cc \
 	$(integrity_sources)
-test_integrity_iouring_integrity_LDADD = libpinrail.la $(GTEST_LIBS)
+test_integrity_iouring_integrity_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
 endif
 endif
 
@@ -305,21 +260,15 @@ endif
 if HAVE_VERBS
 check_PROGRAMS += test/verbs/rdma_integrity
 rdma_device_sources = test/verbs/rdma_device.h test/verbs/rdma_device.cc
-test_verbs_rdma_integrity_SOURCES = test/verbs/rdma_integrity.cc test/verbs/command_line.h \
-	test/verbs/rdma_pair.h test/verbs/rdma_pair.cc \
-	$(rdma_device_sources) $(integrity_sources)
+test_verbs_rdma_integrity_SOURCES = test/verbs/rdma_integrity.cc test/verbs/command_line.h $(rdma_device_sources) \
+	$(integrity_sources)
 test_verbs_rdma_integrity_LDADD = libpinrail.la $(VERBS_LIBS) -lpthread
 # What a message costs from end to end: test/bench/README.
 if HAVE_TOOLS
 check_PROGRAMS += test/verbs/rdma_pingpong
-test_verbs_rdma_pingpong_SOURCES = test/verbs/rdma_pingpong.cc \
-	test/verbs/command_line.h test/verbs/rdma_pingpong_options.h test/verbs/rdma_pingpong_options.cc \
-	test/verbs/rdma_pingpong_way.h test/verbs/rdma_pingpong_way.cc \
-	test/verbs/rdma_pingpong_buffers.h test/verbs/rdma_pingpong_buffers.cc \
-	test/verbs/rdma_pingpong_link.h test/verbs/rdma_pingpong_link.cc \
-	test/verbs/rdma_pingpong_match.h test/verbs/rdma_pingpong_match.cc \
-	test/verbs/rdma_pingpong_report.h test/verbs/rdma_pingpong_report.cc \
-	test/bench/clock.h contrib/tools/common/reasons.h $(rdma_device_sources)
+test_verbs_rdma_pingpong_SOURCES = test/verbs/rdma_pingpong.cc test/verbs/command_line.h \
+	test/verbs/rdma_pingpong_match.h test/verbs/rdma_pingpong_match.cc test/bench/clock.h contrib/tools/common/reasons.h \
+	$(rdma_device_sources)
 test_verbs_rdma_pingpong_LDADD = libpinrail.la $(VERBS_LIBS)
 endif
 endif
@@ -327,20 +276,17 @@ endif
 # What a process can do to its memory.
 if HAVE_GTEST
 test_programs += test/unit/tools/memory_events_test
-test_unit_tools_memory_events_test_SOURCES = test/unit/tools/memory_events_test.cc test/support/libc_malloc.h $(memory_events_sources)
+test_unit_tools_memory_events_test_SOURCES = test/unit/tools/memory_events_test.cc test/support/memory.h \
+	$(memory_events_sources)
 test_unit_tools_memory_events_test_LDADD = -lgtest_main $(GTEST_LIBS)
 endif
 
 # The oracle: contrib/workshop/oracle, test/oracle/README. The second program can leave out what monitors report.
-oracle_sources = test/oracle/options.h test/oracle/options.cc test/oracle/choice.h \
-	test/oracle/choice.cc test/oracle/buffers.h test/oracle/buffers.cc test/oracle/judge.h test/oracle/judge.cc \
-	test/oracle/pools.h test/oracle/pools.cc test/oracle/worker.h test/oracle/worker.cc test/oracle/worker_alloc.cc test/oracle/worker_event.cc \
-	test/oracle/worker_pin.cc \
-	test/oracle/worker_transfer.cc test/oracle/oracle.cc test/oracle/deaf.h $(command_line_sources) \
-	$(memory_events_sources)
+oracle_sources = test/oracle/choice.h test/oracle/choice.cc test/oracle/buffers.h test/oracle/buffers.cc \
+	test/oracle/worker.h test/oracle/worker.cc test/oracle/oracle.cc $(command_line_sources) $(memory_events_sources)
 if HAVE_TOOLS
 check_PROGRAMS += test/oracle/oracle test/oracle/oracle_mutants
-test_oracle_oracle_SOURCES = $(oracle_sources) test/oracle/deaf_none.cc
+test_oracle_oracle_SOURCES = $(oracle_sources)
 test_oracle_oracle_LDADD = test/libtest_support.la libpinrail.la -lpthread
 test_oracle_oracle_mutants_SOURCES = $(oracle_sources) test/oracle/deaf_wrap.cc
 test_oracle_oracle_mutants_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=_ZN7pinrail7monitor11report_hookEjmm
@@ -359,9 +305,6 @@ oracle-mutants: all
 
 # The machine's shape.
 if HAVE_GTEST
-test_programs += test/unit/base/machine_test
-test_unit_base_machine_test_SOURCES = test/unit/base/machine_test.cc
-test_unit_base_machine_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 endif
 
 # The hook wall. Tests of hooks take its allocator's part in, and show components where it stands.
@@ -376,27 +319,18 @@ endif
 
 # Patched code: the base's part, and the monitor that lives on it.
 if HAVE_GTEST
-check_LTLIBRARIES += test/unit/patch/victims.la
-test_unit_patch_victims_la_SOURCES = test/unit/patch/dso/victims.cc
-test_unit_patch_victims_la_CXXFLAGS = $(PINRAIL_WARNINGS) $(PINRAIL_OPTIMIZE) -std=c++17
-test_unit_patch_victims_la_LDFLAGS = -module -avoid-version -shared -rpath /nonexistent
 check_PROGRAMS += test/unit/patch/patch_test test/monitor/patcher test/monitor/patcher_others \
 	test/monitor/patcher_pool test/stress/patcher_stress
 TESTS += test/unit/patch/patch_test test/monitor/patcher test/monitor/patcher_others test/monitor/patcher_pool \
 	test/stress/patcher_stress
-test_monitor_patcher_pool_SOURCES = test/monitor/patcher_pool_test.cc test/monitor/foreign_patches.h test/support/tasks.h \
-	test/support/library.h \
-	test/support/skip_main.cc $(fake_registrar_sources) $(hook_wall_sources)
+test_monitor_patcher_pool_SOURCES = test/monitor/patcher_pool_test.cc test/monitor/foreign_patches.h test/support/threads.h \
+	test/support/library.h test/support/skip_main.cc $(fake_registrar_sources) $(hook_wall_sources)
 test_monitor_patcher_pool_LDFLAGS = $(hook_wall_ldflags)
 test_monitor_patcher_pool_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
-test_programs += test/fault/finalize_fault test/fault/patcher_fault test/monitor/patcher_race
-test_fault_finalize_fault_SOURCES = test/fault/finalize_fault_test.cc test/mpool/mrall_under_test.h test/support/library.h \
+test_programs += test/fault/finalize_fault test/monitor/patcher_race
+test_fault_finalize_fault_SOURCES = test/fault/finalize_fault_test.cc test/mpool/mrall_and_odp.h test/support/library.h \
 	test/support/skip_main.cc $(nth_allocation_sources) $(fake_registrar_sources)
 test_fault_finalize_fault_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
-test_fault_patcher_fault_SOURCES = test/fault/patcher_fault_test.cc test/monitor/foreign_patches.h \
-	test/support/library.h \
-	test/support/skip_main.cc $(nth_allocation_sources) $(fake_registrar_sources)
-test_fault_patcher_fault_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
 test_monitor_patcher_race_SOURCES = test/monitor/patcher_race_test.cc test/support/library.h test/support/skip_main.cc \
 	$(fake_registrar_sources) $(hook_wall_sources)
 test_monitor_patcher_race_LDFLAGS = $(hook_wall_ldflags)
@@ -411,23 +345,21 @@ odp-soak: contrib/tools/pinrail_perf components/mpool_odp.la components/mpool_gr
 		sh -c 'mkswap $$RDMA_VM_DISK && swapon $$RDMA_VM_DISK && contrib/tools/pinrail_perf --scenario odp --size 1280M'
 race-soak: test/monitor/patcher_race
 	PINRAIL_TEST_RACES=100000 $(builddir)/test/monitor/patcher_race
-test_unit_patch_patch_test_SOURCES = test/unit/patch/patch_test.cc test/unit/patch/copies_test.cc \
-	test/unit/patch/places_test.cc test/unit/patch/libc_functions.h test/support/skip_main.cc
+test_unit_patch_patch_test_SOURCES = test/unit/patch/patch_test.cc test/unit/patch/places_test.cc \
+	test/unit/patch/libc_functions.h test/support/skip_main.cc
 test_unit_patch_patch_test_LDFLAGS = -export-dynamic
 test_unit_patch_patch_test_LDADD = base/libpatch.la $(GTEST_LIBS)
-test_monitor_patcher_SOURCES = test/monitor/patcher_test.cc test/monitor/patcher_files_test.cc test/monitor/patcher_life_test.cc test/monitor/patcher_reports.h \
-	test/monitor/patcher_host.h test/monitor/foreign_patches.h test/support/tasks.h test/support/skip_main.cc \
+test_monitor_patcher_SOURCES = test/monitor/patcher_test.cc test/monitor/patcher_life_test.cc \
+	test/monitor/patcher_host.h test/monitor/foreign_patches.h test/support/threads.h test/support/skip_main.cc \
 	$(hook_wall_sources)
 test_monitor_patcher_LDFLAGS = $(hook_wall_ldflags)
 test_monitor_patcher_LDADD = test/libtest_support.la libpinrail_internal.la $(GTEST_LIBS)
-EXTRA_test_monitor_patcher_DEPENDENCIES = test/unit/patch/victims.la
+EXTRA_test_monitor_patcher_DEPENDENCIES = test/monitor/dso/unloaded.la
 test_monitor_patcher_others_SOURCES = test/monitor/patcher_others_test.cc test/monitor/patcher_torn_test.cc \
-	test/monitor/patcher_reports.h test/monitor/patcher_host.h \
-	test/monitor/foreign_patches.h test/support/skip_main.cc $(hook_wall_sources)
+	test/monitor/patcher_host.h test/support/skip_main.cc $(hook_wall_sources)
 test_monitor_patcher_others_LDFLAGS = $(hook_wall_ldflags)
 test_monitor_patcher_others_LDADD = test/libtest_support.la libpinrail_internal.la $(GTEST_LIBS)
 test_stress_patcher_stress_SOURCES = test/stress/patcher_stress_test.cc test/monitor/patcher_host.h \
-	test/monitor/foreign_patches.h \
 	test/support/skip_main.cc $(hook_wall_sources)
 test_stress_patcher_stress_LDFLAGS = $(hook_wall_ldflags)
 test_stress_patcher_stress_LDADD = test/libtest_support.la libpinrail_internal.la $(GTEST_LIBS)
@@ -468,8 +400,7 @@ test_interpose_free_madvises_la_SOURCES = test/interpose/free_madvises.cc
 test_interpose_free_madvises_la_CXXFLAGS = $(PINRAIL_WARNINGS) $(PINRAIL_OPTIMIZE) -std=c++17 -fno-builtin
 test_interpose_free_madvises_la_LDFLAGS = -module -avoid-version -shared -rpath /nonexistent
 check_PROGRAMS += test/interpose/interpose
-test_interpose_interpose_SOURCES = test/interpose/interpose.cc test/interpose/peer.h test/interpose/peer.cc \
-	test/interpose/watchdog.h test/interpose/watchdog.cc test/interpose/worker.h test/interpose/worker.cc
+test_interpose_interpose_SOURCES = test/interpose/interpose.cc test/interpose/worker.h test/interpose/worker.cc
 test_interpose_interpose_LDFLAGS = $(AM_LDFLAGS) -Wl,--export-dynamic
 test_interpose_interpose_LDADD = libpinrail.la
 EXTRA_test_interpose_interpose_DEPENDENCIES = test/interpose/free_madvises.la
@@ -480,9 +411,8 @@ EXTRA_DIST += test/interpose_test.sh test/interpose/run
 # What the kernel reports, and which mappings are covered.
 if HAVE_GTEST
 test_programs += test/unit/monitor/coverage_test test/monitor/uffd test/monitor/uffd_reader test/stress/uffd_stress
-test_unit_monitor_coverage_test_SOURCES = test/unit/monitor/coverage_test.cc test/unit/monitor/kinds_test.cc \
-	test/unit/monitor/known_mappings_test.cc test/unit/monitor/monitor_test.cc \
-	test/unit/monitor/unsubscribe_test.cc test/unit/monitor/allocators_test.cc $(nth_allocation_sources)
+test_unit_monitor_coverage_test_SOURCES = test/unit/monitor/coverage_test.cc test/unit/monitor/known_mappings_test.cc \
+	test/unit/monitor/monitor_test.cc $(nth_allocation_sources)
 test_unit_monitor_coverage_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 EXTRA_test_unit_monitor_coverage_test_DEPENDENCIES = test/own_calls/raw_malloc.la
 test_stress_uffd_stress_SOURCES = test/stress/uffd_stress_test.cc test/monitor/uffd_library.h \
@@ -491,7 +421,7 @@ test_stress_uffd_stress_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LI
 test_monitor_uffd_SOURCES = test/monitor/uffd_test.cc test/monitor/uffd_life_test.cc test/monitor/uffd_library.h \
 	test/support/skip_main.cc test/support/library.h $(fake_registrar_sources)
 test_monitor_uffd_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
-test_monitor_uffd_reader_SOURCES = test/monitor/uffd_reader_test.cc test/support/tasks.h test/support/skip_main.cc
+test_monitor_uffd_reader_SOURCES = test/monitor/uffd_reader_test.cc test/support/threads.h test/support/skip_main.cc
 test_monitor_uffd_reader_LDADD = test/libtest_support.la libpinrail_internal.la $(GTEST_LIBS)
 endif
 
@@ -504,8 +434,7 @@ model_cxxflags = $(PINRAIL_WARNINGS) -std=c++17 -O1 -fvisibility=hidden -fno-bui
 model_link = $(LIBTOOL) $(AM_V_lt) --tag=CXX --mode=link $(CXX) $(model_wraps) -o $@
 check_LTLIBRARIES += test/libmodel.la
 test_libmodel_la_SOURCES = test/model/explorer.h test/model/explorer_state.h test/model/explorer.cc \
-	test/model/explorer_memory.cc test/model/compiler_calls.cc \
-	test/model/check.h test/model/check.cc test/model/model_main.cc
+	test/model/explorer_memory.cc test/model/compiler_calls.cc test/model/check.cc
 test_libmodel_la_CXXFLAGS = $(PINRAIL_WARNINGS) -std=c++17 -O2 -fvisibility=hidden
 test_libmodel_la_LDFLAGS = -static
 check_PROGRAMS += test/model/references_model test/model/pool_model
@@ -528,8 +457,6 @@ model-soak: all test/model/references_model test/model/pool_model
 	sh $(srcdir)/test/model/explore_test.sh
 	PINRAIL_MODEL_ALL=1 CXX='$(CXX)' srcdir=$(srcdir) bash $(srcdir)/test/model/mutants_test.sh
 EXTRA_DIST += test/hook_wall/check test/reading/draw contrib/workshop/layers/draw contrib/workshop/layers/layers.svg
-TESTS += test/layers_test.sh
-EXTRA_DIST += test/layers_test.sh
 EXTRA_DIST += test/model/README test/model/mutants test/model/mutants_test.sh test/model/explore_test.sh
 
 # Speed, beside the peers. The programs are small; "make bench" measures with them, make check only tries them.
@@ -587,22 +514,18 @@ EXTRA_DIST += test/README test/install_test.sh test/install_line_test.sh test/in
 
 # Forked children: F1. And memory that is deregistered although the program makes no more calls: E4.
 if HAVE_GTEST
-test_programs += test/mpool/fork test/stress/fork_stress test/stress/fork_allocator test/mpool/fork_marks
-test_stress_fork_allocator_SOURCES = test/stress/fork_allocator_test.cc test/support/library.h test/support/lent_pool.h \
+test_programs += test/mpool/fork test/stress/fork_stress test/stress/fork_allocator
+test_stress_fork_allocator_SOURCES = test/stress/fork_allocator_test.cc test/support/library.h test/support/host_table.h \
 	test/support/pinned_heap.h
-test_mpool_fork_SOURCES = test/mpool/fork_test.cc test/mpool/fork_threads_test.cc test/support/tasks.h test/support/library.h test/support/watched_registrar.h \
-	test/support/lent_pool.h $(fake_registrar_sources)
-test_mpool_fork_marks_SOURCES = test/mpool/fork_marks_test.cc test/support/library.h $(fake_registrar_sources)
-test_mpool_fork_marks_LDADD = test/libtest_support.la libpinrail.la -lgtest_main $(GTEST_LIBS)
-test_stress_fork_stress_SOURCES = test/stress/fork_stress_test.cc test/support/library.h \
-	test/support/watched_registrar.h test/support/lent_pool.h $(fake_registrar_sources)
+test_mpool_fork_SOURCES = test/mpool/fork_test.cc test/mpool/fork_threads_test.cc test/support/threads.h \
+	test/support/library.h test/support/registrars.h test/support/host_table.h $(fake_registrar_sources)
+test_mpool_fork_LDADD = test/libtest_support.la libpinrail.la -lgtest_main $(GTEST_LIBS)
+test_stress_fork_stress_SOURCES = test/stress/fork_stress_test.cc test/support/library.h test/support/registrars.h \
+	test/support/host_table.h $(fake_registrar_sources)
 if HAVE_URING
-test_programs += test/integrity/iouring_fork test/integrity/iouring_flat
+test_programs += test/integrity/iouring_fork
 test_integrity_iouring_fork_SOURCES = test/integrity/iouring_fork_test.cc test/support/skip_main.cc
 test_integrity_iouring_fork_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
-test_integrity_iouring_flat_SOURCES = test/integrity/iouring_flat_test.cc test/support/tasks.h \
-	test/support/skip_main.cc
-test_integrity_iouring_flat_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
 endif
 # Not a part of make check, for it needs an RDMA device: contrib/workshop/rdma-vm -- test/verbs/rdma_fork
 if HAVE_VERBS
@@ -611,40 +534,32 @@ test_verbs_rdma_fork_SOURCES = test/integrity/iouring_fork_test.cc test/support/
 test_verbs_rdma_fork_CPPFLAGS = $(AM_CPPFLAGS) -DPINRAIL_TEST_DEVICE='"verbs"' -DPINRAIL_TEST_REGISTRARS='"verbs"'
 test_verbs_rdma_fork_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
 endif
-test_programs += test/mpool/gc_thread test/stress/gc_thread_stress
-test_mpool_gc_thread_SOURCES = test/mpool/gc_thread_test.cc test/support/library.h test/support/tasks.h \
+test_programs += test/mpool/gc_thread
+test_mpool_gc_thread_SOURCES = test/mpool/gc_thread_test.cc test/support/library.h test/support/threads.h \
 	$(fake_registrar_sources)
-test_stress_gc_thread_stress_SOURCES = test/stress/gc_thread_stress_test.cc test/support/library.h \
-	test/support/tasks.h $(fake_registrar_sources)
 endif
 
 # GPU memory. libcuda.so.1 as a double, for machines without a GPU; real ones: test/gpu.
 check_LTLIBRARIES += test/fake/libcuda.la
-test_fake_libcuda_la_SOURCES = test/fake/cuda/cuda_double.h test/fake/cuda/cuda_for_tests.h test/fake/cuda/double_state.h \
-	test/fake/cuda/double_state.cc test/fake/cuda/double_context.cc test/fake/cuda/double_memory.cc \
-	test/fake/cuda/double_device.cc test/fake/cuda/double_ipc.cc test/fake/cuda/double_virtual.cc test/fake/cuda/double_pool.cc \
-	test/fake/cuda/double_event.cc test/fake/cuda/double_transport.h test/fake/cuda/double_transport.cc \
-	test/fake/cuda/cuda_context.h test/fake/cuda/patchable.h
+test_fake_libcuda_la_SOURCES = test/fake/cuda/cuda_double.h test/fake/cuda/cuda_for_tests.h \
+	test/fake/cuda/double_state.h test/fake/cuda/double_state.cc test/fake/cuda/double_context.cc \
+	test/fake/cuda/double_memory.cc test/fake/cuda/double_ipc.cc test/fake/cuda/double_virtual.cc \
+	test/fake/cuda/double_transport.h test/support/gpu_memory.h
 EXTRA_DIST += test/fake/cuda/toolkit/cuda.h
 test_fake_libcuda_la_CXXFLAGS = $(AM_CXXFLAGS) -fvisibility=default
 test_fake_libcuda_la_LDFLAGS = -version-info 1:0:0 -rpath /nonexistent
 if HAVE_GTEST
-test_programs += test/unit/cuda/cuda_driver_test test/unit/gpusm/exports_test test/unit/fake/cuda_double_test \
-	test/unit/openmpi/gpu_ticket_test test/conform/cuda_ipc test/unit/base/slots_test test/gpu/rgpusm \
-	test/gpu/gpusm test/unit/base/descriptors_test test/gpu/grdma_gpu test/gpu/gpu_locks test/gpu/gpu_postponed \
-	test/gpu/gpu_ft test/gpu/gpu_events test/gpu/gpu_restart test/gpu/gpu_reset test/gpu/gpu_cancel \
-	test/fault/gpu_fault test/unit/base/hints_test test/unit/mpool/default_limits_test test/stress/gpu_stress
+test_programs += test/unit/cuda/cuda_driver_test test/unit/fake/cuda_double_test test/unit/openmpi/gpu_ticket_test \
+	test/conform/cuda_ipc test/unit/base/slots_test test/gpu/rgpusm test/gpu/gpusm test/unit/base/descriptors_test \
+	test/gpu/grdma_gpu test/gpu/gpu_locks test/gpu/gpu_ft test/gpu/gpu_events test/gpu/gpu_restart test/fault/gpu_fault \
+	test/stress/gpu_stress
 test_unit_cuda_cuda_driver_test_SOURCES = test/unit/cuda/cuda_driver_test.cc test/unit/cuda/facts.h \
-	test/unit/cuda/facts_telling.h test/unit/cuda/facts.inc test/unit/cuda/facts_of_ours.cc \
-	test/unit/cuda/facts_of_toolkit.cc
+	test/unit/cuda/facts.inc test/unit/cuda/facts_of_toolkit.cc
 test_unit_cuda_cuda_driver_test_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_TOOLKIT_CPPFLAGS) \
 	-DPINRAIL_TEST_CUDA_DRIVER_H='"$(abs_top_srcdir)/base/cuda/cuda_driver.h"' \
 	-DPINRAIL_TEST_CUDA_FOR_TESTS_H='"$(abs_top_srcdir)/test/fake/cuda/cuda_for_tests.h"'
 test_unit_cuda_cuda_driver_test_LDADD = -lgtest_main $(GTEST_LIBS)
-test_unit_gpusm_exports_test_SOURCES = test/unit/gpusm/exports_test.cc components/mpool/gpusm/exports.cc
-test_unit_gpusm_exports_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
-test_unit_fake_cuda_double_test_SOURCES = test/unit/fake/cuda_double_test.cc test/unit/fake/cuda_double_kinds_test.cc \
-	test/unit/fake/cuda_double_events_test.cc test/unit/fake/cuda_double_transport_test.cc
+test_unit_fake_cuda_double_test_SOURCES = test/unit/fake/cuda_double_test.cc test/unit/fake/cuda_double_kinds_test.cc
 test_unit_fake_cuda_double_test_LDADD = test/fake/libcuda.la test/libtest_support.la -lgtest_main $(GTEST_LIBS)
 test_unit_openmpi_gpu_ticket_test_SOURCES = test/unit/openmpi/gpu_ticket_test.cc contrib/openmpi/gpu_ticket.c
 test_unit_openmpi_gpu_ticket_test_CPPFLAGS = $(AM_CPPFLAGS) -D_GNU_SOURCE
@@ -659,36 +574,24 @@ test_unit_base_descriptors_test_LDADD = test/libtest_support.la base/libdescript
 	$(GTEST_LIBS)
 test_gpu_grdma_gpu_SOURCES = $(fake_registrar_sources) test/gpu/grdma_gpu_test.cc test/support/gpu_memory.h
 test_gpu_grdma_gpu_LDADD = test/fake/libcuda.la test/libtest_support.la libpinrail.la -lgtest_main $(GTEST_LIBS)
-test_gpu_rgpusm_SOURCES = $(fake_registrar_sources) test/gpu/rgpusm_test.cc test/gpu/rgpusm_blocks_test.cc test/gpu/rgpusm_lack_test.cc \
+test_gpu_rgpusm_SOURCES = $(fake_registrar_sources) test/gpu/rgpusm_test.cc test/gpu/rgpusm_blocks_test.cc \
 	test/gpu/rgpusm_modes_test.cc test/gpu/rgpusm_slots_test.cc test/gpu/gpu_library.h
 test_gpu_rgpusm_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_gpu_gpu_locks_SOURCES = $(fake_registrar_sources) test/gpu/gpu_locks_test.cc test/gpu/gpu_library.h \
 	test/support/gpu_memory.h
-test_gpu_gpu_locks_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
-test_gpu_gpu_postponed_SOURCES = $(fake_registrar_sources) test/gpu/gpu_postponed_test.cc \
-	test/gpu/gpu_library.h test/support/gpu_memory.h
-test_gpu_gpu_postponed_LDADD = test/fake/libcuda.la base/libslots.la libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
+test_gpu_gpu_locks_LDADD = test/fake/libcuda.la base/libslots.la libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_gpu_gpu_ft_SOURCES = $(fake_registrar_sources) test/gpu/gpu_ft_test.cc test/gpu/gpu_library.h
 test_gpu_gpu_ft_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_gpu_gpu_events_SOURCES = $(fake_registrar_sources) test/gpu/gpu_events_test.cc test/gpu/gpu_library.h \
 	test/support/gpu_memory.h
 test_gpu_gpu_events_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
-test_gpu_gpu_restart_SOURCES = $(fake_registrar_sources) test/gpu/gpu_restart_test.cc \
-	test/gpu/gpu_library.h test/support/gpu_memory.h
+test_gpu_gpu_restart_SOURCES = $(fake_registrar_sources) test/gpu/gpu_restart_test.cc test/gpu/gpu_library.h \
+	test/support/gpu_memory.h
 test_gpu_gpu_restart_LDADD = test/fake/libcuda.la test/libtest_support.la base/libslots.la libpinrail.la \
 	-lgtest_main $(GTEST_LIBS)
-test_gpu_gpu_reset_SOURCES = $(fake_registrar_sources) test/gpu/gpu_reset_test.cc test/gpu/gpu_library.h
-test_gpu_gpu_reset_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
-test_gpu_gpu_cancel_SOURCES = $(fake_registrar_sources) test/gpu/gpu_cancel_test.cc test/gpu/gpu_library.h \
-	test/support/gpu_memory.h
-test_gpu_gpu_cancel_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_fault_gpu_fault_SOURCES = $(fake_registrar_sources) $(nth_allocation_sources) test/fault/gpu_fault_test.cc \
-	test/fault/gpu_unwind_fault_test.cc test/support/leaving_registrar.h test/gpu/gpu_library.h
+	test/support/registrars.h test/gpu/gpu_library.h
 test_fault_gpu_fault_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
-test_unit_base_hints_test_SOURCES = test/unit/base/hints_test.cc
-test_unit_base_hints_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
-test_unit_mpool_default_limits_test_SOURCES = test/unit/mpool/default_limits_test.cc test/support/temp_folder.h
-test_unit_mpool_default_limits_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_stress_gpu_stress_SOURCES = $(fake_registrar_sources) test/stress/gpu_stress_test.cc test/gpu/gpu_library.h
 test_stress_gpu_stress_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_gpu_gpusm_SOURCES = $(fake_registrar_sources) test/gpu/gpusm_test.cc test/gpu/gpu_library.h
@@ -703,19 +606,17 @@ EXTRA_test_unit_base_setuid_DEPENDENCIES = test/fake/libcuda.la
 # They need no GoogleTest: a machine with a GPU may lack it.
 check_PROGRAMS += test/gpu/soak test/gpu/story test/gpu/figures test/gpu/kinds test/gpu/hit_cost
 TESTS += test/gpu_soak_test.sh
-test_gpu_soak_SOURCES = test/gpu/soak.cc test/gpu/soak_options.h test/gpu/soak_options.cc test/gpu/driver.h \
-	test/gpu/driver.cc test/gpu/memory.h test/gpu/memory.cc test/gpu/contents.h test/gpu/library.h
+test_gpu_soak_SOURCES = test/gpu/soak.cc test/gpu/driver.h test/gpu/driver.cc
 test_gpu_soak_LDADD = libpinrail.la
 test_gpu_hit_cost_SOURCES = test/gpu/hit_cost.cc framework/mpool/gpu_block.h
 test_gpu_hit_cost_LDADD = base/libslots.la libpinrail.la
-test_gpu_story_SOURCES = test/gpu/story.cc test/gpu/driver.h test/gpu/driver.cc test/gpu/contents.h test/gpu/library.h
+test_gpu_story_SOURCES = test/gpu/story.cc test/gpu/driver.h test/gpu/driver.cc
 test_gpu_story_LDADD = libpinrail.la
 EXTRA_test_gpu_story_DEPENDENCIES = test/fake/libcuda.la
-test_gpu_kinds_SOURCES = test/gpu/kinds.cc test/gpu/driver.h test/gpu/driver.cc test/gpu/memory.h test/gpu/memory.cc \
-	test/gpu/contents.h test/gpu/library.h
+test_gpu_kinds_SOURCES = test/gpu/kinds.cc test/gpu/driver.h test/gpu/driver.cc
 test_gpu_kinds_LDADD = libpinrail.la
 EXTRA_test_gpu_kinds_DEPENDENCIES = test/fake/libcuda.la
-test_gpu_figures_SOURCES = test/gpu/figures.cc test/gpu/driver.h test/gpu/driver.cc test/gpu/library.h
+test_gpu_figures_SOURCES = test/gpu/figures.cc test/gpu/driver.h test/gpu/driver.cc
 test_gpu_figures_LDADD = libpinrail.la
 EXTRA_test_gpu_figures_DEPENDENCIES = test/fake/libcuda.la
 EXTRA_test_gpu_soak_DEPENDENCIES = test/fake/libcuda.la
@@ -725,17 +626,17 @@ $(gpu_soak_test_log): test/gpu/soak test/gpu/story test/gpu/figures test/gpu/kin
 EXTRA_DIST += test/gpu_soak_test.sh test/gpu/run test/gpu/README test/gpu/h200.json
 
 # Exits in the middle of whatever threads do; 2,000 of each state: test/stress/exit_stress 2000.
-test_stress_exit_stress_SOURCES = test/stress/exit_stress.cc test/support/table_library.h
+test_stress_exit_stress_SOURCES = test/stress/exit_stress.cc test/support/host_table.h
 test_stress_exit_stress_LDADD = libpinrail.la
 # The instructions of a hit beside many threads, and of a miss, and the system calls of the start; a part of "make soak".
 check_PROGRAMS += test/stress/hit_cost
-test_stress_hit_cost_SOURCES = test/stress/hit_cost.cc test/support/table_library.h
+test_stress_hit_cost_SOURCES = test/stress/hit_cost.cc test/support/host_table.h
 test_stress_hit_cost_LDADD = libpinrail.la
 check_PROGRAMS += test/stress/miss_cost
-test_stress_miss_cost_SOURCES = test/stress/miss_cost.cc test/support/table_library.h
+test_stress_miss_cost_SOURCES = test/stress/miss_cost.cc test/support/host_table.h
 test_stress_miss_cost_LDADD = libpinrail.la
 check_PROGRAMS += test/stress/start_cost
-test_stress_start_cost_SOURCES = test/stress/start_cost.cc test/support/table_library.h
+test_stress_start_cost_SOURCES = test/stress/start_cost.cc test/support/host_table.h
 test_stress_start_cost_LDADD = libpinrail.la
 # What test/attack/README gives figures of, at full length: half an hour on a quiet machine of two processors.
 soak_programs = test/stress/exit_stress test/stress/hit_cost test/stress/hot_buffer_stress test/stress/miss_cost \
@@ -753,19 +654,17 @@ soak: all $(soak_programs)
 EXTRA_DIST += test/stress/hit_cost.sh test/stress/miss_cost.sh
 
 # What the part systems of contrib/run-tests compares with.
-EXTRA_DIST += test/systems/README test/systems/compare test/systems/row test/systems/debian-11.json test/systems/debian-12.json \
-	test/systems/debian-13.json test/systems/debian-testing.json test/systems/debian-experimental.json test/systems/musl.json \
-	test/systems/arm64.json test/systems/arm64-guest.json test/systems/ubuntu-24.04.json
+EXTRA_DIST += test/systems/README test/systems/compare test/systems/row test/systems/tables.json
 
 # Memory events in signal handlers; a minute of each case at 1,000 a second: test/stress/signal_stress 60 1000.
-test_stress_signal_stress_SOURCES = test/stress/signal_stress.cc test/support/table_library.h
+test_stress_signal_stress_SOURCES = test/stress/signal_stress.cc test/support/host_table.h
 test_stress_signal_stress_LDADD = libpinrail.la
 
 # Embedders' functions that do not return.
 if HAVE_GTEST
 test_programs += test/fault/unwind_fault
-test_fault_unwind_fault_SOURCES = test/fault/dead_fault_test.cc test/fault/unwind_fault_test.cc \
-	test/fault/cancel_fault_test.cc test/support/leaving_registrar.h test/support/tasks.h $(fake_registrar_sources)
+test_fault_unwind_fault_SOURCES = test/fault/unwind_fault_test.cc test/support/registrars.h test/support/threads.h \
+	$(fake_registrar_sources)
 endif
 
 check_PROGRAMS += $(test_programs)

@@ -35,8 +35,8 @@ build() {
   [ "$3" != address ] || options+=(-DPINRAIL_TEST_ADDRESS)
   # shellcheck disable=SC2207 # one option or none
   options+=($(runtime_option "$2" "$3" "$4"))
-  "$2" "${options[@]}" "$srcdir/test/pinrun/sanitized_verbs.cc" -o "$work/verbs" -Ltest/fake/verbs/.libs -libverbs &&
-    "$2" "${options[@]}" "$srcdir/test/pinrun/sanitized_pool.cc" -o "$work/pool" -L.libs -lpinrail
+  "$2" "${options[@]}" "$srcdir/test/pinrun/sanitized.cc" -o "$work/verbs" -Ltest/fake/verbs/.libs -libverbs &&
+    "$2" "${options[@]}" -DPINRAIL_TEST_POOL "$srcdir/test/pinrun/sanitized.cc" -o "$work/pool" -L.libs -lpinrail
 }
 
 report_of() { case $1 in address) echo heap-buffer-overflow ;; thread) echo 'data race' ;; *) echo 'runtime error' ;; esac; }

@@ -6,7 +6,7 @@ set -u
 tool=${PINRAIL_ADVISE:-./contrib/tools/pinrail_advise}
 perf=${PINRAIL_PERF:-./contrib/tools/pinrail_perf}
 traces=${PINRAIL_TRACES:-${srcdir:-.}/test/traces}
-. "${srcdir:-.}/test/support/tool_run.sh"
+. "${srcdir:-.}/test/support/script.sh"
 
 said() { grep -q -e "$1" "$work/out" "$work/err" || fail "nothing like '$1' was said"; }
 

@@ -4,7 +4,7 @@
 # Runs in the build tree; PINRAIL_INFO names another binary.
 set -u
 tool=${PINRAIL_INFO:-./contrib/tools/pinrail_info}
-. "${srcdir:-.}/test/support/tool_run.sh"
+. "${srcdir:-.}/test/support/script.sh"
 
 shows() { grep -q -e "$1" "$work/out" || fail "nothing like '$1' is shown"; }
 lacks() { ! grep -q -e "$1" "$work/out" || fail "'$1' is shown"; }
@@ -105,7 +105,10 @@ shows '^mca:mpool:grdma:param:size_limit:scope:'
 shows '^mca:mpool:grdma:param:size_limit:help:.'
 shows '^mca:mpool:grdma:param:leave_pinned:enumerator:value:-1:'
 shows '^mca:mpool:grdma:status:SUCCESS$'
+expect 0 --all --level 4 --parsable
+lacks ':level:[5-9]$'
 expect 0 --all --parsable
+shows ':level:9$'
 for key in $(sed -n 's/^\(machine\|program\):\([a-z_]*\):.*/\2/p' "$work/out" | sort -u); do
   grep -q -e "[^a-z_]\(fB\)\?$key" "${srcdir:-.}/contrib/man/pinrail_info.1" || fail "the manual page does not name $key"
 done
@@ -118,6 +121,10 @@ shows '^mca:mca:base:param:mca_base_component_path:value:'
 shows '^pvar:hits:unit:calls$'
 
 echo "JSON"
+expect 0 --param mpool grdma --json --param all base
+valid_json
+shows '"mpool_grdma_size_limit"'
+shows '"leave_pinned"'
 expect 0 --all --json
 valid_json
 for key in version build components parameters performance_variables name value source level; do shows "\"$key\":"; done

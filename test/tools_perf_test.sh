@@ -4,7 +4,7 @@
 # Runs in the build tree; PINRAIL_PERF names another binary. Exit status 77: no registrar works here.
 set -u
 tool=${PINRAIL_PERF:-./contrib/tools/pinrail_perf}
-. "${srcdir:-.}/test/support/tool_run.sh"
+. "${srcdir:-.}/test/support/script.sh"
 
 said() { grep -q -e "$1" "$work/out" "$work/err" || fail "nothing like '$1' was said"; }
 is() { [ "$(figure "$1")" = "$2" ] || fail "$1 is $(figure "$1"), not $2"; }

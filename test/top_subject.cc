@@ -4,7 +4,7 @@
 
 #include <cstdio>
 
-#include "test/support/lent_pool.h"
+#include "test/support/host_table.h"
 
 namespace {
 

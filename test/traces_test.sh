@@ -7,7 +7,7 @@ set -u
 tool=${PINRAIL_PERF:-./contrib/tools/pinrail_perf}
 srcdir=${srcdir:-$(dirname "$0")/..}
 traces=${PINRAIL_TRACES:-$srcdir/test/traces}
-. "$srcdir/test/support/tool_run.sh"
+. "$srcdir/test/support/script.sh"
 replayed=0
 
 # reference NAME COLUMN: a cell of the README's table.

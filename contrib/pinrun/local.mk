@@ -28,7 +28,7 @@ endif
 EXTRA_DIST += test/pinrun_test.sh test/fake/verbs/libibverbs.map
 TESTS += test/pinrun_test.sh
 # What test/pinrun_sanitizers_test.sh builds.
-EXTRA_DIST += test/pinrun_sanitizers_test.sh test/pinrun/sanitized_verbs.cc test/pinrun/sanitized_pool.cc test/pinrun/mistake.h
+EXTRA_DIST += test/pinrun_sanitizers_test.sh test/pinrun/sanitized.cc
 TESTS += test/pinrun_sanitizers_test.sh
 if PINRUN
 check_PROGRAMS += test/pinrun/per_transfer

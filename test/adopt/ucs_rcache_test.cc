@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "test/adopt/ucs_rcache.h"
-#include "test/support/team.h"
+#include "test/support/threads.h"
 
 namespace pinrail::adopt {
 namespace {

@@ -13,7 +13,6 @@
 #include <string>
 #include <vector>
 
-#include "test/attack/threads.h"
 #include "test/attack/world.h"
 
 namespace pinrail::attack {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "test/attack/model.h"
+#include "test/attack/world.h"
 
 #include <cinttypes>
 #include <cstdio>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "test/attack/threads.h"
+#include "test/attack/world.h"
 
 #include <pinrail/pinrail.h>
 

@@ -12,10 +12,9 @@
 #include "base/slots/process.h"
 #include "test/conform/gpu_slot.h"
 #include "test/conform/suite/registrar.h"
-#include "test/fake/cuda/cuda_context.h"
-#include "test/support/few_descriptors.h"
+#include "test/support/cases.h"
 #include "test/support/gpu_memory.h"
-#include "test/support/proc_status.h"
+#include "test/support/process.h"
 
 namespace pinrail::test {
 namespace {

@@ -9,10 +9,8 @@
 
 #include "test/conform/gpu_slot.h"
 #include "test/conform/suite/registrar.h"
-#include "test/fake/cuda/cuda_context.h"
-#include "test/support/answer_of.h"
+#include "test/support/cases.h"
 #include "test/support/gpu_memory.h"
-#include "test/support/sized.h"
 
 namespace pinrail::test {
 namespace {

@@ -14,9 +14,8 @@
 #include <vector>
 
 #include "test/conform/registrar_conformance.h"
-#include "test/support/answer_of.h"
-#include "test/support/closed_descriptors.h"
-#include "test/support/proc_status.h"
+#include "test/support/cases.h"
+#include "test/support/process.h"
 
 namespace pinrail::test {
 namespace {

@@ -27,7 +27,7 @@ TEST_P(RegistrarConformance, keeps) {
   if (verdict.kept() && !verdict.skipped.empty()) GTEST_SKIP() << verdict.skipped;
 }
 
-// Whether the device, or the processor, sees the contents of that seed (see mapping.h).
+// Whether the device, or the processor, sees the contents of that seed (see memory.h).
 inline ::testing::AssertionResult device_sees(const Registration& registration, uint64_t seed, size_t offset,
                                               size_t length) {
   const std::string differs = device_differs(registration, seed, offset, length);

@@ -3,12 +3,19 @@
 // wrong, and the pool works on.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <pinrail/alloc.h>
+#include <pinrail/pin.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <array>
 #include <string>
 
+#include "test/mpool/mrall_and_odp.h"
+#include "test/support/cases.h"
 #include "test/support/library.h"
-#include "test/support/need_glibc.h"
-#include "test/support/nth_allocation.h"
+#include "test/support/registrars.h"
 
 namespace pinrail::test {
 namespace {
@@ -249,6 +256,279 @@ TEST(NthAllocation, of_init_fails_and_the_next_init_works) {
   EXPECT_GT(failures, 5);
   Library library;
   EXPECT_EQ(library.status, PINRAIL_SUCCESS);
+}
+
+// The n-th allocation of a prepin, of one in the background and of a stream fails, for all n: nothing is left, and the
+// next one works.
+
+// Ranges that touch, one that is cut, and one apart.
+std::array<pinrail_range_t, 4> ranges() {
+  const auto range = [](size_t first, size_t pages) {
+    return pinrail_range_t{reinterpret_cast<void*>(kBase + first * kPage), pages * kPage};
+  };
+  return {range(0, 1), range(1, 1), range(8, 20), range(40, 2)};
+}
+
+pinrail_prepin_options_t in_chunks() {
+  pinrail_prepin_options_t options = PINRAIL_PREPIN_OPTIONS_INIT;
+  options.chunk_size = 4 * kPage;
+  return options;
+}
+
+// An unpin that lacks memory changes nothing, so it can be repeated.
+pinrail_status_t unpin(pinrail_mpool_t* pool) {
+  const auto all = ranges();
+  const pinrail_status_t status = pinrail_mpool_unpin(pool, all.data(), all.size(), 1);
+  if (status != PINRAIL_ERR_OUT_OF_RESOURCE) return status;
+  EXPECT_EQ(pinrail_mpool_unpin(pool, all.data(), all.size(), 1), PINRAIL_SUCCESS);
+  return status;
+}
+
+pinrail_status_t pin(pinrail_mpool_t* pool) {
+  const auto all = ranges();
+  const pinrail_prepin_options_t options = in_chunks();
+  const pinrail_status_t status = pinrail_mpool_prepin(pool, all.data(), all.size(), 1, &options, nullptr);
+  if (status != PINRAIL_SUCCESS) return status;
+  return unpin(pool);
+}
+
+pinrail_status_t pin_in_background(pinrail_mpool_t* pool) {
+  const auto all = ranges();
+  const pinrail_prepin_options_t options = in_chunks();
+  pinrail_prepin_t* prepin = nullptr;
+  pinrail_status_t status = pinrail_mpool_prepin_start(pool, all.data(), all.size(), 1, &options, &prepin);
+  if (status != PINRAIL_SUCCESS) return status;
+  status = pinrail_prepin_wait(prepin, nullptr);
+  EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
+  if (status != PINRAIL_SUCCESS) return status;
+  return unpin(pool);
+}
+
+pinrail_status_t stream(pinrail_mpool_t* pool) {
+  pinrail_chunk_options_t options = PINRAIL_CHUNK_OPTIONS_INIT;
+  options.chunk_size = 4 * kPage;
+  options.ahead = 2;
+  options.flags = PINRAIL_FLAG_PERSISTENT;
+  pinrail_chunk_stream_t* chunks = nullptr;
+  pinrail_status_t status =
+      pinrail_chunk_stream_open(pool, reinterpret_cast<void*>(kBase), 20 * kPage, 1, &options, &chunks);
+  if (status != PINRAIL_SUCCESS) return status;
+  pinrail_handle_t handle;
+  while ((status = pinrail_chunk_stream_next(chunks, &handle, nullptr, nullptr)) == PINRAIL_SUCCESS) drop(handle);
+  EXPECT_EQ(pinrail_chunk_stream_close(chunks), PINRAIL_SUCCESS);
+  return status == PINRAIL_ERR_NOT_FOUND ? PINRAIL_SUCCESS : status;
+}
+
+using Way = pinrail_status_t (*)(pinrail_mpool_t* pool);
+
+class NthAllocationOf : public testing::TestWithParam<Way> {};
+
+TEST_P(NthAllocationOf, a_prepin_fails_and_nothing_is_left) {
+  NEED_GLIBC("the library brings its own operator new");
+  const Library library;
+  int reached = 0, harmless = 0;
+  // Several passes without a failure end the test: threads may allocate in another order.
+  for (long n = 1; harmless < 3; ++n) {
+    SCOPED_TRACE("the " + std::to_string(n) + "th allocation fails");
+    fake::FakeOptions options;
+    options.zero_cost = true;  // the fake's own allocations are not under test
+    const fake::FakeRegistrar registrar(options);
+    Pool pool(registrar);
+    pinrail_status_t status = PINRAIL_ERR_ERROR;
+    const bool hit = with_nth_allocation_failing(n, [&] { status = GetParam()(pool.get()); });
+    reached += hit ? 1 : 0;
+    harmless += hit ? 0 : 1;
+    EXPECT_TRUE(status == PINRAIL_SUCCESS || (hit && status == PINRAIL_ERR_OUT_OF_RESOURCE)) << status;
+    EXPECT_EQ(pool.stats().registered_count, 0u);
+    EXPECT_TRUE(pool.invariants_hold());
+    EXPECT_EQ(GetParam()(pool.get()), PINRAIL_SUCCESS) << "it works on";
+    ASSERT_EQ(pool.close(), PINRAIL_SUCCESS);
+  }
+  EXPECT_GT(reached, 4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, NthAllocationOf, testing::Values(pin, pin_in_background, stream));
+
+// The n-th allocation fails while a pool allocates, resizes and frees registered memory, for all n: nothing is lost,
+// nothing stays registered, and the next calls work.
+
+constexpr size_t kMiB = size_t{1} << 20;
+
+// A free that lacks memory changes nothing, so it can be repeated.
+void release(pinrail_mpool_t* pool, void* at) {
+  pinrail_status_t status = pinrail_mpool_free(pool, at);
+  if (status == PINRAIL_ERR_OUT_OF_RESOURCE) status = pinrail_mpool_free(pool, at);
+  EXPECT_EQ(status, PINRAIL_SUCCESS);
+}
+
+struct Held {
+  pinrail_mpool_t* pool;
+  void* all[4] = {};
+  size_t count = 0;
+};
+
+void* release_all(void* pointer) {
+  const auto* const held = static_cast<Held*>(pointer);
+  for (size_t i = 0; i < held->count; ++i) release(held->pool, held->all[i]);
+  return nullptr;
+}
+
+// Allocates, resizes, and frees on another thread, which has no magazines yet. Returns the first error of alloc and
+// realloc.
+pinrail_status_t use(pinrail_mpool_t* pool) {
+  pinrail_status_t first = PINRAIL_SUCCESS;
+  const auto note = [&](pinrail_status_t status) { first = first == PINRAIL_SUCCESS ? status : first; };
+  Held held{pool};
+  for (const size_t length : {size_t{100}, 3 * kMiB, size_t{5000}, kMiB}) {
+    void* at = nullptr;
+    note(pinrail_mpool_alloc(pool, length, 0, PINRAIL_NODE_ANY, &at));
+    if (at != nullptr) held.all[held.count++] = at;
+  }
+  for (size_t i = 0; i < held.count; ++i) note(pinrail_mpool_realloc(pool, held.all[i], 2 * kMiB, &held.all[i]));
+  pthread_t other;  // std::thread would allocate
+  EXPECT_EQ(pthread_create(&other, nullptr, release_all, &held), 0);
+  EXPECT_EQ(pthread_join(other, nullptr), 0);
+  return first;
+}
+
+uint64_t mapped_bytes(pinrail_mpool_t* pool) {
+  auto figures = sized<pinrail_alloc_stats_t>();
+  EXPECT_EQ(pinrail_mpool_alloc_read_stats(pool, &figures), PINRAIL_SUCCESS);
+  EXPECT_EQ(figures.allocations, 0u);
+  return figures.mapped_bytes;
+}
+
+TEST(NthAllocation, of_an_allocator_fails_and_nothing_is_lost) {
+  NEED_GLIBC("the library brings its own operator new");
+  const Library library(Settings{{"mpool_alloc_region", "2M"}});
+  uint64_t mapped = 0;
+  int reached = 0;
+  bool hit = true;
+  for (long n = 0; hit; ++n) {  // the 0th: none fails
+    SCOPED_TRACE("the " + std::to_string(n) + "th allocation fails");
+    fake::FakeOptions options;
+    options.zero_cost = true;  // the fake's own allocations are not under test
+    const fake::FakeRegistrar registrar(options);
+    Pool pool(registrar);
+    pinrail_status_t status = PINRAIL_ERR_ERROR;
+    hit = with_nth_allocation_failing(n, [&] { status = use(pool.get()); });
+    reached += n != 0 && hit ? 1 : 0;
+    EXPECT_TRUE(status == PINRAIL_SUCCESS || (hit && status == PINRAIL_ERR_OUT_OF_RESOURCE)) << status;
+    EXPECT_EQ(use(pool.get()), PINRAIL_SUCCESS) << "it works on";
+    if (n == 0) mapped = mapped_bytes(pool.get());
+    EXPECT_EQ(mapped_bytes(pool.get()), mapped) << "each slab serves again";
+    EXPECT_TRUE(pool.invariants_hold());
+    ASSERT_EQ(pool.close(), PINRAIL_SUCCESS) << "no registration is referenced";
+  }
+  EXPECT_GT(reached, 10);
+}
+
+// The n-th allocation fails while a pool of mpool/mrall is asked what is registered, and while it registers: no
+// reference is lost, so the pool can be destroyed.
+
+// Maps, has the mapping registered, asks for everything, and unmaps.
+void follow_and_query(pinrail_mpool_t* pool) {
+  void* const at = mmap(nullptr, 64 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(at, MAP_FAILED);
+  (void)pinrail_mpool_progress(pool);
+  pinrail_pinned_t pinned;
+  const pinrail_status_t status =
+      pinrail_mpool_query(pool, reinterpret_cast<void*>(kPage), (size_t{1} << 47) - 2 * kPage,
+                          PINRAIL_ACCESS_REMOTE_READ, &pinned, nullptr, 0, nullptr);
+  EXPECT_TRUE(status == PINRAIL_SUCCESS || status == PINRAIL_ERR_OUT_OF_RESOURCE) << status;
+  munmap(at, 64 * kPage);
+}
+
+// The pool registers what is mapped, without a request for it, although the first look at it failed: there are more
+// mappings than it had room for.
+TEST(NthAllocation, of_a_round_fails_and_what_it_was_to_look_at_is_registered_later) {
+  NEED_GLIBC("the library brings its own operator new");
+  if (kUnderSanitizer) GTEST_SKIP() << "the patcher alone does not see what a sanitizer unmaps";
+  constexpr size_t kMany = 4096;
+  const Library library(Settings{{"monitor", "patcher"}, {"mpool_mrall_rescan", "0"}});
+  ASSERT_EQ(library.status, PINRAIL_SUCCESS);
+  fake::FakeOptions options;
+  options.zero_cost = true;
+  const fake::FakeRegistrar registrar(options);
+  auto* const many =
+      static_cast<char*>(mmap(nullptr, kMany * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  ASSERT_NE(many, MAP_FAILED);
+  MrallPool pool(registrar);
+  ASSERT_EQ(pool.status, PINRAIL_SUCCESS);
+  for (size_t i = 0; i < kMany; i += 2) mprotect(many + i * kPage, kPage, PROT_READ);
+  void* at = MAP_FAILED;
+  EXPECT_TRUE(with_nth_allocation_failing(1, [&] {
+    at = mmap(nullptr, 64 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (int i = 0; i < 5000 && allocations_left > 0; ++i) usleep(1000);
+  }));
+  pinrail_pinned_t pinned = PINRAIL_PINNED_NONE;
+  for (int i = 0; i < 5000 && pinned != PINRAIL_PINNED_WHOLLY; ++i) {
+    usleep(1000);
+    EXPECT_EQ(pinrail_mpool_query(pool.get(), at, kPage, PINRAIL_ACCESS_REMOTE_READ, &pinned, nullptr, 0, nullptr),
+              PINRAIL_SUCCESS);
+  }
+  EXPECT_EQ(pinned, PINRAIL_PINNED_WHOLLY);
+  munmap(at, 64 * kPage);
+  munmap(many, kMany * kPage);
+}
+
+TEST(NthAllocation, of_a_pool_that_registers_everything_fails_and_no_reference_is_lost) {
+  NEED_GLIBC("the library brings its own operator new");
+  if (kUnderSanitizer) GTEST_SKIP() << "the patcher alone does not see what a sanitizer unmaps";
+  const Library library(Settings{{"monitor", "patcher"}, {"mpool_mrall_rescan", "0"}});
+  ASSERT_EQ(library.status, PINRAIL_SUCCESS);
+  int harmless = 0, reached = 0;
+  // Several passes without a failure end the test: threads may allocate in another order.
+  for (long n = 1; harmless < 3 && n < 200; ++n) {
+    SCOPED_TRACE("the " + std::to_string(n) + "th allocation fails");
+    fake::FakeOptions options;
+    options.zero_cost = true;
+    const fake::FakeRegistrar registrar(options);
+    MrallPool pool(registrar);
+    ASSERT_EQ(pool.status, PINRAIL_SUCCESS);
+    const bool hit = with_nth_allocation_failing(n, [&] { follow_and_query(pool.get()); });
+    harmless += hit ? 0 : 1;
+    reached += hit ? 1 : 0;
+    EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS) << "it works on";
+    EXPECT_TRUE(pool.invariants_hold());
+    ASSERT_EQ(pool.close(), PINRAIL_SUCCESS) << "nothing is referenced";
+  }
+  EXPECT_GT(reached, 3);
+}
+
+// The n-th allocation fails while a pool of mpool/odp is asked what is registered: no reference is lost, so the pool
+// can be destroyed.
+
+// Registers tiles that do not touch: the answer to a query has as many parts.
+void fill(const OdpPool& pool, unsigned tiles) {
+  for (unsigned i = 0; i < tiles; ++i) pool.use(kBase + 2 * i * kTile, kPage);
+}
+pinrail_status_t query(const OdpPool& pool) {
+  pinrail_pinned_t pinned;
+  return pinrail_mpool_query(pool.get(), reinterpret_cast<void*>(kBase), size_t{1} << 40, kRead, &pinned, nullptr, 0,
+                             nullptr);
+}
+
+TEST(NthAllocation, of_a_query_of_tiles_fails_and_no_reference_is_lost) {
+  NEED_GLIBC("the library brings its own operator new");
+  const Library library(Settings{{"mpool_odp_tile_size", "1M"}});
+  ASSERT_EQ(library.status, PINRAIL_SUCCESS);
+  const fake::FakeRegistrar registrar(paging());
+  bool hit = true;
+  int reached = 0;
+  for (long n = 1; hit && n < 200; ++n) {
+    SCOPED_TRACE("the " + std::to_string(n) + "th allocation fails");
+    OdpPool pool(registrar);
+    ASSERT_EQ(pool.status, PINRAIL_SUCCESS);
+    fill(pool, 200);
+    pinrail_status_t status = PINRAIL_SUCCESS;
+    hit = with_nth_allocation_failing(n, [&] { status = query(pool); });
+    EXPECT_EQ(status, hit ? PINRAIL_ERR_OUT_OF_RESOURCE : PINRAIL_SUCCESS);
+    reached += hit ? 1 : 0;
+    ASSERT_EQ(pool.close(), PINRAIL_SUCCESS) << "nothing is referenced";
+  }
+  EXPECT_FALSE(hit);
+  EXPECT_GT(reached, 5);
 }
 
 }  // namespace

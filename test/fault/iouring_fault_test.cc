@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "test/conform/suite/registrar.h"
-#include "test/support/proc_status.h"
+#include "test/support/process.h"
 
 namespace {
 int submissions = 0, first_refused = 0, last_refused = -1;

@@ -13,7 +13,6 @@
 #include <cstring>
 
 #include "test/gpu/driver.h"
-#include "test/gpu/library.h"
 
 using namespace pinrail::gpu_test;
 

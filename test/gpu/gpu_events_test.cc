@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <thread>
 
-#include "test/fake/cuda/cuda_context.h"
 #include "test/gpu/gpu_library.h"
 #include "test/support/gpu_memory.h"
 

@@ -25,6 +25,7 @@
 #include "base/slots/slots.h"
 #include "framework/mpool/gpu_block.h"
 #include "test/fake/cuda/cuda_double.h"
+#include "test/support/files.h"
 #include "test/support/library.h"
 
 namespace pinrail::test {
@@ -319,14 +320,6 @@ class GpuPool : public AnyPool {
   // How many registrations are.
   size_t referenced() const { return pool_->ops->referenced(pool_->module); }
 };
-
-// What it writes to stderr.
-template <typename Body>
-std::string said_by(Body&& body) {
-  testing::internal::CaptureStderr();
-  body();
-  return testing::internal::GetCapturedStderr();
-}
 
 // A library whose pools have no thread that looks around, so that calls of the driver can be counted.
 inline Settings without_threads(const Settings& more = {}) {

@@ -1,11 +1,28 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // R6 for GPU memory: while one thread is inside the driver, however long, all others go on in the same pool.
+#include "config.h"
+
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 
-#include "test/fake/cuda/cuda_context.h"
+#include "base/registration/thread.h"
+#include "base/sync/deferred_hook.h"
+#include "base/sync/gate.h"
+#include "base/sync/lock.h"
+#include "framework/monitor/monitor.h"
+#include "framework/mpool/mpool.h"
 #include "test/gpu/gpu_library.h"
 #include "test/support/gpu_memory.h"
+#include "test/support/registrars.h"
+#include "test/support/threads.h"
 
 namespace pinrail::test {
 namespace {
@@ -128,6 +145,166 @@ TEST_F(GpuLocksDestroy, nothing_is_evicted_from_a_pool_that_is_being_destroyed) 
   }
   EXPECT_TRUE(pool.invariants_hold());
 }
+
+// GPU memory and events that come at a bad moment: postponed, because a signal handler causes them on a thread that
+// holds a lock of hooks, or between two steps of a release. The tests hold such a lock or take such steps themselves,
+// so they are linked with the library statically.
+
+const Settings::value_type kFolder = {"mca_base_component_path", PINRAIL_TEST_BUILD "/components/.libs"};
+
+class PostponedEvents : public ::testing::Test {
+ protected:
+  CUdeviceptr at() const { return memory_.at(); }
+  void* pointer() const { return memory_.pointer(); }
+
+  const CurrentContext context_;
+  const GpuMemory memory_{PINRAIL_GPU_IPC};
+  HookMutex mutex_{LockRank::index, deferred::kLocks};
+};
+
+// gate/T2: the thread that reported it in a signal handler holds the gate for it, and the free has happened meanwhile.
+TEST_F(PostponedEvents, an_event_that_was_postponed_is_not_waited_for_with_the_gate_held) {
+  const Library library({{"mpool_gpusm_free", "defer"}, {"mpool_gpusm_free_timeout", "10000"}, kFolder});
+  const GpuPool pool("gpusm");
+  const pinrail_gpu_block_t block = pool.block_of(pointer(), GpuMemory::kBytes);
+  PeersSlots importer(block);
+  ASSERT_TRUE(slots::enter(importer.word(block.slot), block.slot_word));
+  const auto begin = std::chrono::steady_clock::now();
+  {
+    const Guard guard(mutex_);
+    pinrail_monitor_report(pointer(), 1);
+    EXPECT_TRUE(is_alive(block));
+    EXPECT_FALSE(gate::is_open());
+    EXPECT_EQ(deferred::depth_hook()->gates, 1u);
+  }
+  EXPECT_FALSE(is_alive(block));
+  EXPECT_TRUE(gate::is_open());
+  EXPECT_EQ(deferred::depth_hook()->gates, 0u);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  slots::leave(importer.word(block.slot), block.slot_word);
+}
+
+// A handler has invalidated the range of a pool, of any memory, which another thread destroys before the event is
+// delivered: the pool is named by its address there.
+TEST_F(PostponedEvents, a_pool_is_not_destroyed_before_what_was_postponed_for_it_is_delivered) {
+  constexpr uintptr_t kBase = 0x10000000;
+  const Library library({kFolder, {"monitor", "external"}});
+  const fake::FakeRegistrar registrar;
+  Pool pool(registrar);
+  pool.use(kBase, kPage);
+  std::atomic<pid_t> destroyer{0};
+  std::atomic<bool> is_destroyed{false};
+  std::thread other;
+  {
+    const Guard guard(mutex_);
+    EXPECT_EQ(pinrail_mpool_invalidate_range(pool.get(), reinterpret_cast<void*>(kBase), kPage), PINRAIL_SUCCESS);
+    other = std::thread([&] {
+      destroyer = static_cast<pid_t>(syscall(SYS_gettid));
+      EXPECT_EQ(pool.close(0), PINRAIL_SUCCESS);
+      is_destroyed = true;
+    });
+    constexpr int kNaps = 100;  // the gate's waiter takes one nap after the other
+    int naps = 0;
+    EXPECT_TRUE(comes_true([&] {
+      if (sleeps(std::to_string(destroyer.load()))) ++naps;
+      return is_destroyed.load() || naps >= kNaps;
+    }));
+    EXPECT_FALSE(is_destroyed.load());
+  }
+  other.join();
+  EXPECT_TRUE(is_destroyed.load());
+  EXPECT_EQ(registrar.deregistered(PINRAIL_REASON_INVALIDATED), 1u);
+}
+
+// Of events that are postponed only those of the same kinds are united.
+
+TEST_F(PostponedEvents, host_memory_on_both_sides_of_an_export_ends_without_it) {
+  const Library library({kFolder});
+  const GpuPool pool("gpusm");
+  const pinrail_gpu_block_t block = pool.block_of(pointer(), GpuMemory::kBytes);
+  {
+    const Guard guard(mutex_);
+    for (uintptr_t i = 1; i <= 2 * deferred::kEvents; ++i) {
+      monitor::report_hook(PINRAIL_KIND_HOST, at() - i * 4096, 4096);
+      monitor::report_hook(PINRAIL_KIND_HOST, at() + (i + 1) * 4096, 4096);
+    }
+  }
+  EXPECT_TRUE(is_alive(block));
+  {
+    const Guard guard(mutex_);
+    monitor::report_hook(PINRAIL_KIND_HOST, at() - 4096, 4096);
+    monitor::report_hook(PINRAIL_KIND_GPU, at(), 1);
+  }
+  EXPECT_FALSE(is_alive(block));
+}
+
+// R10: no call of a pool of GPU memory is a cancellation point, and no event of its memory.
+
+// A thread that was cancelled before comes to the end of the body.
+void expect_passed(const std::function<void()>& body) {
+  bool has_ended = false;
+  on_a_thread([&] {
+    pthread_cancel(pthread_self());
+    body();
+    has_ended = true;
+  });
+  EXPECT_TRUE(has_ended);
+}
+
+// A hang is a failure.
+class GpuCancel : public ::testing::Test {
+ protected:
+  void SetUp() override { alarm(60); }
+  void TearDown() override {
+    alarm(0);
+    EXPECT_EQ(cuda_double_open_handles(), 0u);
+  }
+};
+class GpuCancelOf : public GpuCancel, public ::testing::WithParamInterface<pinrail_gpu_kind_t> {};
+
+TEST_F(GpuCancel, not_in_the_life_of_an_importers_pool) {
+  const Library library(without_threads());
+  const Bystander bystander;
+  slots::Exporter exporter;
+  ASSERT_TRUE(bystander.make(&exporter, 16));
+  const PeerMemory memory(bystander.process.pid, 0x10000, 4096);
+  const pinrail_gpu_block_t block = with_slot(memory, bystander.process, &exporter);
+  std::unique_ptr<GpuPool> pool;
+  expect_passed([&] { pool = std::make_unique<GpuPool>("rgpusm"); });
+  expect_passed([&] { pool->use(block); });
+  expect_passed([&] { pinrail_mpool_progress(pool->get()); });
+  expect_passed([&] { pinrail_mpool_ft_event(pool->get(), PINRAIL_FT_RESTART); });
+  expect_passed([&] { pool.reset(); });
+  cuda_double_forget();
+}
+
+TEST_P(GpuCancelOf, not_in_the_life_of_an_exporters_pool) {
+  const CurrentContext context;
+  const GpuMemory memory(GetParam());
+  const Library library(without_threads());
+  std::unique_ptr<GpuPool> pool;
+  expect_passed([&] { pool = std::make_unique<GpuPool>("gpusm"); });
+  expect_passed([&] { pool->block_of(memory.pointer(), 1); });
+  expect_passed([&] { pinrail_mpool_evict(pool->get()); });
+  expect_passed([&] { pinrail_mpool_ft_event(pool->get(), PINRAIL_FT_RESTART); });
+  expect_passed([&] { pool->block_of(memory.pointer(), 1); });
+  expect_passed([&] { pool.reset(); });
+}
+
+TEST_P(GpuCancelOf, not_in_a_free_that_waits_for_an_importer) {
+  const CurrentContext context;
+  const GpuMemory memory(GetParam());
+  const Library library(without_threads({{"mpool_gpusm_free", "defer"}, {"mpool_gpusm_free_timeout", "50"}}));
+  const GpuPool pool("gpusm");
+  const pinrail_gpu_block_t block = pool.block_of(memory.pointer(), 1);
+  PeersSlots importer(block);
+  importer.register_importer(own_process());
+  ASSERT_TRUE(importer.enter(block.slot, block.slot_word));
+  expect_passed([&] { pinrail_monitor_report(memory.pointer(), GpuMemory::kBytes); });
+  importer.leave(block.slot, block.slot_word);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, GpuCancelOf, ::testing::Values(PINRAIL_GPU_IPC, PINRAIL_GPU_VMM, PINRAIL_GPU_POOL));
 
 }  // namespace
 }  // namespace pinrail::test

@@ -11,10 +11,9 @@
 #include <cstdio>
 #include <thread>
 
-#include "test/fake/cuda/cuda_context.h"
 #include "test/gpu/gpu_library.h"
 #include "test/support/gpu_memory.h"
-#include "test/support/proc_status.h"
+#include "test/support/process.h"
 
 namespace {
 std::atomic<pid_t> pid_override{0};  // 0: nothing is

@@ -11,11 +11,10 @@
 
 #include "base/core/compiler.h"
 #include "config.h"
-#include "test/fake/cuda/cuda_context.h"
 #include "test/gpu/gpu_library.h"
-#include "test/support/answer_of.h"
-#include "test/support/few_descriptors.h"
-#include "test/support/temp_folder.h"
+#include "test/support/cases.h"
+#include "test/support/files.h"
+#include "test/support/gpu_memory.h"
 
 namespace pinrail::test {
 namespace {

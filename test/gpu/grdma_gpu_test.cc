@@ -10,11 +10,10 @@
 #include <map>
 #include <vector>
 
-#include "test/fake/cuda/cuda_context.h"
 #include "test/support/gpu_memory.h"
-#include "test/support/leaving_registrar.h"
 #include "test/support/library.h"
-#include "test/support/proc_status.h"
+#include "test/support/process.h"
+#include "test/support/registrars.h"
 
 namespace pinrail::test {
 namespace {

@@ -9,10 +9,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "test/gpu/contents.h"
 #include "test/gpu/driver.h"
-#include "test/gpu/library.h"
-#include "test/gpu/memory.h"
 
 using namespace pinrail::gpu_test;
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "test/gpu/gpu_library.h"
-#include "test/support/few_descriptors.h"
+#include "test/support/cases.h"
 
 namespace pinrail::test {
 namespace {

@@ -14,9 +14,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "test/gpu/contents.h"
 #include "test/gpu/driver.h"
-#include "test/gpu/library.h"
 
 using namespace pinrail::gpu_test;
 

@@ -10,8 +10,8 @@
 #include <functional>
 #include <string>
 
-#include "test/support/mapping.h"
-#include "test/support/proc_status.h"
+#include "test/support/memory.h"
+#include "test/support/process.h"
 
 namespace pinrail::test {
 namespace {

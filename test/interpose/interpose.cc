@@ -14,7 +14,6 @@
 #include <string>
 #include <thread>
 
-#include "test/interpose/peer.h"
 #include "test/interpose/worker.h"
 
 namespace pinrail::interpose {

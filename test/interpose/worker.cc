@@ -1,17 +1,158 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "test/interpose/worker.h"
 
+#include <dlfcn.h>
+#include <execinfo.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
-#include "test/interpose/peer.h"
-
 namespace pinrail::interpose {
+namespace {
+
+constexpr int kMaxFrames = 40;
+
+// The program is lost already: nothing here has to be safe, but it has to come out.
+void print_frames(int) {
+  void* frames[kMaxFrames];
+  backtrace_symbols_fd(frames, backtrace(frames, kMaxFrames), STDERR_FILENO);
+}
+
+}  // namespace
+
+Watchdog::Watchdog(std::vector<Beat>* beats, unsigned patience_s)
+    : beats_(*beats), patience_s_(patience_s), last_(beats->size()), still_s_(beats->size()) {
+  void* frame = nullptr;
+  backtrace(&frame, 1);  // loads what it needs, while that can be loaded
+  struct sigaction action {};
+  action.sa_handler = print_frames;
+  sigaction(SIGUSR2, &action, nullptr);
+}
+
+void Watchdog::look() {
+  for (size_t i = 0; i < beats_.size(); ++i) {
+    const uint64_t count = beats_[i].count.load();
+    still_s_[i] = count != last_[i] || beats_[i].done.load() ? 0 : still_s_[i] + 1;
+    last_[i] = count;
+    if (still_s_[i] >= patience_s_) give_up(i);
+  }
+}
+
+void Watchdog::give_up(size_t stuck) {
+  std::fprintf(stderr, "interpose: thread %zu got no further for %u s; all threads:\n", stuck, patience_s_);
+  for (size_t i = 0; i < beats_.size(); ++i) {
+    const pid_t thread = beats_[i].thread.load();
+    std::fprintf(stderr, "thread %zu (%d), after %llu operations, in: %s\n", i, thread,
+                 static_cast<unsigned long long>(beats_[i].count.load()), beats_[i].doing.load());
+    if (thread == 0 || beats_[i].done.load()) continue;
+    syscall(SYS_tgkill, getpid(), thread, SIGUSR2);
+    usleep(200000);  // one after the other
+  }
+  _exit(kStuckStatus);
+}
+
+namespace {
+
+std::atomic<uint64_t> events{0};
+
+// initial-exec: it is looked at inside munmap.
+struct Expected {
+  uintptr_t base, end;
+  bool came;
+};
+__thread Expected expected __attribute__((tls_model("initial-exec"))) = {0, 0, false};
+
+void note(uintptr_t base, size_t length) {
+  events.fetch_add(1, std::memory_order_relaxed);  // relaxed: a figure
+  if (base <= expected.base && expected.end <= base + length) expected.came = true;
+}
+
+// As ucm.h has it: what UCX hands to a callback for unmapped memory begins so.
+struct UcxUnmapped {
+  void* address;
+  size_t size;
+};
+constexpr int kUcxUnmapped = 1 << 17;
+using UcxCallback = void (*)(int type, UcxUnmapped* event, void* arg);
+using UcxSetHandler = int (*)(int events, int priority, UcxCallback callback, void* arg);
+
+void on_ucx_event(int, UcxUnmapped* event, void*) { note(reinterpret_cast<uintptr_t>(event->address), event->size); }
+
+// As opal/memoryhooks/memory.h has it.
+using OpalCallback = void (*)(void* base, size_t length, void* data, bool from_alloc);
+using OpalRegister = int (*)(OpalCallback callback, void* data);
+
+void on_opal_event(void* base, size_t length, void*, bool) { note(reinterpret_cast<uintptr_t>(base), length); }
+
+template <typename Function>
+bool find(void* library, const char* name, Function* function_out, std::string* why_out) {
+  *function_out = library == nullptr ? nullptr : reinterpret_cast<Function>(dlsym(library, name));
+  if (*function_out == nullptr) *why_out = dlerror();  // NOLINT(concurrency-mt-unsafe): glibc's is each thread's own
+  return *function_out != nullptr;
+}
+
+bool load_ucx(std::string* why_out) {
+  UcxSetHandler set_handler;
+  dlopen("libucs.so.0", RTLD_NOW | RTLD_GLOBAL);  // libucm asks for its symbols, but not for it
+  if (!find(dlopen("libucm.so.0", RTLD_NOW | RTLD_GLOBAL), "ucm_set_event_handler", &set_handler, why_out))
+    return false;
+  if (set_handler(kUcxUnmapped, 1000, on_ucx_event, nullptr) == 0) return true;
+  *why_out = "ucm_set_event_handler failed";
+  return false;
+}
+
+// Of Open MPI 4 or 5.
+void* open_opal() {
+  void* const library = dlopen("libopen-pal.so.40", RTLD_NOW | RTLD_GLOBAL);
+  return library != nullptr ? library : dlopen("libopen-pal.so.80", RTLD_NOW | RTLD_GLOBAL);
+}
+
+// Its hooks are a framework that a subscriber of events opens, as rcache does.
+bool load_openmpi(std::string* why_out) {
+  void* const library = open_opal();
+  int (*init)(int*, char***);
+  int (*open_framework)(void* framework, int flags);
+  OpalRegister subscribe;
+  const bool whole = find(library, "opal_init", &init, why_out) &&
+                     find(library, "mca_base_framework_open", &open_framework, why_out) &&
+                     find(library, "opal_mem_hooks_register_release", &subscribe, why_out);
+  void* const memory = whole ? dlsym(library, "opal_memory_base_framework") : nullptr;
+  if (!whole) return false;
+  const bool works = memory != nullptr && init(nullptr, nullptr) == 0 && open_framework(memory, 0) == 0 &&
+                     subscribe(on_opal_event, nullptr) == 0;
+  if (!works) *why_out = "its memory hooks are refused";
+  return works;
+}
+
+}  // namespace
+
+bool load_peer(Peer peer, std::string* why_out) {
+  switch (peer) {
+    case Peer::none: return true;
+    case Peer::ucx: return load_ucx(why_out);
+    case Peer::openmpi: return load_openmpi(why_out);
+  }
+  return false;
+}
+
+uint64_t peer_events() { return events.load(); }
+
+void expect_event(const void* base, size_t length) {
+  expected = {reinterpret_cast<uintptr_t>(base), reinterpret_cast<uintptr_t>(base) + length, false};
+}
+
+bool event_came() {
+  const bool came = expected.came;
+  expected = {0, 0, false};
+  return came;
+}
+
 namespace {
 
 constexpr size_t kPage = 4096;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "test/model/check.h"
+#include "test/model/explorer.h"
 
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <cstdlib>
 
 namespace pinrail::model {
 
@@ -20,3 +21,16 @@ void expect_right(const Scenario& scenario) {
 }
 
 }  // namespace pinrail::model
+
+// Main() of the model's programs. They are built without sanitizers whatever the rest is built with, so that a build
+// with one of them has nothing new to see here.
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  const char* const sanitizers = std::getenv("PINRAIL_SANITIZE");
+  if (sanitizers != nullptr && *sanitizers != 0) {
+    std::puts("SKIP: the same as in a build without sanitizers");
+    return 77;
+  }
+  return RUN_ALL_TESTS();
+}

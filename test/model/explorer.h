@@ -94,6 +94,10 @@ void freed(void* memory, size_t bytes);
 void read_plainly(const void* address, size_t bytes);
 void write_plainly(void* address, size_t bytes);  // before the bytes are written
 
+// A scenario as a test case: every interleaving is right, and it says how many there were. Fails the running test case,
+// with the execution that went wrong.
+void expect_right(const Scenario& scenario);
+
 }  // namespace pinrail::model
 
 #endif

@@ -6,7 +6,7 @@
 #include <atomic>
 
 #include "base/sync/lock.h"
-#include "test/model/check.h"
+#include "test/model/explorer.h"
 
 namespace pinrail::model {
 namespace {

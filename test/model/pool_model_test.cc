@@ -3,7 +3,7 @@
 // each build, some seconds to some minutes: --gtest_also_run_disabled_tests.
 #include <gtest/gtest.h>
 
-#include "test/model/check.h"
+#include "test/model/explorer.h"
 #include "test/model/real_pool.h"
 
 namespace pinrail::model {

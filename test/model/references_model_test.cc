@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "base/hit/start_hints.h"
-#include "test/model/check.h"
+#include "test/model/explorer.h"
 #include "test/model/real_threads.h"
 
 namespace pinrail {

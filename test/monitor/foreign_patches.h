@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/patch/system_call.h"
-#include "test/support/libc_malloc.h"
-#include "test/support/tasks.h"
+#include "test/support/memory.h"
+#include "test/support/threads.h"
 
 namespace pinrail::test {
 

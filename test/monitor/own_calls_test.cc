@@ -8,9 +8,7 @@
 
 #include "config.h"
 #include "test/monitor/uffd_library.h"
-#include "test/support/answer_of.h"
-#include "test/support/need_glibc.h"
-#include "test/support/nth_allocation.h"
+#include "test/support/cases.h"
 
 namespace pinrail::test {
 namespace {

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "test/monitor/patcher_host.h"
-#include "test/support/answer_of.h"
+#include "test/support/cases.h"
 
 namespace pinrail::test {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "base/patch/system_call.h"
 #include "test/monitor/foreign_patches.h"
-#include "test/support/answer_of.h"
+#include "test/support/cases.h"
 #include "test/support/library.h"
 
 namespace pinrail::test {

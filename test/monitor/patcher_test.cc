@@ -17,12 +17,10 @@
 
 #include "config.h"
 #include "test/monitor/patcher_host.h"
-#include "test/support/child.h"
-#include "test/support/need_glibc.h"
+#include "test/support/cases.h"
+#include "test/support/process.h"
 
 #if PINRAIL_CAN_PATCH
-
-#include "test/monitor/patcher_reports.h"
 
 namespace pinrail::test {
 namespace {
@@ -304,10 +302,10 @@ TEST_F(PatcherEvents, shared_memory_segments) {
 
 TEST_F(PatcherEvents, the_loaders_own_unmap) {
   NEED_GLIBC("dlclose() unmaps nothing there");
-  void* const object = dlopen(PINRAIL_TEST_BUILD "/test/unit/patch/.libs/victims.so", RTLD_NOW | RTLD_LOCAL);
+  void* const object = dlopen(PINRAIL_TEST_BUILD "/test/monitor/dso/.libs/unloaded.so", RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(object, nullptr) << dlerror();
   Dl_info info{};
-  ASSERT_NE(dladdr(dlsym(object, "victim_plain"), &info), 0);
+  ASSERT_NE(dladdr(dlsym(object, "data_of_an_object"), &info), 0);
   const auto base = reinterpret_cast<uintptr_t>(info.dli_fbase);
   clear();
   ASSERT_EQ(dlclose(object), 0);

@@ -13,11 +13,9 @@
 
 #include "config.h"
 #include "test/monitor/patcher_host.h"
-#include "test/support/answer_of.h"
+#include "test/support/cases.h"
 
 #if PINRAIL_CAN_PATCH && defined(__x86_64__)
-
-#include "test/monitor/patcher_reports.h"
 
 namespace pinrail::test {
 namespace {

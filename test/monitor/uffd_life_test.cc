@@ -14,9 +14,8 @@
 
 #include "base/patch/system_call.h"
 #include "test/monitor/uffd_library.h"
-#include "test/support/child.h"
-#include "test/support/closed_descriptors.h"
-#include "test/support/tasks.h"
+#include "test/support/process.h"
+#include "test/support/threads.h"
 
 namespace pinrail::test {
 namespace {

@@ -11,8 +11,8 @@
 #include <string>
 
 #include "test/fake/fake_host.h"
-#include "test/support/component_descriptor.h"
-#include "test/support/tasks.h"
+#include "test/support/process.h"
+#include "test/support/threads.h"
 
 namespace pinrail::test {
 namespace {

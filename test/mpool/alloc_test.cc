@@ -12,9 +12,9 @@
 #include <thread>
 
 #include "framework/mpool/size_classes.h"
-#include "test/support/heap_bytes.h"
 #include "test/support/library.h"
-#include "test/support/team.h"
+#include "test/support/memory.h"
+#include "test/support/threads.h"
 
 namespace pinrail::test {
 namespace {

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "test/support/library.h"
-#include "test/support/watched_registrar.h"
+#include "test/support/registrars.h"
 
 extern char** environ;
 

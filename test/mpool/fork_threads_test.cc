@@ -11,12 +11,16 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <functional>
 #include <thread>
 
+#include "framework/registrar/fork_marks.h"
+#include "test/support/cases.h"
 #include "test/support/host_table.h"
 #include "test/support/library.h"
-#include "test/support/tasks.h"
+#include "test/support/memory.h"
+#include "test/support/threads.h"
 
 namespace pinrail::test {
 namespace {
@@ -231,6 +235,246 @@ TEST_F(ForkThreads, a_handler_of_the_program_serves_accesses_of_threads_of_ours)
   EXPECT_TRUE(open.load());
   sigaction(SIGSEGV, &before, nullptr);
   munmap(lazy_page, kPage);
+}
+
+// F1 on kernels that share pinned pages with forked children: what a device has pinned is missing there.
+
+constexpr unsigned kMarked = 8;
+
+// Which pages of the range a forked child has: bit i for page i.
+unsigned seen_by_child(uintptr_t base, unsigned pages = kMarked, size_t page = kPage) {
+  const pid_t child = fork();
+  if (child == 0) {
+    unsigned seen = 0;
+    unsigned char resident;
+    for (unsigned i = 0; i < pages; ++i) {
+      if (mincore(reinterpret_cast<void*>(base + i * page), kPage, &resident) == 0) seen |= 1u << i;
+    }
+    _exit(static_cast<int>(seen));
+  }
+  int how = -1;
+  EXPECT_EQ(waitpid(child, &how, 0), child);
+  EXPECT_TRUE(WIFEXITED(how));
+  return static_cast<unsigned>(WEXITSTATUS(how));
+}
+
+class ForkMarks : public ::testing::Test {
+ protected:
+  void SetUp() override { ASSERT_EQ(library_.status, PINRAIL_SUCCESS); }
+  uintptr_t page(unsigned number) const { return reinterpret_cast<uintptr_t>(memory_.base()) + number * kPage; }
+  unsigned seen() const { return seen_by_child(page(0)); }
+  // A registration of the first two pages that is held, and dead: they are other memory by now.
+  pinrail_handle_t take_dead(const Pool& pool) const {
+    const pinrail_handle_t dead = pool.must(page(0), 2 * kPage);
+    report(page(0), 2 * kPage);
+    memory_.map_again();
+    return dead;
+  }
+
+  const Library library_{Settings{{"registrar_fork_marks", "always"}}};
+  const Mapping memory_{kMarked * kPage};
+  fake::FakeRegistrar device_;
+};
+
+TEST_F(ForkMarks, what_a_device_has_pinned_is_missing_in_a_child) {
+  const Pool pool(device_);
+  const pinrail_handle_t handle = pool.must(page(1), 2 * kPage);
+  EXPECT_EQ(seen(), 0b11111001u);
+  drop(handle);
+  EXPECT_EQ(seen(), 0b11111001u);  // it stays cached, and pinned
+  EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
+  EXPECT_EQ(seen(), 0xffu);
+}
+
+TEST_F(ForkMarks, a_page_of_two_registrations_is_missing_until_both_are_gone) {
+  const Pool pool(device_, not_kept());
+  const pinrail_handle_t low = pool.must(page(0), 4 * kPage);
+  const pinrail_handle_t high = pool.must(page(2), 4 * kPage);
+  EXPECT_EQ(seen(), 0b11000000u);
+  drop(low);
+  EXPECT_EQ(seen(), 0b11000011u);
+  drop(high);
+  EXPECT_EQ(seen(), 0xffu);
+}
+
+// R12: the end of a registration whose memory went away must not touch what is there now.
+TEST_F(ForkMarks, a_dead_registration_does_not_unmark_a_later_one) {
+  const Pool pool(device_, not_kept());
+  const pinrail_handle_t dead = take_dead(pool);
+  EXPECT_EQ(seen(), 0xffu);
+  const pinrail_handle_t alive = pool.must(page(0), 2 * kPage);
+  EXPECT_EQ(seen(), 0b11111100u);
+  drop(dead);
+  EXPECT_EQ(seen(), 0b11111100u);
+  drop(alive);
+  EXPECT_EQ(seen(), 0xffu);
+}
+
+TEST_F(ForkMarks, a_dead_registration_leaves_the_marks_of_others) {
+  const Pool pool(device_, not_kept());
+  const pinrail_handle_t dead = take_dead(pool);
+  ASSERT_EQ(madvise(memory_.base(), kPage, MADV_DONTFORK), 0);  // as another library would, for a device of its own
+  drop(dead);
+  EXPECT_EQ(seen(), 0b11111110u);
+}
+
+// The addresses of a dmabuf are those of its mapping, and the marks of host memory that is registered there are not
+// its.
+TEST_F(ForkMarks, a_dmabuf_neither_marks_nor_unmarks) {
+  fake::FakeOptions fake;
+  fake.kinds = PINRAIL_KIND_HOST | PINRAIL_KIND_DMABUF;
+  const fake::FakeRegistrar device(fake);
+  const Pool pool(device, not_kept());
+  pinrail_register_options_t options = PINRAIL_REGISTER_OPTIONS_INIT;
+  options.dmabuf_fd = 7;
+  const auto reg_dmabuf = [&](pinrail_handle_t* handle_out) {
+    return pinrail_mpool_register_with(pool.get(), memory_.base(), 2 * kPage, 1, 0, &options, handle_out);
+  };
+  pinrail_handle_t dmabuf{};
+  ASSERT_EQ(reg_dmabuf(&dmabuf), PINRAIL_SUCCESS);
+  EXPECT_EQ(seen(), 0xffu);
+  const pinrail_handle_t host = pool.must(page(0), 2 * kPage);
+  drop(dmabuf);
+  EXPECT_EQ(seen(), 0b11111100u);
+  drop(host);
+  EXPECT_EQ(seen(), 0xffu);
+}
+
+TEST_F(ForkMarks, what_the_device_refused_is_there) {
+  const Pool pool(device_);
+  device_.fail_every_register(PINRAIL_ERR_PERM);
+  EXPECT_EQ(pool.answer_to(page(0), kPage), PINRAIL_ERR_PERM);
+  EXPECT_EQ(seen(), 0xffu);
+}
+
+TEST_F(ForkMarks, a_hole_is_an_error_and_the_device_is_not_asked) {
+  const Pool pool(device_);
+  memory_.unmap(2 * kPage, kPage);
+  EXPECT_EQ(pool.answer_to(page(0), 4 * kPage), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(device_.register_calls(), 0u);
+  EXPECT_EQ(seen(), 0b11111011u);
+}
+
+// The kernel marks whole pages. What is mapped beside them does not matter.
+TEST_F(ForkMarks, ranges_within_pages_mark_their_pages) {
+  fake::FakeOptions fake;
+  fake.granularity = 1;
+  const fake::FakeRegistrar device(fake);
+  const Pool pool(device, not_kept());
+  memory_.unmap(3 * kPage, 5 * kPage);
+  const pinrail_handle_t first = pool.must(page(2) + 100, 64);
+  const pinrail_handle_t second = pool.must(page(2) + 3000, 64);
+  EXPECT_EQ(seen(), 0b00000011u);
+  drop(first);
+  EXPECT_EQ(seen(), 0b00000011u);
+  drop(second);
+  EXPECT_EQ(seen(), 0b00000111u);
+}
+
+TEST_F(ForkMarks, a_registrar_that_pins_nothing_has_no_marks) {
+  pinrail_registrar_t table = *device_.table();
+  table.pins_nothing = 1;
+  pinrail_registrar_choice_t choice{};
+  choice.table = &table;
+  pinrail_mpool_t* pool = nullptr;
+  ASSERT_EQ(pinrail_mpool_create("grdma", &choice, nullptr, nullptr, &pool), PINRAIL_SUCCESS);
+  pinrail_handle_t handle{};
+  ASSERT_EQ(pinrail_mpool_register(pool, memory_.base(), kPage, 1, 0, &handle), PINRAIL_SUCCESS);
+  EXPECT_EQ(seen(), 0xffu);
+  drop(handle);
+  EXPECT_EQ(pinrail_mpool_destroy(pool, 0), PINRAIL_SUCCESS);
+}
+
+// A child has none of the parent's marks, and makes its own for its own children.
+TEST_F(ForkMarks, a_child_begins_without_marks) {
+  const Pool pool(device_);
+  const Held handle = pool.hold(page(0), 2 * kPage);
+  const ChildAnswer answer = answer_of([this] {
+    const unsigned at_first = seen();
+    const Library own{Settings{{"registrar_fork_marks", "always"}}};
+    fake::FakeRegistrar device;
+    const Pool inner(device, not_kept());
+    const pinrail_handle_t taken = inner.must(page(4), kPage);
+    const unsigned held = seen();
+    pinrail_mpool_deregister(taken);
+    return ChildAnswer{at_first, held, seen()};
+  });
+  // Where pages are missing the child may map something else by and by.
+  constexpr int64_t kThere = 0b11111100;
+  EXPECT_EQ(answer[0], kThere);
+  EXPECT_EQ(answer[1] & kThere, 0b11101100);
+  EXPECT_EQ(answer[2] & kThere, kThere);
+}
+
+// Splits the large mapping until the kernel grants no more. False: this kernel grants too many for a test.
+bool use_up_mappings() {
+  constexpr size_t kMost = size_t{1} << 20;
+  auto* const base = static_cast<char*>(mmap(nullptr, kMost * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  if (base == MAP_FAILED) return false;
+  for (size_t i = 0; i < kMost; i += 2) {
+    if (mprotect(base + i * kPage, kPage, PROT_READ) != 0) return true;
+  }
+  return false;
+}
+
+// R7: what is idle gives its mappings back; with nothing idle the request fails and the device is not asked.
+TEST_F(ForkMarks, without_a_mapping_left_what_is_idle_makes_room) {
+  const ChildAnswer answer = answer_of([this] {
+    const Library own{Settings{{"registrar_fork_marks", "always"}}};
+    fake::FakeRegistrar device;
+    const Pool pool(device);
+    pool.use(page(6), kPage);
+    if (!use_up_mappings()) return ChildAnswer{1};
+    pinrail_handle_t handle{};
+    const pinrail_status_t instead = pool.reg(page(2), kPage, &handle);
+    const pinrail_status_t besides = pool.reg(page(4), kPage, &handle);
+    return ChildAnswer{instead, besides, static_cast<int64_t>(device.register_calls()),
+                       static_cast<int64_t>(device.deregistered(PINRAIL_REASON_EVICTED))};
+  });
+  if (answer[0] == 1) GTEST_SKIP() << "vm.max_map_count is larger than a test should use up";
+  EXPECT_EQ(answer[0], PINRAIL_SUCCESS);
+  EXPECT_EQ(answer[1], PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  EXPECT_EQ(answer[2], 2);
+  EXPECT_EQ(answer[3], 1);
+}
+
+// A large page can be marked as a whole only.
+TEST_F(ForkMarks, large_pages_are_marked_whole_until_the_last_part_is_released) {
+  constexpr size_t kLarge = size_t{2} << 20;
+  void* const memory =
+      mmap(nullptr, 2 * kLarge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+  if (memory == MAP_FAILED) GTEST_SKIP() << "no large pages are set aside here (vm.nr_hugepages)";
+  const auto base = reinterpret_cast<uintptr_t>(memory);
+  {
+    const Pool pool(device_, not_kept());
+    const pinrail_handle_t first = pool.must(base + kPage, kPage);
+    const pinrail_handle_t second = pool.must(base + 8 * kPage, kPage);
+    EXPECT_EQ(seen_by_child(base, 2, kLarge), 0b10u);
+    drop(first);
+    EXPECT_EQ(seen_by_child(base, 2, kLarge), 0b10u);
+    drop(second);
+    EXPECT_EQ(seen_by_child(base, 2, kLarge), 0b11u);
+  }
+  munmap(memory, 2 * kLarge);
+}
+
+TEST(ForkMarksChoice, never_is_never) {
+  const Library library{Settings{{"registrar_fork_marks", "never"}}};
+  const Mapping memory(kPage);
+  const fake::FakeRegistrar device;
+  const Pool pool(device);
+  const auto base = reinterpret_cast<uintptr_t>(memory.base());
+  const Held handle = pool.hold(base, kPage);
+  EXPECT_EQ(seen_by_child(base, 1), 1u);
+}
+
+TEST(ForkMarksChoice, kernels_before_5_12_share_pinned_pages) {
+  for (const char* old : {"4.18.0-553.el8_10.x86_64", "5.11.22", "3.10.0-1160.el7.x86_64", "5.4.0", "unknown", ""}) {
+    EXPECT_TRUE(fork_marks::kernel_shares_pins(old)) << old;
+  }
+  for (const char* later : {"5.12.0", "5.14.0-427.el9.x86_64", "6.1.0-18-amd64", "10.0"}) {
+    EXPECT_FALSE(fork_marks::kernel_shares_pins(later)) << later;
+  }
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "test/support/library.h"
-#include "test/support/team.h"
+#include "test/support/threads.h"
 
 namespace pinrail::test {
 namespace {

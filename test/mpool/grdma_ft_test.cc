@@ -9,7 +9,7 @@
 
 #include "test/support/host_table.h"
 #include "test/support/library.h"
-#include "test/support/team.h"
+#include "test/support/threads.h"
 
 namespace pinrail::test {
 namespace {

@@ -7,8 +7,8 @@
 
 #include <thread>
 
-#include "test/support/child.h"
 #include "test/support/library.h"
+#include "test/support/process.h"
 
 namespace pinrail::test {
 namespace {

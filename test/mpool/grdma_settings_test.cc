@@ -5,7 +5,7 @@
 
 #include <cerrno>
 
-#include "test/support/answer_of.h"
+#include "test/support/cases.h"
 #include "test/support/library.h"
 
 namespace pinrail::test {

@@ -13,12 +13,11 @@
 #include <thread>
 #include <vector>
 
-#include "test/support/child.h"
+#include "test/support/files.h"
 #include "test/support/library.h"
-#include "test/support/mapping.h"
-#include "test/support/proc_status.h"
-#include "test/support/said.h"
-#include "test/support/team.h"
+#include "test/support/memory.h"
+#include "test/support/process.h"
+#include "test/support/threads.h"
 
 namespace pinrail::test {
 namespace {

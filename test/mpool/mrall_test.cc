@@ -6,9 +6,9 @@
 #include <ctime>
 #include <thread>
 
-#include "test/mpool/mrall_under_test.h"
-#include "test/support/few_descriptors.h"
-#include "test/support/mapping.h"
+#include "test/mpool/mrall_and_odp.h"
+#include "test/support/cases.h"
+#include "test/support/memory.h"
 
 namespace pinrail::test {
 namespace {

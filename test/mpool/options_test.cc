@@ -2,6 +2,16 @@
 // Requests with options: pinrail_mpool_register_with(), the options of prepin, and the details of a registration.
 #include "test/mpool/pinning.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include "base/registration/registration.h"
+
 namespace pinrail::test {
 namespace {
 
@@ -177,6 +187,266 @@ TEST_F(RegisterOptions, wrong_ones_change_nothing) {
   options_.dmabuf_fd = 7;
   EXPECT_EQ(pinrail_mpool_register_with(pool.get(), address(kBase), kPage, 1, 0, &options_, &handle_),
             PINRAIL_ERR_NOT_SUPPORTED);
+}
+
+// A large range that is registered piece by piece, some pieces ahead of the caller: pinrail_chunk_stream_*.
+
+constexpr size_t kPiece = 16 * kPage;
+constexpr size_t kPieces = 24;
+
+pinrail_chunk_stream_t* open_stream(const Pool& pool, uint32_t ahead, uint32_t flags, uintptr_t base = kBase,
+                                    size_t length = kPieces * kPiece) {
+  pinrail_chunk_options_t options = PINRAIL_CHUNK_OPTIONS_INIT;
+  options.chunk_size = kPiece;
+  options.ahead = ahead;
+  options.flags = flags;
+  pinrail_chunk_stream_t* stream = nullptr;
+  EXPECT_EQ(pinrail_chunk_stream_open(pool.get(), address(base), length, 1, &options, &stream), PINRAIL_SUCCESS);
+  return stream;
+}
+void close(pinrail_chunk_stream_t* stream) { EXPECT_EQ(pinrail_chunk_stream_close(stream), PINRAIL_SUCCESS); }
+
+class ChunkStream : public Pinning, public testing::WithParamInterface<uint32_t> {
+ protected:
+  pinrail_chunk_stream_t* open(uintptr_t base = kBase, size_t length = kPieces * kPiece,
+                               uint32_t flags = PINRAIL_FLAG_PERSISTENT) const {
+    return open_stream(*pool_, GetParam(), flags, base, length);
+  }
+};
+
+TEST_P(ChunkStream, hands_out_registrations_of_all_pieces_in_order) {
+  make_pool();
+  const uintptr_t base = kBase + 3 * kPage + 100;
+  const size_t length = kPieces * kPiece - 5 * kPage;
+  pinrail_chunk_stream_t* const stream = open(base, length);
+  uintptr_t at = base;
+  pinrail_handle_t handle;
+  void* addr = nullptr;
+  size_t bytes = 0;
+  while (pinrail_chunk_stream_next(stream, &handle, &addr, &bytes) == PINRAIL_SUCCESS) {
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(addr), at);
+    EXPECT_LE(reinterpret_cast<uintptr_t>(handle.reg->base), at);
+    EXPECT_GE(reinterpret_cast<uintptr_t>(handle.reg->base) + handle.reg->length, at + bytes);
+    EXPECT_TRUE((at + bytes) % kPiece == 0 || at + bytes == base + length);
+    EXPECT_LE(device_->live_count(), GetParam() + 1);
+    drop(handle);
+    at += bytes;
+  }
+  EXPECT_EQ(at, base + length);
+  close(stream);
+  expect_nothing_is_left();
+}
+
+// api_chunks/C4: what was registered ahead shows the device what the program had mapped then.
+TEST_P(ChunkStream, a_piece_whose_memory_was_remapped_meanwhile_is_registered_anew) {
+  make_pool();
+  pinrail_chunk_stream_t* const stream = open();
+  std::vector<pinrail_handle_t> held(kPieces);
+  for (size_t i = 0; i < kPieces; ++i) {
+    const size_t ready = std::min<size_t>(GetParam(), kPieces - i);
+    while (device_->live_count() < i + ready) std::this_thread::yield();
+    if (i % 5 == 2) pinrail_monitor_report(reinterpret_cast<void*>(kBase + i * kPiece), 2 * kPiece);
+    void* addr = nullptr;
+    ASSERT_EQ(pinrail_chunk_stream_next(stream, &held[i], &addr, nullptr), PINRAIL_SUCCESS);
+    EXPECT_EQ(addr, reinterpret_cast<void*>(kBase + i * kPiece));
+    EXPECT_NE(state::load(held[i].reg) & state::kIndexed, 0u) << "the device has what is mapped now";
+  }
+  pinrail_handle_t more;
+  EXPECT_EQ(pinrail_chunk_stream_next(stream, &more, nullptr, nullptr), PINRAIL_ERR_NOT_FOUND);
+  close(stream);
+  EXPECT_EQ(device_->live_count(), kPieces);
+  for (const pinrail_handle_t handle : held) drop(handle);
+  expect_nothing_is_left();
+}
+
+// For every n: the caller stops after n pieces.
+TEST_P(ChunkStream, that_is_closed_half_way_releases_the_rest) {
+  for (size_t n = 0; n <= kPieces; ++n) {
+    SCOPED_TRACE(n);
+    make_pool();
+    pinrail_chunk_stream_t* const stream = open();
+    std::vector<pinrail_handle_t> held(n);
+    for (pinrail_handle_t& handle : held) {
+      ASSERT_EQ(pinrail_chunk_stream_next(stream, &handle, nullptr, nullptr), PINRAIL_SUCCESS);
+    }
+    close(stream);
+    EXPECT_EQ(device_->live_count(), n);
+    for (const pinrail_handle_t handle : held) drop(handle);
+    expect_nothing_is_left();
+  }
+}
+
+// For every n: the n-th registrar call fails once. The caller asks again and misses no piece.
+TEST_P(ChunkStream, a_piece_that_failed_can_be_asked_for_again) {
+  for (uint64_t n = 1; n <= kPieces; ++n) {
+    SCOPED_TRACE(n);
+    make_pool();
+    device_->fail_register(n, PINRAIL_ERR_PERM);
+    pinrail_chunk_stream_t* const stream = open();
+    uintptr_t at = kBase;
+    int failures = 0;
+    for (;;) {
+      pinrail_handle_t handle;
+      void* addr = nullptr;
+      size_t bytes = 0;
+      const pinrail_status_t status = pinrail_chunk_stream_next(stream, &handle, &addr, &bytes);
+      if (status == PINRAIL_ERR_NOT_FOUND) break;
+      failures += status == PINRAIL_ERR_PERM ? 1 : 0;
+      ASSERT_LE(failures, 1);
+      if (status != PINRAIL_SUCCESS) continue;
+      ASSERT_EQ(reinterpret_cast<uintptr_t>(addr), at);
+      at += bytes;
+      drop(handle);
+    }
+    EXPECT_EQ(at, kBase + kPieces * kPiece);
+    close(stream);
+    expect_nothing_is_left();
+  }
+}
+
+// The limit has room for two pieces: the caller must release before it gets the next one.
+TEST_P(ChunkStream, under_a_limit_the_caller_releases_and_goes_on) {
+  make_pool({}, at_most_bytes(2 * kPiece));
+  pinrail_chunk_stream_t* const stream = open(kBase, kPieces * kPiece, 0);
+  std::vector<pinrail_handle_t> held;
+  size_t pieces = 0;
+  for (;;) {
+    pinrail_handle_t handle;
+    const pinrail_status_t status = pinrail_chunk_stream_next(stream, &handle, nullptr, nullptr);
+    if (status == PINRAIL_ERR_NOT_FOUND) break;
+    if (status == PINRAIL_SUCCESS) {
+      held.push_back(handle);
+      ++pieces;
+      continue;
+    }
+    ASSERT_EQ(status, PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+    ASSERT_FALSE(held.empty());
+    for (const pinrail_handle_t each : held) drop(each);
+    held.clear();
+  }
+  for (const pinrail_handle_t each : held) drop(each);
+  EXPECT_EQ(pieces, kPieces);
+  EXPECT_LE(device_->peak_live_bytes(), 2 * kPiece);
+  close(stream);
+  pool_->evict_all();
+  expect_nothing_is_left();
+}
+
+TEST_P(ChunkStream, a_pool_with_an_open_stream_is_busy_and_force_ends_the_stream) {
+  make_pool();
+  pinrail_chunk_stream_t* const stream = open();
+  pinrail_handle_t handle;
+  ASSERT_EQ(pinrail_chunk_stream_next(stream, &handle, nullptr, nullptr), PINRAIL_SUCCESS);
+  drop(handle);
+  EXPECT_EQ(pool_->close(), PINRAIL_ERR_BUSY);
+  EXPECT_EQ(pool_->close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
+  EXPECT_EQ(device_->live_count(), 0u);
+  EXPECT_EQ(pinrail_chunk_stream_next(stream, &handle, nullptr, nullptr), PINRAIL_ERR_NOT_FOUND);
+  close(stream);
+}
+
+// In a forked child. What a child has found wrong is a bit of its exit status.
+void expect_child_can_only_close(pinrail_chunk_stream_t* stream) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(10);
+    pinrail_handle_t handle;
+    int wrong = pinrail_chunk_stream_next(stream, &handle, nullptr, nullptr) == PINRAIL_ERR_NOT_AVAILABLE ? 0 : 1;
+    wrong |= pinrail_chunk_stream_close(stream) == PINRAIL_SUCCESS ? 0 : 2;
+    _exit(wrong);
+  }
+  expect_success_of(child);
+}
+
+TEST_P(ChunkStream, a_forked_child_can_close_it_and_nothing_else) {
+  make_pool();
+  pinrail_chunk_stream_t* const stream = open();
+  expect_child_can_only_close(stream);
+  close(stream);
+  expect_nothing_is_left();
+}
+
+TEST_P(ChunkStream, a_forked_child_can_close_it_though_the_pool_was_gone_before) {
+  make_pool();
+  pinrail_chunk_stream_t* const stream = open();
+  ASSERT_EQ(pool_->close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
+  expect_child_can_only_close(stream);
+  close(stream);
+}
+
+TEST_P(ChunkStream, a_registrar_for_its_callers_alone_is_called_by_the_caller_alone) {
+  fake::FakeOptions fake;
+  fake.thread_mode = PINRAIL_THREAD_CALLER;
+  make_pool(fake);
+  std::atomic<bool> strange{false};
+  const std::thread::id own = std::this_thread::get_id();
+  device_->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
+    if (std::this_thread::get_id() != own) strange = true;
+  });
+  pinrail_chunk_stream_t* const stream = open();
+  pinrail_handle_t handle;
+  while (pinrail_chunk_stream_next(stream, &handle, nullptr, nullptr) == PINRAIL_SUCCESS) drop(handle);
+  EXPECT_FALSE(strange.load());
+  close(stream);
+  expect_nothing_is_left();
+}
+
+INSTANTIATE_TEST_SUITE_P(Ahead, ChunkStream, testing::Values(0u, 1u, 3u));
+
+class ChunkStreamAhead : public Pinning {
+ protected:
+  static constexpr uint32_t kAhead = 3;
+};
+
+// api_chunks/C4: an event would end nothing of these, so each piece is registered when the caller asks for it.
+TEST_F(ChunkStreamAhead, nothing_that_bypasses_the_cache_is_kept) {
+  make_pool();
+  pinrail_chunk_stream_t* const stream = open_stream(*pool_, kAhead, PINRAIL_FLAG_CACHE_BYPASS);
+  for (size_t i = 0; i < kPieces; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    EXPECT_EQ(device_->live_count(), 0u);
+    EXPECT_EQ(calls(), i);
+    pinrail_handle_t handle;
+    ASSERT_EQ(pinrail_chunk_stream_next(stream, &handle, nullptr, nullptr), PINRAIL_SUCCESS);
+    drop(handle);
+  }
+  close(stream);
+  expect_nothing_is_left();
+}
+
+// The device refuses a tile, so that the pool registers the piece alone and does not cache it.
+TEST_F(ChunkStreamAhead, nothing_that_the_pool_does_not_cache_is_kept) {
+  fake::FakeOptions paging;
+  paging.on_demand = PINRAIL_ON_DEMAND_EXPLICIT;
+  fake::FakeRegistrar device(paging);
+  device.fail_register(1, PINRAIL_ERR_PERM);
+  Pool pool(lend(device), {PINRAIL_UNSET}, "odp");
+  pinrail_chunk_stream_t* const stream = open_stream(pool, kAhead, 0);
+  for (int i = 0; i < 5000 && (device.register_calls() < 2 || device.live_count() != 0); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(device.register_calls(), 2u);
+  EXPECT_EQ(device.live_count(), 0u);
+  pinrail_handle_t handle;
+  EXPECT_EQ(pinrail_chunk_stream_next(stream, &handle, nullptr, nullptr), PINRAIL_SUCCESS);
+  drop(handle);
+  close(stream);
+  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
+  EXPECT_EQ(device.live_count(), 0u);
+}
+
+// The helper thread registers up to `ahead` pieces before the caller asks, and no more.
+TEST_F(ChunkStreamAhead, the_next_pieces_are_registered_before_the_caller_asks) {
+  make_pool();
+  pinrail_chunk_stream_t* const stream = open_stream(*pool_, kAhead, 0);
+  for (int i = 0; i < 5000 && device_->live_count() < kAhead; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(device_->live_count(), kAhead);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(device_->live_count(), kAhead);
+  close(stream);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "test/mpool/pinning.h"
-#include "test/support/nth_allocation.h"
+#include "test/support/cases.h"
 
 namespace pinrail::test {
 namespace {

@@ -36,4 +36,12 @@ int next_rank(void);
 int previous_rank(void);
 int argument(int argc, char** argv, int at, int fallback);
 
+// The jobs of transfers.c, each with its arguments as a program would have them. The exit status.
+int rma_job(int argc, char** argv);
+int two_sided_job(int argc, char** argv);
+int remap_job(int argc, char** argv);
+int windows_job(int argc, char** argv);
+int evict_job(int argc, char** argv);
+int threads_job(int argc, char** argv);
+
 #endif

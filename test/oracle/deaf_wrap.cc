@@ -4,7 +4,7 @@
 #include <cstdlib>
 
 #include "config.h"
-#include "test/oracle/deaf.h"
+#include "test/oracle/worker.h"
 
 // The linker's names for the function that is called, and for the real one.
 extern "C" {

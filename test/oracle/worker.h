@@ -10,16 +10,44 @@
 #define PINRAIL_TEST_ORACLE_WORKER_H
 
 #include <pinrail/pin.h>
+#include <pinrail/pinrail.h>
 
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <deque>
+#include <string>
 #include <vector>
 
 #include "test/oracle/buffers.h"
-#include "test/oracle/judge.h"
-#include "test/oracle/pools.h"
+#include "test/oracle/choice.h"
 
 namespace pinrail::oracle {
+
+// Pinrail from init to finalize, with two pools that keep what was registered.
+//
+// Threads  open() and close(): one. The pools: any.
+
+class Pools {
+ public:
+  Pools() = default;
+  ~Pools();
+  Pools(const Pools&) = delete;
+  Pools& operator=(const Pools&) = delete;
+
+  // SUCCESS, or what could not be done, as what_out. NOT_AVAILABLE: this machine does not let memory be pinned.
+  pinrail_status_t open(const Options& options, std::string* what_out);
+  pinrail_status_t close();
+
+  pinrail_mpool_t* unlimited() const { return unlimited_; }
+  pinrail_mpool_t* limited() const { return limited_; }
+  std::string figures() const;  // two lines
+
+ private:
+  bool initialised_ = false;
+  pinrail_mpool_t* unlimited_ = nullptr;
+  pinrail_mpool_t* limited_ = nullptr;
+};
 
 // Of each request, unless something else is said.
 constexpr uint32_t kBothWays = PINRAIL_ACCESS_LOCAL_WRITE | PINRAIL_ACCESS_REMOTE_READ | PINRAIL_ACCESS_REMOTE_WRITE;
@@ -50,14 +78,14 @@ class Worker {
  private:
   void step();
 
-  // worker.cc: between events.
+  // Between events.
   void read();
   void write();
   void write_with_processor();
   void renew();
   void churn();  // malloc, realloc and free beside it all
 
-  // worker_alloc.cc: memory of the pools' allocators.
+  // Memory of the pools' allocators.
   struct Allocated {
     pinrail_mpool_t* pool = nullptr;
     unsigned char* at = nullptr;
@@ -70,7 +98,7 @@ class Worker {
   void compare_allocated(const Allocated& piece);
   void free_allocated(Allocated* piece);
 
-  // worker_pin.cc: pieces of the buffers that are pinned ahead of their use.
+  // Pieces of the buffers that are pinned ahead of their use.
   struct Pinned {
     pinrail_mpool_t* pool = nullptr;
     pinrail_range_t range{};
@@ -82,12 +110,11 @@ class Worker {
   bool end_job(pinrail_prepin_t* job);
   void unpin(Pinned* pinned);
 
-  // worker_event.cc
   void event();
   bool fire(Buffer* buffer, Kind* kind);
   void finish_due(Buffer* buffer);
 
-  // worker_transfer.cc: the caller has locked the buffer, exclusively to write. False: it did not come to a comparison.
+  // The caller has locked the buffer, exclusively to write. False: it did not come to a comparison.
   bool transfer(Buffer* buffer, const Piece& piece, pinrail_mpool_t* pool, Direction direction,
                 pinrail_handle_t* handle_out);
   bool enter(Buffer* buffer, const Piece& piece, pinrail_mpool_t* pool, pinrail_handle_t* handle_out);
@@ -108,6 +135,33 @@ class Worker {
   std::vector<void*> blocks_;          // of churn()
   std::vector<Allocated> allocated_;   // of use_allocated()
   std::vector<Pinned> pinned_;         // of use_pinned()
+};
+
+// For mutants: ranges whose events do not reach the pools, whatever reports them.
+//
+// deaf_wrap.cc takes the place of the one function through which all monitors' reports reach the pools, at link time,
+// so that the library needs no door for it; oracle.cc has weak ones for the program that runs
+// with the library as it is.
+//
+// Threads  each with a Deaf of its own, any number together; one at a time per thread.
+// Hook     the filter itself.
+
+bool can_be_deaf();
+
+// Where the components are that this program uses; NULL: where the library looks.
+const char* component_folder();
+
+// While it lives, what is reported of these pages is dropped, and of ranges that reach beyond them the rest is passed
+// on.
+class Deaf {
+ public:
+  Deaf(const void* base, size_t length);
+  ~Deaf();
+  Deaf(const Deaf&) = delete;
+  Deaf& operator=(const Deaf&) = delete;
+
+ private:
+  size_t slot_;
 };
 
 }  // namespace pinrail::oracle

@@ -12,7 +12,6 @@
 #include <thread>
 #include <vector>
 
-#include "test/fake/cuda/cuda_context.h"
 #include "test/fake/verbs/verbs_double.h"
 #include "test/support/gpu_memory.h"
 

@@ -16,7 +16,7 @@
 #include <string>
 #include <thread>
 
-#include "test/support/table_library.h"
+#include "test/support/host_table.h"
 
 namespace {
 

@@ -11,10 +11,9 @@
 #include <vector>
 
 #include "test/support/host_table.h"
-#include "test/support/lent_pool.h"
 #include "test/support/library.h"
 #include "test/support/pinned_heap.h"
-#include "test/support/tasks.h"
+#include "test/support/threads.h"
 
 namespace pinrail::test {
 namespace {

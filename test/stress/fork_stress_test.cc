@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "test/support/library.h"
-#include "test/support/team.h"
-#include "test/support/watched_registrar.h"
+#include "test/support/registrars.h"
+#include "test/support/threads.h"
 
 namespace {
 std::atomic<int> in_loader{0};

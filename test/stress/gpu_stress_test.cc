@@ -7,8 +7,8 @@
 #include <random>
 #include <thread>
 
-#include "test/fake/cuda/cuda_context.h"
 #include "test/gpu/gpu_library.h"
+#include "test/support/gpu_memory.h"
 
 namespace pinrail::test {
 namespace {

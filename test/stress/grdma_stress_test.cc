@@ -10,8 +10,7 @@
 #include <thread>
 
 #include "test/support/library.h"
-#include "test/support/tasks.h"
-#include "test/support/team.h"
+#include "test/support/threads.h"
 
 namespace pinrail::test {
 namespace {

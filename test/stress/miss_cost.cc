@@ -6,7 +6,7 @@
 
 #include <cstdio>
 
-#include "test/support/table_library.h"
+#include "test/support/host_table.h"
 
 namespace {
 

@@ -12,7 +12,7 @@
 
 #include "base/core/kernel.h"
 #include "test/monitor/patcher_host.h"
-#include "test/support/answer_of.h"
+#include "test/support/cases.h"
 
 namespace pinrail::test {
 namespace {

@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "test/support/table_library.h"
+#include "test/support/host_table.h"
 
 namespace {
 

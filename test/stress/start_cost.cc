@@ -13,7 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "test/support/table_library.h"
+#include "test/support/host_table.h"
 
 namespace {
 

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "test/monitor/uffd_library.h"
-#include "test/support/child.h"
 #include "test/support/host_table.h"
-#include "test/support/team.h"
+#include "test/support/process.h"
+#include "test/support/threads.h"
 
 namespace pinrail::test {
 namespace {

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // host_table.h - a registrar's table for host memory, whose functions do nothing and may run on any number of threads.
-// A test replaces what it needs.
+// A test replaces what it needs. And pools over such a table, for tests that destroy them themselves.
 #ifndef PINRAIL_TEST_SUPPORT_HOST_TABLE_H
 #define PINRAIL_TEST_SUPPORT_HOST_TABLE_H
 
+#include <pinrail/pinrail.h>
 #include <pinrail/registrar.h>
+
+#include <vector>
 
 namespace pinrail::test {
 
@@ -22,6 +25,37 @@ inline pinrail_registrar_t host_table(const char* name, void* context = nullptr)
   };
   table.deregister_mem = [](void*, pinrail_registration_t*, pinrail_reason_t) { return PINRAIL_SUCCESS; };
   return table;
+}
+
+// A pool over a table. NULL if there is none to be had.
+inline pinrail_mpool_t* make_grdma(const pinrail_registrar_t& lent, int64_t leave_pinned, const char* cache_name) {
+  pinrail_registrar_choice_t choice{};
+  choice.table = &lent;
+  pinrail_mpool_options_t options = PINRAIL_MPOOL_OPTIONS_INIT;
+  options.leave_pinned = leave_pinned;
+  pinrail_mpool_t* pool = nullptr;
+  const pinrail_status_t made = pinrail_mpool_create("grdma", &choice, cache_name, &options, &pool);
+  return made == PINRAIL_SUCCESS ? pool : nullptr;
+}
+
+// Initialises the library, too, for programs without GoogleTest. NULL if something of it cannot be had. leave_pinned is
+// 1 in the pool's options unless the caller says otherwise.
+inline pinrail_mpool_t* open_library_with_table(std::vector<pinrail_setting_t> settings,
+                                                pinrail_status_t (*register_mem)(void*,
+                                                                                 const pinrail_register_request_t*,
+                                                                                 pinrail_registration_t*),
+                                                pinrail_mpool_options_t wanted = PINRAIL_MPOOL_OPTIONS_INIT) {
+  pinrail_init_options_t options = PINRAIL_INIT_OPTIONS_INIT;
+  options.settings = settings.data();
+  options.setting_count = settings.size();
+  if (pinrail_init(&options) != PINRAIL_SUCCESS) return nullptr;
+  pinrail_registrar_t table = host_table(nullptr);
+  table.register_mem = register_mem;
+  pinrail_registrar_choice_t choice{};
+  choice.table = &table;
+  if (wanted.leave_pinned == PINRAIL_UNSET) wanted.leave_pinned = 1;
+  pinrail_mpool_t* pool = nullptr;
+  return pinrail_mpool_create("grdma", &choice, nullptr, &wanted, &pool) == PINRAIL_SUCCESS ? pool : nullptr;
 }
 
 }  // namespace pinrail::test

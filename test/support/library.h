@@ -16,7 +16,7 @@
 
 #include "framework/mpool/mpool.h"  // the layout of a pool, to reach its check()
 #include "test/fake/fake_registrar.h"
-#include "test/support/sized.h"
+#include "test/support/cases.h"
 
 namespace pinrail::test {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "test/support/nth_allocation.h"
+#include "test/support/cases.h"
 
 #include <cstdlib>
 #include <new>

@@ -5,17 +5,190 @@
 // rdma_pingpong_match.h says how the ways take turns; --help, what the exit status means.
 #include <pinrail/pinrail.h>
 
+#include <algorithm>
+#include <cinttypes>
+#include <cstdint>
 #include <cstdio>
+#include <iostream>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "contrib/tools/common/reasons.h"
+#include "test/verbs/command_line.h"
 #include "test/verbs/rdma_pingpong_match.h"
-#include "test/verbs/rdma_pingpong_options.h"
-#include "test/verbs/rdma_pingpong_report.h"
 
 namespace pinrail::pingpong {
 namespace {
+
+// What one run of rdma_pingpong measures, and where.
+
+constexpr int kWrong = 1, kNoDevice = 77;
+
+struct Options {
+  std::string device;  // "": the first one
+  uint8_t port = 1;
+  int gid_index = -1;
+  unsigned seconds = 20;
+  std::string monitor = "external";
+  bool reports = true;  // fresh memory is reported before it goes; of use to monitor "external" alone
+  bool json = false;
+};
+
+using test::number;
+
+const char kHelp[] =
+    "Usage: rdma_pingpong [OPTION]...\n"
+    "\n"
+    "Sends messages of 4 KiB, 64 KiB and 1 MiB to and fro between two queue pairs of this process. For each message\n"
+    "both buffers are registered, and deregistered after it, in three ways that take turns: plain (ibv_reg_mr and\n"
+    "ibv_dereg_mr), and through a pool with leave_pinned 0 and 1. Buffers are fresh (mapped for the message, "
+    "unmapped\n"
+    "after it), reused (one on either side) or shuffled (random ones of 64 on either side). Every byte is compared.\n"
+    "The pool with leave_pinned 1 keeps up to 140 MiB registered: \"ulimit -l\" must allow for it.\n"
+    "\n"
+    "  --device NAME   RDMA device; default: the first one\n"
+    "  --port N        default 1\n"
+    "  --gid-index N   default: the first of RoCE v2 over IPv4\n"
+    "  --seconds N     how long, 1 to 3600; default 20. Two rounds are always played; the first does not count.\n"
+    "  --monitor LIST  Pinrail's parameter \"monitor\"; default: external, that is, the program reports what it "
+    "unmaps\n"
+    "  --no-reports    ... or does not: bytes must differ then\n"
+    "  --json          print JSON\n"
+    "  --help          this text\n"
+    "\n"
+    "Exit status: 0 if no byte differed and no call failed; 1 if one did, or if a pool did not register as often as\n"
+    "it should; 2 for wrong usage; 77 without an RDMA device.\n";
+
+enum Option : int {
+  kDevice = 'd',
+  kPort = 'p',
+  kGid = 'g',
+  kSeconds = 't',
+  kMonitor = 'm',
+  kNoReports = 'r',
+  kJson = 'j'
+};
+
+constexpr option kOptions[] = {{"device", required_argument, nullptr, kDevice},
+                               {"port", required_argument, nullptr, kPort},
+                               {"gid-index", required_argument, nullptr, kGid},
+                               {"seconds", required_argument, nullptr, kSeconds},
+                               {"monitor", required_argument, nullptr, kMonitor},
+                               {"no-reports", no_argument, nullptr, kNoReports},
+                               {"json", no_argument, nullptr, kJson},
+                               {"help", no_argument, nullptr, test::kHelpOption},
+                               {nullptr, 0, nullptr, 0}};
+
+// False for a wrong value.
+bool take(int option, const char* value, Options* options) {
+  switch (option) {
+    case kDevice: options->device = value; return true;
+    case kPort: return number(value, 1, 255, &options->port);
+    case kGid: return number(value, 0, 255, &options->gid_index);
+    case kSeconds: return number(value, 1, 3600, &options->seconds);
+    case kMonitor: options->monitor = value; return true;
+    case kNoReports: options->reports = false; return true;
+    case kJson: options->json = true; return true;
+    default: return false;
+  }
+}
+
+// -1 to go on, or the exit status.
+int parse(int argc, char** argv, Options* options) {
+  return test::read_command_line(argc, argv, kOptions, kHelp,
+                                 [options](int option, const char* value) { return take(option, value, options); });
+}
+
+// What a match came to, for people and for programs, on standard output.
+
+constexpr char kNote[] =
+    "Where the device is software in an emulated guest, message is the emulator's time; look at registration";
+
+double median(const std::vector<Sample>& samples, double Sample::*figure) {
+  std::vector<double> figures;
+  figures.reserve(samples.size());
+  for (const Sample& sample : samples) figures.push_back(sample.*figure);
+  std::sort(figures.begin(), figures.end());
+  const size_t half = figures.size() / 2;
+  return figures.size() % 2 == 1 ? figures[half] : (figures[half - 1] + figures[half]) / 2;
+}
+
+// What one line says.
+struct Line {
+  const Row& row;
+  double message_ns, registration_ns;
+  double message_ratio, registration_ratio;  // plain's figure divided by this one's
+};
+
+// The first way of each kind and length is plain.
+std::vector<Line> lines_of(const std::vector<Row>& rows) {
+  std::vector<Line> lines;
+  double plain_message = 0, plain_registration = 0;
+  const Buffers* buffers = nullptr;
+  for (const Row& row : rows) {
+    const double message = median(row.samples, &Sample::message);
+    const double registration = median(row.samples, &Sample::registration);
+    if (row.buffers != buffers) {
+      buffers = row.buffers;
+      plain_message = message;
+      plain_registration = registration;
+    }
+    lines.push_back({row, message, registration, plain_message / message, plain_registration / registration});
+  }
+  return lines;
+}
+
+void print_line(const Line& line) {
+  const Row& row = line.row;
+  std::printf("%-8s  %8zu  %-14s  %11.1f  %7.2f  %15.2f  %7.2f  %6.2f %%  %13" PRIu64 "  %6" PRIu64 "\n",
+              kind_name(row.buffers->kind()), row.buffers->bytes(), row.way->name(), line.message_ns / 1e3,
+              line.message_ratio, line.registration_ns / 1e3, line.registration_ratio,
+              100 * line.registration_ns / line.message_ns, row.counts.registrations, row.counts.hits);
+}
+
+tools::Json json_of(const Line& line) {
+  const Row& row = line.row;
+  return {{"buffers", kind_name(row.buffers->kind())},
+          {"bytes", row.buffers->bytes()},
+          {"way", row.way->name()},
+          {"ns_per_message", line.message_ns},
+          {"ratio_plain", line.message_ratio},
+          {"registration_ns_per_message", line.registration_ns},
+          {"registration_ratio_plain", line.registration_ratio},
+          {"registration_share", line.registration_ns / line.message_ns},
+          {"messages", row.messages},
+          {"samples", row.samples.size()},
+          {"registrations", row.counts.registrations},
+          {"hits", row.counts.hits},
+          {"evictions", row.counts.evictions}};
+}
+
+void print_table(const Match& match, const std::string& device, const Options& options) {
+  std::printf("SEND over %s, monitor %s, %" PRIu64 " rounds, %" PRIu64 " bytes compared, none differed.\n",
+              device.c_str(), options.monitor.c_str(), match.rounds(), match.bytes_verified());
+  std::printf(
+      "Medians, for one message. message: register both buffers, transfer, deregister both; fresh: and unmap both.\n"
+      "registration: of that, without the transfer and the munmap calls. x: plain's time divided by this one.\n"
+      "%s.\n\n",
+      kNote);
+  std::printf("%-8s  %8s  %-14s  %11s  %7s  %15s  %7s  %8s  %13s  %6s\n", "buffers", "bytes", "way", "message us", "x",
+              "registration us", "x", "share", "registrations", "hits");
+  for (const Line& line : lines_of(match.rows())) print_line(line);
+}
+
+void print_json(const Match& match, const std::string& device, const Options& options) {
+  tools::Json rows = tools::Json::array();
+  for (const Line& line : lines_of(match.rows())) rows.push_back(json_of(line));
+  tools::print({{"device", device},
+                {"operation", "SEND"},
+                {"monitor", options.monitor},
+                {"rounds", match.rounds()},
+                {"bytes_verified", match.bytes_verified()},
+                {"note", kNote},
+                {"rows", rows}},
+               std::cout);
+}
 
 int complain(const std::string& what) {
   std::fprintf(stderr, "rdma_pingpong: %s\n", what.c_str());

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "test/verbs/rdma_pingpong_match.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -10,6 +13,174 @@
 #include "test/bench/clock.h"
 
 namespace pinrail::pingpong {
+
+bool PlainWay::pin(void* address, size_t bytes, Pin* out) {
+  out->mr = ibv_reg_mr(pd_, address, bytes, IBV_ACCESS_LOCAL_WRITE);
+  if (out->mr == nullptr) return false;
+  out->lkey = out->mr->lkey;
+  ++counts_.registrations;
+  return true;
+}
+
+bool PlainWay::unpin(const Pin& pin) { return ibv_dereg_mr(pin.mr) == 0; }
+
+pinrail_status_t PoolWay::open(ibv_pd* pd) {
+  pinrail_registrar_choice_t choice{};
+  choice.name = "verbs";
+  choice.native = pd;
+  pinrail_mpool_options_t options = PINRAIL_MPOOL_OPTIONS_INIT;
+  options.leave_pinned = keeps() ? 1 : 0;
+  // A cache name of its own: neither pool evicts from the other one.
+  return pinrail_mpool_create("grdma", &choice, name(), &options, &pool_);
+}
+
+pinrail_status_t PoolWay::close() { return pool_ == nullptr ? PINRAIL_SUCCESS : pinrail_mpool_destroy(pool_, 0); }
+
+bool PoolWay::pin(void* address, size_t bytes, Pin* out) {
+  if (pinrail_mpool_register(pool_, address, bytes, PINRAIL_ACCESS_LOCAL_WRITE, 0, &out->handle) != PINRAIL_SUCCESS)
+    return false;
+  out->lkey = out->handle.reg->lkey;
+  return true;
+}
+
+bool PoolWay::unpin(const Pin& pin) { return pinrail_mpool_deregister(pin.handle) == PINRAIL_SUCCESS; }
+
+void PoolWay::report_unmap(void* address, size_t bytes) {
+  if (reports_ == Reports::yes) pinrail_monitor_report(address, bytes);
+}
+
+Counts PoolWay::counts() const {
+  pinrail_mpool_stats_t stats{};
+  stats.size = sizeof(stats);
+  if (pinrail_mpool_read_stats(pool_, &stats) != PINRAIL_SUCCESS) return {};
+  return {stats.misses + stats.retries, stats.hits, stats.evictions};
+}
+
+namespace {
+
+constexpr size_t kShuffled = 64;
+
+unsigned char* map(size_t bytes) {
+  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return memory == MAP_FAILED ? nullptr : static_cast<unsigned char*>(memory);
+}
+
+size_t kept_per_side(Kind kind) {
+  switch (kind) {
+    case Kind::reused: return 1;
+    case Kind::shuffled: return kShuffled;
+    default: return 0;
+  }
+}
+
+// Odd factors: a step in either number changes the low bits, so a message is never like its neighbour, nor a word.
+uint64_t word(uint64_t number, size_t index) {
+  const uint64_t mixed = number * 0x9e3779b97f4a7c15u + index * 0xd1b54a32d192ed03u;
+  return mixed ^ (mixed >> 29);
+}
+
+}  // namespace
+
+const char* kind_name(Kind kind) {
+  switch (kind) {
+    case Kind::fresh: return "fresh";
+    case Kind::reused: return "reused";
+    default: return "shuffled";
+  }
+}
+
+Buffers::Buffers(Kind kind, size_t bytes) : kind_(kind), bytes_(bytes), per_side_(kept_per_side(kind)) {
+  if (per_side_ != 0) memory_ = map(kept() * bytes_);
+}
+
+Buffers::~Buffers() {
+  if (memory_ != nullptr) munmap(memory_, kept() * bytes_);
+}
+
+bool Buffers::good() const { return per_side_ == 0 || memory_ != nullptr; }
+
+unsigned char* Buffers::take(unsigned side) {
+  if (kind_ == Kind::fresh) return map(bytes_);
+  return kept_at(side * per_side_ + random_() % per_side_);
+}
+
+void Buffers::release(unsigned char* buffer) const {
+  if (kind_ == Kind::fresh) munmap(buffer, bytes_);
+}
+
+void fill(unsigned char* buffer, size_t bytes, uint64_t number) {
+  for (size_t i = 0; i < bytes / sizeof(uint64_t); ++i) {
+    const uint64_t value = word(number, i);
+    std::memcpy(buffer + i * sizeof(value), &value, sizeof(value));
+  }
+}
+
+size_t first_difference(const unsigned char* buffer, size_t bytes, uint64_t number) {
+  for (size_t i = 0; i < bytes / sizeof(uint64_t); ++i) {
+    const uint64_t value = word(number, i);
+    const unsigned char* const at = buffer + i * sizeof(value);
+    if (std::memcmp(at, &value, sizeof(value)) == 0) continue;
+    unsigned char expected[sizeof(value)];
+    std::memcpy(expected, &value, sizeof(value));
+    size_t byte = 0;
+    while (at[byte] == expected[byte]) ++byte;
+    return i * sizeof(value) + byte;
+  }
+  return bytes;
+}
+
+namespace {
+
+bool post_receive(ibv_qp* qp, uint64_t number, ibv_sge into) {
+  ibv_recv_wr request{};
+  request.wr_id = number;
+  request.sg_list = &into;
+  request.num_sge = 1;
+  ibv_recv_wr* bad = nullptr;
+  return ibv_post_recv(qp, &request, &bad) == 0;
+}
+
+bool post_send(ibv_qp* qp, uint64_t number, ibv_sge from) {
+  ibv_send_wr request{};
+  request.wr_id = number;
+  request.sg_list = &from;
+  request.num_sge = 1;
+  request.opcode = IBV_WR_SEND;
+  request.send_flags = IBV_SEND_SIGNALED;
+  ibv_send_wr* bad = nullptr;
+  return ibv_post_send(qp, &request, &bad) == 0;
+}
+
+}  // namespace
+
+std::string Link::open(const test::RdmaDevice& device) {
+  for (Side& side : sides_) {
+    side.cq = ibv_create_cq(device.context(), 4, nullptr, nullptr, 0);
+    if (side.cq == nullptr) return "no completion queue";
+    side.qp = device.make_queue_pair(side.cq);
+    if (side.qp == nullptr) return "no queue pair";
+  }
+  return device.join(sides_[0].qp, sides_[1].qp);
+}
+
+void Link::close() {
+  for (const Side& side : sides_) {
+    if (side.qp != nullptr) ibv_destroy_qp(side.qp);
+    if (side.cq != nullptr) ibv_destroy_cq(side.cq);
+  }
+}
+
+bool Link::move(unsigned side, const ibv_sge& from, const ibv_sge& into) {
+  const Side& sender = sides_[side];
+  const Side& receiver = sides_[1 - side];
+  const uint64_t number = ++moves_;
+  if (!post_receive(receiver.qp, number, into) || !post_send(sender.qp, number, from)) {
+    std::fprintf(stderr, "a request cannot be posted\n");
+    return false;
+  }
+  return test::wait_for_completion(receiver.cq, number) && test::wait_for_completion(sender.cq, number);
+}
+
 namespace {
 
 using bench::now_ns;

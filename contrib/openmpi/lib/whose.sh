@@ -73,7 +73,7 @@ readme_lines() {
 readme_line() {
   local name=$1 line=$2 log=$work/$1 status=0
   line=${line//contrib\/openmpi\/mpirun-args/"$here/mpirun-args" --components "$build/contrib/openmpi/.libs"}
-  line=${line/.\/program/"$build/test/openmpi/rma" 2}
+  line=${line/.\/program/"$build/test/openmpi/jobs" rma 2}
   OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe \
     timeout --foreground -k 10 300 bash -c "$line" >"$log" 2>&1 </dev/null || status=$?
   ran "$name" "$status" "$log" || return 0

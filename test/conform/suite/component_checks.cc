@@ -12,9 +12,8 @@
 #include "framework/api/api.h"
 #include "test/conform/suite/component.h"
 #include "test/fake/fake_host.h"
-#include "test/support/heap_bytes.h"
-#include "test/support/mapping.h"
-#include "test/support/proc_status.h"
+#include "test/support/memory.h"
+#include "test/support/process.h"
 
 namespace pinrail::conform {
 namespace {

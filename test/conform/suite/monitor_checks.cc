@@ -19,7 +19,7 @@
 #include "framework/monitor/monitor.h"
 #include "test/conform/suite/component.h"
 #include "test/fake/fake_host.h"
-#include "test/support/mapping.h"
+#include "test/support/memory.h"
 
 namespace pinrail::conform {
 namespace {

@@ -16,7 +16,7 @@
 #include "base/loader/loader_impl.h"
 #include "test/conform/suite/component.h"
 #include "test/fake/fake_registrar.h"
-#include "test/support/mapping.h"
+#include "test/support/memory.h"
 
 namespace pinrail::conform {
 namespace {

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "base/core/status.h"
-#include "test/conform/suite/check.h"
+#include "test/conform/suite/component.h"
 #include "test/fake/fake_host.h"
-#include "test/support/mapping.h"
+#include "test/support/memory.h"
 
 namespace pinrail::test {
 
@@ -115,7 +115,7 @@ class Registration {
   bool live_ = false;
 };
 
-// Compares what the device sees with the contents of that seed (see mapping.h), from mapping offset on; all bytes.
+// Compares what the device sees with the contents of that seed (see memory.h), from mapping offset on; all bytes.
 // Returns what differs, or "".
 std::string device_differs(const Registration& registration, uint64_t seed, size_t offset, size_t length);
 // The same of the processor.

@@ -10,9 +10,8 @@
 #include <vector>
 
 #include "test/conform/suite/registrar.h"
-#include "test/support/child.h"
-#include "test/support/heap_bytes.h"
-#include "test/support/proc_status.h"
+#include "test/support/memory.h"
+#include "test/support/process.h"
 
 namespace pinrail::test {
 namespace {

@@ -8,9 +8,7 @@
 #include <vector>
 
 #include "test/conform/suite/registrar.h"
-#include "test/support/child.h"
-#include "test/support/component_descriptor.h"
-#include "test/support/proc_status.h"
+#include "test/support/process.h"
 
 namespace pinrail::test {
 Status ComponentDevice::open(const char* name, const Settings& settings, void* native,

@@ -249,4 +249,19 @@ inline bool no_context() { return contexts().empty(); }
 
 }  // namespace pinrail::cuda_double
 
+// Functions of the driver double that monitors patch: they begin with an instruction that a jump can take
+// the place of, on every compiler.
+
+// What such a function leads to.
+#define HIDDEN __attribute__((visibility("hidden")))
+
+// body: a hidden function of the same file.
+#if defined(__x86_64__)
+#define PATCHABLE(name, body)                                                          \
+  __asm__(".text\n\t.globl " name "\n\t.type " name ", @function\n\t.p2align 4\n" name \
+          ":\n\tmovl $0x46726565, %eax\n\tjmp " body "\n\t.size " name ", .-" name "\n")
+#else
+#define PATCHABLE(name, body) __asm__(".globl " name "\n\t.set " name ", " body "\n")
+#endif
+
 #endif

@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "test/fake/cuda/double_state.h"
-#include "test/fake/cuda/patchable.h"
 
 using namespace pinrail::cuda_double;
 using Handle = CUmemGenericAllocationHandle;

@@ -23,10 +23,8 @@
 
 #include "base/core/kernel.h"
 #include "base/descriptors/wire.h"
-#include "test/support/answer_of.h"
-#include "test/support/closed_descriptors.h"
-#include "test/support/few_descriptors.h"
-#include "test/support/proc_status.h"
+#include "test/support/cases.h"
+#include "test/support/process.h"
 
 namespace {
 std::atomic<bool> is_memory_shared_out{false};  // no file gets memory any more

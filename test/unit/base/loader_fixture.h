@@ -16,8 +16,7 @@
 #include "base/loader/loader.h"
 #include "base/param/param.h"
 #include "config.h"
-#include "test/support/said.h"
-#include "test/support/temp_folder.h"
+#include "test/support/files.h"
 
 namespace pinrail::loader {
 
@@ -128,13 +127,13 @@ class LoaderTest : public testing::Test {
     EXPECT_TRUE(params_->read_sources(sources_).ok());
     loader_ = std::make_unique<Loader>(*params_, services_, built_in_.data());
     Status status = PINRAIL_ERR_ERROR;
-    said_ = test::said_by([&] { status = loader_->discover(test_frameworks()); });
+    said_ = test::said_anew_by([&] { status = loader_->discover(test_frameworks()); });
     return status;
   }
 
   Status open(const char* framework = "mpool") {
     Status status = PINRAIL_ERR_ERROR;
-    said_ = test::said_by([&] { status = loader_->open(framework); });
+    said_ = test::said_anew_by([&] { status = loader_->open(framework); });
     return status;
   }
 

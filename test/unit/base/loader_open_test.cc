@@ -2,13 +2,13 @@
 // loader_open_test.cc - opening and closing, and what an open component is lent.
 #include <dlfcn.h>
 
-#include "test/support/need_glibc.h"
+#include "test/support/cases.h"
 #include "test/unit/base/loader_fixture.h"
 
 namespace pinrail::loader {
 namespace {
 
-using test::said_by;
+using test::said_anew_by;
 using test::times;
 
 constexpr char kCatalogue[] = "[trouble]\nWhat happened  {what}.\nWhat follows   nothing.\nWhat to do     rest.\n";
@@ -171,7 +171,7 @@ TEST_F(LoaderOpen, a_framework_that_is_opened_again_opens_what_is_open_no_second
   ASSERT_TRUE(open().ok());
   EXPECT_EQ(times(said_, "[pinrail:b] opens\n"), 0U) << said_;
   EXPECT_EQ(opened(), "b");
-  EXPECT_EQ(times(said_by([this] { loader_->close_all(); }), "[pinrail:b] closes\n"), 1U);
+  EXPECT_EQ(times(said_anew_by([this] { loader_->close_all(); }), "[pinrail:b] closes\n"), 1U);
 }
 
 TEST_F(LoaderOpen, what_was_opened_is_closed_in_reverse) {
@@ -182,7 +182,8 @@ TEST_F(LoaderOpen, what_was_opened_is_closed_in_reverse) {
   ASSERT_TRUE(discover().ok());
   ASSERT_TRUE(open().ok());
   EXPECT_EQ(said_, "[pinrail:a] opens\n[pinrail:b] opens\n[pinrail:c] opens\n");
-  EXPECT_EQ(said_by([this] { loader_->close_all(); }), "[pinrail:c] closes\n[pinrail:b] closes\n[pinrail:a] closes\n");
+  EXPECT_EQ(said_anew_by([this] { loader_->close_all(); }),
+            "[pinrail:c] closes\n[pinrail:b] closes\n[pinrail:a] closes\n");
   EXPECT_EQ(opened(), "");
 }
 
@@ -263,16 +264,16 @@ TEST_F(LoaderOpen, and_any_parameter_by_its_full_name) {
 TEST_F(LoaderOpen, a_components_log_obeys_its_verbosity_at_once) {
   open_own();
   const auto log = [] { lent->log(lent, PINRAIL_LOG_INFO, "a line"); };
-  EXPECT_EQ(said_by(log), "");
+  EXPECT_EQ(said_anew_by(log), "");
   ASSERT_TRUE(params_->set("mpool_own_verbose", "10").ok());
-  EXPECT_EQ(said_by(log), "[pinrail:own] a line\n");
+  EXPECT_EQ(said_anew_by(log), "[pinrail:own] a line\n");
   ASSERT_TRUE(params_->set("mpool_own_verbose", "0").ok());
-  EXPECT_EQ(said_by(log), "");
+  EXPECT_EQ(said_anew_by(log), "");
 }
 
 TEST_F(LoaderOpen, a_components_help_is_of_its_own_catalogue) {
   open_own();
-  const std::string said = said_by([] {
+  const std::string said = said_anew_by([] {
     const pinrail_help_arg_t arg = {"what", "it broke"};
     lent->help(lent, "trouble", &arg, 1);
     lent->help(lent, "trouble", &arg, 1);

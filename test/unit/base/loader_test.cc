@@ -236,7 +236,7 @@ TEST_F(LoaderTest, parameters_of_one_that_is_not_selected_are_not_unknown) {
   set("mpool", "^tiny");
   set("mpool_tiny_open_says", "-9");
   ASSERT_TRUE(discover().ok());
-  EXPECT_EQ(test::said_by([this] { params_->finish({}); }), "");
+  EXPECT_EQ(test::said_anew_by([this] { params_->finish({}); }), "");
 }
 
 TEST_F(LoaderTest, a_selection_list_that_is_none_is_an_error) {
@@ -308,7 +308,7 @@ TEST_F(LoaderTest, parameters_of_one_that_is_refused_are_not_unknown) {
   write("mpool_tiny", Image().abi(7));
   set("mpool_tiny_open_says", "-9");
   ASSERT_TRUE(discover().ok());
-  EXPECT_EQ(test::said_by([this] { params_->finish({}); }), "");
+  EXPECT_EQ(test::said_anew_by([this] { params_->finish({}); }), "");
 }
 
 TEST_F(LoaderTest, one_of_priority_zero_that_is_left_out_says_which_list_leaves_it_out) {

@@ -8,8 +8,7 @@
 #include <string>
 
 #include "base/param/param.h"
-#include "test/support/said.h"
-#include "test/support/temp_folder.h"
+#include "test/support/files.h"
 
 namespace pinrail::param {
 

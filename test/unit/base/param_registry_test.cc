@@ -3,20 +3,20 @@
 #include <atomic>
 #include <thread>
 
-#include "test/support/team.h"
+#include "test/support/threads.h"
 #include "test/unit/base/param_fixture.h"
 
 namespace pinrail::param {
 namespace {
 
 using test::has;
-using test::said_by;
+using test::said_anew_by;
 using test::times;
 
 class ParamRegistry : public ParamTest {
  protected:
   std::string finish(const std::vector<std::string>& shipped = {}) {
-    return said_by([&] { registry_.finish(shipped); });
+    return said_anew_by([&] { registry_.finish(shipped); });
   }
 };
 
@@ -59,19 +59,20 @@ TEST_F(ParamRegistry, a_declaration_may_go_away_once_it_is_made) {
 TEST_F(ParamRegistry, a_constant_is_shown_but_never_set) {
   sources_.environment = {"PINRAIL_MCA_mpool_test_c=2"};
   ASSERT_TRUE(read().ok());
-  const std::string said = said_by([this] {
+  const std::string said = said_anew_by([this] {
     EXPECT_TRUE(declare(declaration("c", PINRAIL_TYPE_INT, "1", PINRAIL_SCOPE_CONSTANT)).is(PINRAIL_ERR_BAD_PARAM));
   });
   EXPECT_TRUE(has(said, "the environment sets parameter mpool_test_c, which is a constant")) << said;
   ASSERT_TRUE(declare(declaration("d", PINRAIL_TYPE_INT, "1", PINRAIL_SCOPE_CONSTANT)).ok());
-  said_by([this] { EXPECT_TRUE(registry_.set("mpool_test_d", "2").is(PINRAIL_ERR_PERM)); });
+  said_anew_by([this] { EXPECT_TRUE(registry_.set("mpool_test_d", "2").is(PINRAIL_ERR_PERM)); });
   EXPECT_EQ(value("mpool_test_d"), "1");
 }
 
 TEST_F(ParamRegistry, a_read_only_parameter_is_not_set_at_run_time) {
   ASSERT_TRUE(read().ok());
   ASSERT_TRUE(declare(declaration("r", PINRAIL_TYPE_INT, "1")).ok());
-  const std::string said = said_by([this] { EXPECT_TRUE(registry_.set("mpool_test_r", "2").is(PINRAIL_ERR_PERM)); });
+  const std::string said =
+      said_anew_by([this] { EXPECT_TRUE(registry_.set("mpool_test_r", "2").is(PINRAIL_ERR_PERM)); });
   EXPECT_TRUE(has(said, "mpool_test_r") && has(said, "read only")) << said;
   EXPECT_EQ(value("mpool_test_r"), "1");
 }
@@ -89,7 +90,7 @@ TEST_F(ParamRegistry, setting_a_malformed_value_changes_nothing) {
   ASSERT_TRUE(read().ok());
   ASSERT_TRUE(declare(declaration("s", PINRAIL_TYPE_SIZE, "1K", PINRAIL_SCOPE_SETTABLE)).ok());
   const std::string said =
-      said_by([this] { EXPECT_TRUE(registry_.set("mpool_test_s", "much").is(PINRAIL_ERR_BAD_PARAM)); });
+      said_anew_by([this] { EXPECT_TRUE(registry_.set("mpool_test_s", "much").is(PINRAIL_ERR_BAD_PARAM)); });
   EXPECT_TRUE(has(said, "\"much\"") && has(said, "its value is 1K")) << said;
   EXPECT_EQ(value("mpool_test_s"), "1K");
 }
@@ -98,7 +99,8 @@ TEST_F(ParamRegistry, what_the_override_file_holds_is_not_set) {
   folder_.write("override.conf", "mpool_test_s = 2K\n");
   ASSERT_TRUE(read().ok());
   ASSERT_TRUE(declare(declaration("s", PINRAIL_TYPE_SIZE, "1K", PINRAIL_SCOPE_SETTABLE)).ok());
-  const std::string said = said_by([this] { EXPECT_TRUE(registry_.set("mpool_test_s", "3K").is(PINRAIL_ERR_PERM)); });
+  const std::string said =
+      said_anew_by([this] { EXPECT_TRUE(registry_.set("mpool_test_s", "3K").is(PINRAIL_ERR_PERM)); });
   EXPECT_TRUE(has(said, sources_.override_file)) << said;
   EXPECT_EQ(value("mpool_test_s"), "2K");
 }
@@ -106,7 +108,7 @@ TEST_F(ParamRegistry, what_the_override_file_holds_is_not_set) {
 TEST_F(ParamRegistry, setting_a_name_that_is_none_says_which_was_meant) {
   ASSERT_TRUE(read().ok());
   const std::string said =
-      said_by([this] { EXPECT_TRUE(registry_.set("mca_base_verbos", "3").is(PINRAIL_ERR_NOT_FOUND)); });
+      said_anew_by([this] { EXPECT_TRUE(registry_.set("mca_base_verbos", "3").is(PINRAIL_ERR_NOT_FOUND)); });
   EXPECT_TRUE(has(said, "did you mean mca_base_verbose?")) << said;
 }
 
@@ -157,7 +159,7 @@ TEST_F(ParamRegistry, an_old_name_sets_the_parameter_and_is_noted_once) {
   ASSERT_TRUE(read().ok());
   pinrail_param_t it = declaration("n", PINRAIL_TYPE_INT, "0");
   it.synonyms = kSynonyms;
-  const std::string said = said_by([&] { EXPECT_TRUE(declare(it).ok()); });
+  const std::string said = said_anew_by([&] { EXPECT_TRUE(declare(it).ok()); });
   EXPECT_EQ(value("mpool_test_n"), "7");
   EXPECT_STREQ(info("mpool_test_old").name, "mpool_test_n");
   EXPECT_EQ(times(said, "mpool_test_old, set by the environment, is an old name of mpool_test_n"), 1U) << said;
@@ -169,7 +171,7 @@ TEST_F(ParamRegistry, an_old_family_of_names_covers_every_parameter) {
   folder_.write("site.conf", "rcache_test_n = 7\n");
   ASSERT_TRUE(read().ok());
   const std::string said =
-      said_by([&] { EXPECT_TRUE(declare(declaration("n", PINRAIL_TYPE_INT, "0"), kPrefixes).ok()); });
+      said_anew_by([&] { EXPECT_TRUE(declare(declaration("n", PINRAIL_TYPE_INT, "0"), kPrefixes).ok()); });
   EXPECT_EQ(value("mpool_test_n"), "7");
   EXPECT_TRUE(has(said, "rcache_test_n") && has(said, "write mpool_test_n")) << said;
   EXPECT_STREQ(info("mpool_test_n").declaration->synonyms[0], "rcache_test_n");
@@ -180,7 +182,7 @@ TEST_F(ParamRegistry, a_malformed_value_under_an_old_name_names_both) {
   sources_.settings = {{"rcache_test_n", "x"}};
   ASSERT_TRUE(read().ok());
   const std::string said =
-      said_by([&] { EXPECT_FALSE(declare(declaration("n", PINRAIL_TYPE_INT, "0"), kPrefixes).ok()); });
+      said_anew_by([&] { EXPECT_FALSE(declare(declaration("n", PINRAIL_TYPE_INT, "0"), kPrefixes).ok()); });
   EXPECT_TRUE(has(said, "mpool_test_n (by its old name rcache_test_n), from the program")) << said;
 }
 
@@ -190,7 +192,7 @@ TEST_F(ParamRegistry, the_stronger_source_decides_whatever_name_it_uses) {
   folder_.write("user.conf", "rcache_test_n = 2\n");
   sources_.environment = {"PINRAIL_MCA_mpool_test_e=1", "PINRAIL_MCA_rcache_test_e=2"};
   ASSERT_TRUE(read().ok());
-  said_by([&] {
+  said_anew_by([&] {
     for (const char* name : {"n", "m", "e"}) {
       EXPECT_TRUE(declare(declaration(name, PINRAIL_TYPE_INT, "0"), kPrefixes).ok());
     }
@@ -330,7 +332,7 @@ TEST_F(ParamRegistry, a_declaration_of_another_size_is_of_another_version) {
   pinrail_param_t it = declaration("x", PINRAIL_TYPE_INT, "0");
   it.size -= 8;
   ASSERT_TRUE(read().ok());
-  const std::string said = said_by([&] { EXPECT_TRUE(declare(it).is(PINRAIL_ERR_VERSION)); });
+  const std::string said = said_anew_by([&] { EXPECT_TRUE(declare(it).is(PINRAIL_ERR_VERSION)); });
   EXPECT_TRUE(has(said, std::to_string(sizeof(it))) && has(said, std::to_string(sizeof(it) - 8))) << said;
 }
 
@@ -338,7 +340,7 @@ TEST_F(ParamRegistry, a_wrong_declaration_is_refused) {
   ASSERT_TRUE(read().ok());
   const auto refused = [this](pinrail_param_t it) {
     bool is_refused = false;
-    const std::string said = said_by([&] { is_refused = declare(it).is(PINRAIL_ERR_ERROR); });
+    const std::string said = said_anew_by([&] { is_refused = declare(it).is(PINRAIL_ERR_ERROR); });
     return is_refused && has(said, "wrong declaration") && has(said, "mpool_test");
   };
   pinrail_param_t it = declaration("x", PINRAIL_TYPE_INT, "many");
@@ -361,9 +363,9 @@ TEST_F(ParamRegistry, a_wrong_declaration_is_refused) {
 
 TEST_F(ParamRegistry, a_name_is_declared_once) {
   start();
-  said_by([this] { EXPECT_TRUE(declare(declaration("x", PINRAIL_TYPE_INT, "0")).is(PINRAIL_ERR_ERROR)); });
+  said_anew_by([this] { EXPECT_TRUE(declare(declaration("x", PINRAIL_TYPE_INT, "0")).is(PINRAIL_ERR_ERROR)); });
   const pinrail_param_t twice[] = {declaration("y", PINRAIL_TYPE_INT, "0"), declaration("y", PINRAIL_TYPE_INT, "0")};
-  said_by([&] { EXPECT_TRUE(registry_.declare("mpool", "test", twice, 2).is(PINRAIL_ERR_ERROR)); });
+  said_anew_by([&] { EXPECT_TRUE(registry_.declare("mpool", "test", twice, 2).is(PINRAIL_ERR_ERROR)); });
   EXPECT_EQ(value(), "default");
 }
 

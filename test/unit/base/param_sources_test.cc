@@ -5,14 +5,14 @@
 
 #include <functional>
 
-#include "test/support/answer_of.h"
+#include "test/support/cases.h"
 #include "test/unit/base/param_fixture.h"
 
 namespace pinrail::param {
 namespace {
 
 using test::has;
-using test::said_by;
+using test::said_anew_by;
 
 class ParamSources : public ParamTest {
  protected:
@@ -64,7 +64,7 @@ class EachPairOfSources : public ParamSources, public testing::WithParamInterfac
 TEST_F(ParamSources, a_malformed_value_is_said_also_where_a_stronger_source_hides_it) {
   folder_.write("user.conf", "mpool_test_n = many\n");
   sources_.environment.push_back("PINRAIL_MCA_mpool_test_n=7");
-  const std::string said = said_by([this] {
+  const std::string said = said_anew_by([this] {
     ASSERT_TRUE(read().ok());
     EXPECT_TRUE(declare(declaration("n", PINRAIL_TYPE_INT, "1")).ok());
   });
@@ -161,7 +161,7 @@ TEST_F(ParamSources, a_listed_file_does_not_change_the_list) {
   const std::string b = folder_.write("b.conf", "mpool_test_x = b\n");
   const std::string a = folder_.write("a.conf", "mca_base_param_files = " + b + "\n");
   sources_.settings = {{"mca_base_param_files", a}};
-  const std::string said = said_by([this] { start(); });
+  const std::string said = said_anew_by([this] { start(); });
   EXPECT_EQ(value(), "default");
   EXPECT_EQ(value("mca_base_param_files"), a);
   EXPECT_TRUE(has(said, "nested file list") && has(said, a + " line 1")) << said;
@@ -169,17 +169,17 @@ TEST_F(ParamSources, a_listed_file_does_not_change_the_list) {
 
 TEST_F(ParamSources, a_listed_file_that_is_missing_is_an_error) {
   sources_.settings = {{"mca_base_param_files", folder_.path("none.conf")}};
-  const std::string said = said_by([this] { EXPECT_TRUE(read().is(PINRAIL_ERR_BAD_PARAM)); });
+  const std::string said = said_anew_by([this] { EXPECT_TRUE(read().is(PINRAIL_ERR_BAD_PARAM)); });
   EXPECT_TRUE(has(said, folder_.path("none.conf")) && has(said, "No such file")) << said;
 }
 
 TEST_F(ParamSources, missing_usual_files_are_no_error) {
-  EXPECT_EQ(said_by([this] { EXPECT_TRUE(read().ok()); }), "");
+  EXPECT_EQ(said_anew_by([this] { EXPECT_TRUE(read().ok()); }), "");
 }
 
 TEST_F(ParamSources, a_folder_in_place_of_a_file_is_an_error) {
   sources_.user_file = folder_.path();
-  const std::string said = said_by([this] { EXPECT_TRUE(read().is(PINRAIL_ERR_BAD_PARAM)); });
+  const std::string said = said_anew_by([this] { EXPECT_TRUE(read().is(PINRAIL_ERR_BAD_PARAM)); });
   EXPECT_TRUE(has(said, "it is a folder") && has(said, "the user's file")) << said;
 }
 
@@ -187,7 +187,7 @@ TEST_F(ParamSources, a_folder_in_place_of_a_file_is_an_error) {
 test::ChildAnswer read_without_rights(const std::function<Status()>& read, const std::string& path) {
   if (geteuid() == 0 && setuid(65534) != 0) return {-1};
   Status status = PINRAIL_ERR_ERROR;
-  const std::string said = said_by([&] { status = read(); });
+  const std::string said = said_anew_by([&] { status = read(); });
   return {status.code(), has(said, path) && has(said, "Permission denied")};
 }
 
@@ -213,14 +213,14 @@ TEST_F(ParamSources, a_sites_file_that_may_not_be_read_is_an_error) {
 
 TEST_F(ParamSources, a_malformed_line_is_an_error_with_file_and_line) {
   folder_.write("site.conf", "a = 1\nthis is no setting\n");
-  const std::string said = said_by([this] { EXPECT_TRUE(read().is(PINRAIL_ERR_BAD_PARAM)); });
+  const std::string said = said_anew_by([this] { EXPECT_TRUE(read().is(PINRAIL_ERR_BAD_PARAM)); });
   EXPECT_TRUE(has(said, sources_.site_file + " line 2 has no =")) << said;
 }
 
 TEST_F(ParamSources, a_bad_file_does_not_hide_what_others_say) {
   folder_.write("site.conf", "nonsense\n");
   folder_.write("override.conf", "nonsense\n");
-  const std::string said = said_by([this] { EXPECT_FALSE(read().ok()); });
+  const std::string said = said_anew_by([this] { EXPECT_FALSE(read().ok()); });
   EXPECT_TRUE(has(said, sources_.site_file) && has(said, sources_.override_file)) << said;
 }
 
@@ -228,7 +228,7 @@ TEST_F(ParamSources, a_malformed_value_names_value_parameter_source_and_what_wou
   folder_.write("user.conf", "\nmpool_test_n = many\n");
   ASSERT_TRUE(read().ok());
   const std::string said =
-      said_by([this] { EXPECT_TRUE(declare(declaration("n", PINRAIL_TYPE_INT, "0")).is(PINRAIL_ERR_BAD_PARAM)); });
+      said_anew_by([this] { EXPECT_TRUE(declare(declaration("n", PINRAIL_TYPE_INT, "0")).is(PINRAIL_ERR_BAD_PARAM)); });
   EXPECT_TRUE(has(said, "\"many\" for parameter mpool_test_n, from " + sources_.user_file + " line 2")) << said;
   EXPECT_TRUE(has(said, "is not a whole number") && has(said, "give a whole number")) << said;
   pinrail_param_info_t info{};
@@ -241,7 +241,7 @@ TEST_F(ParamSources, of_a_table_every_malformed_value_is_named) {
   const pinrail_param_t table[] = {declaration("a", PINRAIL_TYPE_INT, "0"), declaration("b", PINRAIL_TYPE_INT, "0"),
                                    declaration("c", PINRAIL_TYPE_INT, "0")};
   const std::string said =
-      said_by([&] { EXPECT_TRUE(registry_.declare("mpool", "test", table, 3).is(PINRAIL_ERR_BAD_PARAM)); });
+      said_anew_by([&] { EXPECT_TRUE(registry_.declare("mpool", "test", table, 3).is(PINRAIL_ERR_BAD_PARAM)); });
   EXPECT_TRUE(has(said, "mpool_test_a") && has(said, "mpool_test_b")) << said;
   EXPECT_EQ(registry_.count(), 3U) << "the base's own; an error declares nothing of the table";
 }

@@ -10,14 +10,14 @@
 #include <vector>
 
 #include "base/report/report.h"
-#include "test/support/child.h"
-#include "test/support/said.h"
+#include "test/support/files.h"
+#include "test/support/process.h"
 
 namespace pinrail {
 namespace {
 
 using test::has;
-using test::said_by;
+using test::said_anew_by;
 using test::times;
 
 constexpr const char* kCatalogue =
@@ -70,14 +70,14 @@ TEST(Report, line_breaks_in_a_value_go_on_in_the_texts_column) {
 }
 
 TEST(Report, help_shows_channel_topic_and_text) {
-  EXPECT_EQ(said_by([] {
+  EXPECT_EQ(said_anew_by([] {
               help("second topic", {{"what", "it broke"}});
             }),
             "[pinrail:channel] second topic\n  What happened  it broke.\n");
 }
 
 TEST(Report, equal_texts_are_said_once) {
-  const std::string said = said_by([] {
+  const std::string said = said_anew_by([] {
     help("second topic", {{"what", "a"}});
     help("second topic", {{"what", "a"}});
     help("second topic", {{"what", "b"}});
@@ -87,7 +87,7 @@ TEST(Report, equal_texts_are_said_once) {
 }
 
 TEST(Report, what_was_forgotten_is_said_again) {
-  const std::string said = said_by([] {
+  const std::string said = said_anew_by([] {
     help("second topic", {{"what", "a"}});
     report::forget();
     help("second topic", {{"what", "a"}});
@@ -96,12 +96,12 @@ TEST(Report, what_was_forgotten_is_said_again) {
 }
 
 TEST(Report, an_unknown_topic_is_said_with_its_arguments) {
-  const std::string said = said_by([] { help("no topic", {{"what", "it broke"}}); });
+  const std::string said = said_anew_by([] { help("no topic", {{"what", "it broke"}}); });
   EXPECT_TRUE(has(said, "no topic") && has(said, "what=it broke")) << said;
 }
 
 TEST(Report, errors_and_warnings_are_logged_at_every_verbosity) {
-  const std::string said = said_by([] {
+  const std::string said = said_anew_by([] {
     report::log("c", 0, PINRAIL_LOG_ERROR, "error");
     report::log("c", 0, PINRAIL_LOG_WARN, "warning");
     report::log("c", 0, PINRAIL_LOG_INFO, "info");
@@ -110,7 +110,7 @@ TEST(Report, errors_and_warnings_are_logged_at_every_verbosity) {
 }
 
 TEST(Report, the_rest_is_logged_from_its_verbosity_on) {
-  const std::string said = said_by([] {
+  const std::string said = said_anew_by([] {
     report::log("c", 9, PINRAIL_LOG_INFO, "too quiet");
     report::log("c", 10, PINRAIL_LOG_INFO, "info");
     report::log("c", 49, PINRAIL_LOG_DEBUG, "too quiet");
@@ -120,7 +120,7 @@ TEST(Report, the_rest_is_logged_from_its_verbosity_on) {
 }
 
 TEST(Report, a_log_is_one_line_that_cannot_drive_a_terminal) {
-  EXPECT_EQ(said_by([] { report::log("c", 0, 0, "a\nb\x1b[31m\x7f"); }), "[pinrail:c] a b?[31m?\n");
+  EXPECT_EQ(said_anew_by([] { report::log("c", 0, 0, "a\nb\x1b[31m\x7f"); }), "[pinrail:c] a b?[31m?\n");
 }
 
 TEST(Report, every_topic_of_the_base_has_its_three_lines) {
@@ -161,7 +161,7 @@ TEST(Report, the_programs_function_gets_each_message_instead_of_standard_error) 
     static_cast<std::vector<std::string>*>(arg)->push_back(std::to_string(level) + " " + channel + ": " + text);
   };
   report::divert(take, &got);
-  EXPECT_EQ(said_by([] {
+  EXPECT_EQ(said_anew_by([] {
               report::log("c", 0, PINRAIL_LOG_WARN, "a line");
               help("second topic", {{"what", "x"}});
             }),
@@ -169,7 +169,7 @@ TEST(Report, the_programs_function_gets_each_message_instead_of_standard_error) 
   report::divert(nullptr, nullptr);
   const std::string level = std::to_string(PINRAIL_LOG_WARN);
   EXPECT_EQ(got, (std::vector<std::string>{level + " c: a line", level + " channel: second topic\nWhat happened  x."}));
-  EXPECT_EQ(said_by([] { report::log("c", 0, PINRAIL_LOG_WARN, "a line"); }), "[pinrail:c] a line\n");
+  EXPECT_EQ(said_anew_by([] { report::log("c", 0, PINRAIL_LOG_WARN, "a line"); }), "[pinrail:c] a line\n");
   EXPECT_EQ(got.size(), 2U) << "it was taken back";
 }
 

@@ -23,9 +23,8 @@
 #include <vector>
 
 #include "base/slots/segment.h"
-#include "test/support/answer_of.h"
-#include "test/support/closed_descriptors.h"
-#include "test/support/few_descriptors.h"
+#include "test/support/cases.h"
+#include "test/support/process.h"
 
 namespace {
 std::atomic<int64_t> room_left{INT64_MAX};  // bytes that files of this program may still get

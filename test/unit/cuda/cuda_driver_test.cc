@@ -7,9 +7,18 @@
 #include <regex>
 #include <sstream>
 
+#include "test/fake/cuda/cuda_for_tests.h"
 #include "test/unit/cuda/facts.h"
 
 namespace pinrail::test {
+
+Facts facts_of_ours() {
+  Facts facts;
+#include "test/unit/cuda/facts.inc"
+  facts["cuGetProcAddress"] = words_of<decltype(cuGetProcAddress)>();
+  return facts;
+}
+
 namespace {
 
 std::string code_of(const char* path) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "test/unit/cuda/facts_telling.h"
+#include "test/unit/cuda/facts.h"
 
 #ifdef PINRAIL_HAVE_CUDA_H
 #include <cuda.h>

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <vector>
 
-#include "test/fake/cuda/cuda_context.h"
-#include "test/support/proc_status.h"
+#include "test/support/gpu_memory.h"
+#include "test/support/process.h"
 
 namespace pinrail::test {
 namespace {

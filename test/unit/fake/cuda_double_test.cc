@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The driver double does what the driver is known to do: else tests on it would prove nothing.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-#include "test/fake/cuda/cuda_context.h"
+#include <cstring>
+#include <thread>
+
+#include "test/fake/cuda/double_transport.h"
+#include "test/support/gpu_memory.h"
 
 namespace pinrail::test {
 namespace {
@@ -162,6 +168,178 @@ TEST_F(CudaDouble, without_a_context_nothing_is_allocated_or_opened) {
   EXPECT_EQ(cuMemAlloc(&at, 4096), CUDA_ERROR_INVALID_CONTEXT);
   EXPECT_EQ(open(CUipcMemHandle{}, &at), CUDA_ERROR_INVALID_CONTEXT);
   ASSERT_EQ(cuCtxPushCurrent(context_.get()), CUDA_SUCCESS);
+}
+
+// The driver double's events: what the documentation says of them, and streams that work for as long as a test says.
+
+constexpr unsigned kShared = unsigned{CU_EVENT_INTERPROCESS} | unsigned{CU_EVENT_DISABLE_TIMING};
+
+class CudaDoubleEvents : public ::testing::Test {
+ protected:
+  void SetUp() override { ASSERT_EQ(cuEventCreate(&event_, kShared), CUDA_SUCCESS); }
+  void TearDown() override {
+    EXPECT_EQ(cuEventDestroy(event_), CUDA_SUCCESS);
+    EXPECT_EQ(cuEventDestroy(event_), CUDA_ERROR_INVALID_HANDLE);
+    EXPECT_EQ(cuda_double_open_events(), 0u);
+  }
+  const CurrentContext context_;
+  const CUstream stream_ = reinterpret_cast<CUstream>(this);  // any value will do
+  CUevent event_ = nullptr;
+};
+
+TEST_F(CudaDoubleEvents, only_those_without_times_can_be_shared) {
+  CUevent timed = nullptr;
+  CUipcEventHandle handle;
+  EXPECT_EQ(cuEventCreate(&timed, CU_EVENT_INTERPROCESS), CUDA_ERROR_INVALID_VALUE);
+  ASSERT_EQ(cuEventCreate(&timed, CU_EVENT_DEFAULT), CUDA_SUCCESS);
+  EXPECT_EQ(cuIpcGetEventHandle(&handle, timed), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(cuEventDestroy(timed), CUDA_SUCCESS);
+  ASSERT_EQ(cuIpcGetEventHandle(&handle, event_), CUDA_SUCCESS);
+  EXPECT_EQ(cuIpcOpenEventHandle(&timed, handle), CUDA_ERROR_INVALID_CONTEXT) << "one's own";
+  EXPECT_EQ(cuIpcOpenEventHandle(&timed, CUipcEventHandle{}), CUDA_ERROR_INVALID_HANDLE);
+}
+
+TEST_F(CudaDoubleEvents, one_is_done_when_the_work_before_its_last_record_is) {
+  EXPECT_EQ(cuEventQuery(event_), CUDA_SUCCESS) << "never recorded";
+  cuda_double_begin_work(stream_);
+  ASSERT_EQ(cuEventRecord(event_, stream_), CUDA_SUCCESS);
+  EXPECT_EQ(cuEventQuery(event_), CUDA_ERROR_NOT_READY);
+  ASSERT_EQ(cuStreamWaitEvent(nullptr, event_, 0), CUDA_SUCCESS) << "at once";
+  std::thread gpu([&] { cuda_double_end_work(stream_); });
+  EXPECT_EQ(cuStreamSynchronize(nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(cuEventQuery(event_), CUDA_SUCCESS) << "or the stream did not wait";
+  gpu.join();
+}
+
+TEST_F(CudaDoubleEvents, the_last_record_alone_counts) {
+  cuda_double_begin_work(stream_);
+  ASSERT_EQ(cuEventRecord(event_, stream_), CUDA_SUCCESS);
+  ASSERT_EQ(cuEventRecord(event_, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(cuEventQuery(event_), CUDA_SUCCESS);
+  cuda_double_end_work(stream_);
+}
+
+// This process is the importer, and its child the owner.
+TEST(CudaDoubleProcesses, what_its_owner_destroyed_is_of_no_use) {
+  int to_child[2], to_parent[2];
+  ASSERT_EQ(pipe(to_child), 0);
+  ASSERT_EQ(pipe(to_parent), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    CUcontext context;
+    CUevent event = nullptr;
+    CUipcEventHandle handle;
+    char go;
+    bool well = cuInit(0) == CUDA_SUCCESS && cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS &&
+                cuCtxPushCurrent(context) == CUDA_SUCCESS && cuEventCreate(&event, kShared) == CUDA_SUCCESS &&
+                cuIpcGetEventHandle(&handle, event) == CUDA_SUCCESS;
+    well = write(to_parent[1], &handle, sizeof(handle)) == sizeof(handle) && read(to_child[0], &go, 1) == 1 && well;
+    well = cuEventDestroy(event) == CUDA_SUCCESS && write(to_parent[1], &go, 1) == 1 && well;
+    _exit(well && read(to_child[0], &go, 1) == 1 ? 0 : 1);
+  }
+  const CurrentContext context;
+  CUevent event = nullptr, late = nullptr;
+  CUipcEventHandle handle;
+  char go = 'g';
+  ASSERT_EQ(read(to_parent[0], &handle, sizeof(handle)), ssize_t{sizeof(handle)});
+  ASSERT_EQ(cuIpcOpenEventHandle(&event, handle), CUDA_SUCCESS);
+  EXPECT_EQ(cuStreamWaitEvent(nullptr, event, 0), CUDA_SUCCESS) << "never recorded";
+  EXPECT_EQ(cuStreamSynchronize(nullptr), CUDA_SUCCESS);
+  ASSERT_EQ(write(to_child[1], &go, 1), 1);
+  ASSERT_EQ(read(to_parent[0], &go, 1), 1);
+  EXPECT_EQ(cuStreamWaitEvent(nullptr, event, 0), CUDA_ERROR_ILLEGAL_ADDRESS);
+  EXPECT_EQ(cuIpcOpenEventHandle(&late, handle), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(cuda_double_open_events(), 1u);
+  EXPECT_EQ(cuEventDestroy(event), CUDA_SUCCESS);
+  ASSERT_EQ(write(to_child[1], &go, 1), 1);
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+// What Open MPI asks of the driver beyond what Pinrail does.
+
+constexpr size_t kBytes = 4096;
+
+class CudaDoubleTransport : public ::testing::Test {
+ protected:
+  const CurrentContext context_;
+};
+
+TEST_F(CudaDoubleTransport, a_copy_takes_host_and_device_memory_on_either_side) {
+  CUstream stream = nullptr;
+  CUdeviceptr one = 0, other = 0;
+  ASSERT_EQ(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemAlloc(&one, kBytes), CUDA_SUCCESS);
+  ASSERT_EQ(cuMemAlloc(&other, kBytes), CUDA_SUCCESS);
+  char text[] = "between", read[sizeof(text)] = {};
+  EXPECT_EQ(cuMemcpyAsync(one, reinterpret_cast<CUdeviceptr>(text), sizeof(text), stream), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemcpyAsync(other + 8, one, sizeof(text), stream), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemcpyAsync(reinterpret_cast<CUdeviceptr>(read), other + 8, sizeof(text), stream), CUDA_SUCCESS);
+  EXPECT_STREQ(read, text);
+  EXPECT_EQ(cuMemcpyAsync(one + 1, other, kBytes, stream), CUDA_ERROR_INVALID_VALUE) << "beyond its end";
+  EXPECT_EQ(cuMemFree(one), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemcpyAsync(other, one, 8, stream), CUDA_ERROR_INVALID_VALUE) << "freed";
+  EXPECT_EQ(cuMemFree(other), CUDA_SUCCESS);
+  EXPECT_EQ(cuStreamDestroy(stream), CUDA_SUCCESS);
+}
+
+TEST_F(CudaDoubleTransport, a_stream_is_destroyed_once) {
+  CUstream stream = nullptr;
+  EXPECT_EQ(cuStreamCreate(&stream, 8), CUDA_ERROR_INVALID_VALUE);
+  ASSERT_EQ(cuStreamCreate(&stream, 0), CUDA_SUCCESS);
+  EXPECT_EQ(cuStreamDestroy(stream), CUDA_SUCCESS);
+  EXPECT_EQ(cuStreamDestroy(stream), CUDA_ERROR_INVALID_HANDLE);
+}
+
+TEST_F(CudaDoubleTransport, host_memory_is_registered_once_and_unregistered_by_its_start) {
+  alignas(64) static char memory[3 * kBytes];
+  const auto already = static_cast<CUresult>(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+  const auto not_registered = static_cast<CUresult>(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+  EXPECT_EQ(cuMemHostRegister(memory, 0, 0), CUDA_ERROR_INVALID_VALUE);
+  ASSERT_EQ(cuMemHostRegister(memory + kBytes, kBytes, 0), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemHostRegister(memory, kBytes + 1, 0), already);
+  EXPECT_EQ(cuMemHostRegister(memory + 2 * kBytes - 1, kBytes, 0), already);
+  EXPECT_EQ(cuMemHostRegister(memory, kBytes, 0), CUDA_SUCCESS) << "it ends where the other begins";
+  EXPECT_EQ(cuMemHostUnregister(memory + 1), not_registered);
+  EXPECT_EQ(cuMemHostUnregister(memory), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemHostUnregister(memory + kBytes), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemHostUnregister(memory + kBytes), not_registered);
+}
+
+TEST_F(CudaDoubleTransport, devices_have_addresses_on_a_bus_and_are_no_peers_of_themselves) {
+  char text[13] = {};
+  int can = -1;
+  EXPECT_EQ(cuDeviceGetPCIBusId(text, sizeof(text), 0), CUDA_SUCCESS);
+  EXPECT_STREQ(text, "0000:01:00.0");
+  EXPECT_EQ(cuDeviceGetPCIBusId(text, 5, 0), CUDA_SUCCESS);
+  EXPECT_STREQ(text, "0000");
+  EXPECT_EQ(cuDeviceGetPCIBusId(text, sizeof(text), 1), CUDA_ERROR_INVALID_DEVICE);
+  EXPECT_EQ(cuDeviceCanAccessPeer(&can, 0, 0), CUDA_SUCCESS);
+  EXPECT_EQ(can, 0);
+  EXPECT_EQ(cuDeviceCanAccessPeer(&can, 0, 1), CUDA_ERROR_INVALID_DEVICE);
+}
+
+TEST_F(CudaDoubleTransport, access_is_told_of_mappings_and_pools_alone) {
+  const CUmemLocation here = cuda_double_on(0);
+  CUmemLocation there = cuda_double_on(1);
+  unsigned long long flags = 0;
+  CUmemAccess_flags pool_flags{};
+  CUmemoryPool pool = nullptr;
+  CUdeviceptr plain = 0;
+  ASSERT_EQ(cuMemAlloc(&plain, kBytes), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemGetAccess(&flags, &here, plain), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemFree(plain), CUDA_SUCCESS);
+  CUmemPoolProps properties{};
+  properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = here;
+  ASSERT_EQ(cuMemPoolCreate(&pool, &properties), CUDA_SUCCESS);
+  CUmemLocation of_pool = here;
+  EXPECT_EQ(cuMemPoolGetAccess(&pool_flags, pool, &of_pool), CUDA_SUCCESS);
+  EXPECT_EQ(pool_flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  EXPECT_EQ(cuMemPoolGetAccess(&pool_flags, pool, &there), CUDA_ERROR_INVALID_DEVICE);
+  EXPECT_EQ(cuMemPoolGetAccess(&pool_flags, nullptr, &of_pool), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemPoolDestroy(pool), CUDA_SUCCESS);
 }
 
 }  // namespace

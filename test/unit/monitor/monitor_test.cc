@@ -1,18 +1,31 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // monitor_test.cc - what several monitors see together, and what is left when one of them goes blind (E5).
 #include "framework/monitor/monitor.h"
+#include "config.h"
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <link.h>
+#include <sched.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <map>
 #include <string>
+#include <thread>
 
+#include "base/core/compiler.h"
 #include "base/core/status.h"
+#include "base/sync/deferred_hook.h"
 #include "framework/monitor/coverage.h"
-#include "test/support/need_glibc.h"
-#include "test/support/nth_allocation.h"
-#include "test/support/sized.h"
+#include "framework/monitor/own_calls.h"
+#include "framework/monitor/subscriptions_hook.h"
+#include "test/support/cases.h"
+#include "test/support/files.h"
 
 namespace pinrail::monitor {
 namespace {
@@ -176,6 +189,185 @@ TEST(Monitors, without_memory_the_blind_ones_registrations_die_all_the_same) {
   }
   EXPECT_GT(reached, 3);
 }
+
+// A subscription is freed after the last hook that may use it, and a removal does not wait for
+// those that begin later.
+
+constexpr uintptr_t kBase = 0x10000;
+
+// Delivers another event from within its hook, and lasts until it may leave.
+struct Nested {
+  std::atomic<bool> is_inside{false}, entered{false}, may_leave{false}, left{false};
+  static void hear(void* nested, uintptr_t base, size_t length) {
+    auto* const self = static_cast<Nested*>(nested);
+    if (self->is_inside.exchange(true)) return;
+    report_hook(0, base, length);
+    self->entered = true;
+    while (!self->may_leave.load()) sched_yield();
+    self->left = true;
+  }
+};
+
+// A signal handler that frees memory interrupts the hook of another event: the end of the inner one is not that of the
+// outer one.
+TEST(Unsubscribe, waits_for_an_event_that_another_one_has_interrupted) {
+  Nested nested;
+  void* subscription = nullptr;
+  ASSERT_TRUE(subscribe(0, Nested::hear, &nested, &subscription).ok());
+  std::thread event([] { report_hook(0, kBase, 1); });
+  while (!nested.entered.load()) sched_yield();
+  std::thread leaver([&] {
+    unsubscribe(subscription);
+    EXPECT_TRUE(nested.left.load());
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  nested.may_leave = true;
+  event.join();
+  leaver.join();
+}
+
+// Each hook lasts until the next one has begun, so that there is one at any time. A removal waits for those under way.
+// Both threads count their hooks in one line, as threads do if there are more of them than lines.
+struct Overlapping {
+  std::atomic<uint64_t> begun{0};
+  std::atomic<bool> is_over{false};
+  static void hear(void* overlapping, uintptr_t, size_t) {
+    auto* const self = static_cast<Overlapping*>(overlapping);
+    const uint64_t own = self->begun.fetch_add(1) + 1;
+    while (self->begun.load() == own && !self->is_over.load()) sched_yield();
+  }
+};
+
+TEST(Unsubscribe, does_not_wait_for_hooks_that_begin_later) {
+  Overlapping overlapping;
+  void* stays = nullptr;
+  ASSERT_TRUE(subscribe(0, Overlapping::hear, &overlapping, &stays).ok());
+  const auto deliver = [&] {
+    deferred::state.line = 1;
+    while (!overlapping.is_over.load()) report_hook(0, kBase, 1);
+  };
+  std::thread deliveries[2] = {std::thread(deliver), std::thread(deliver)};
+  const Hook count = [](void* heard, uintptr_t, size_t) { static_cast<std::atomic<uint64_t>*>(heard)->fetch_add(1); };
+  for (int i = 0; i < 100; ++i) {
+    auto* const heard = new std::atomic<uint64_t>{0};
+    void* leaves = nullptr;
+    ASSERT_TRUE(subscribe(0, count, heard, &leaves).ok());
+    while (heard->load() == 0) sched_yield();
+    unsubscribe(leaves);
+    delete heard;  // AddressSanitizer and ThreadSanitizer would see a hook that still uses it
+  }
+  overlapping.is_over = true;
+  for (std::thread& event : deliveries) event.join();
+  unsubscribe(stays);
+}
+
+// One that has counted itself at the side that a removal has just left counts itself at the other one instead.
+TEST(Unsubscribe, leaves_no_hook_counted_that_came_while_it_switched_sides) {
+  static Subscriptions none;
+  std::atomic<bool> is_over{false};
+  std::atomic<uint64_t> came{0};
+  const auto come_and_go = [&] {
+    for (; !is_over.load(); ++came) Subscriptions::leave_hook(none.enter_hook());
+  };
+  std::thread hooks[2] = {std::thread(come_and_go), std::thread(come_and_go)};
+  while (came.load() < 2000000) none.wait_for_hooks();
+  is_over = true;
+  for (std::thread& each : hooks) each.join();
+  for (const Subscriptions::Line& line : none.lines) EXPECT_EQ(line.side[0].load() | line.side[1].load(), 0U);
+}
+
+}  // namespace
+}  // namespace pinrail::monitor
+
+// Which loaded allocators are new since the last look, and what a malloc is found to do in use.
+
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define HAS_OWN_MALLOC
+#endif
+
+#ifdef HAS_OWN_MALLOC
+namespace {
+enum class Unmaps : uint8_t { never, reported, unseen };
+Unmaps unmaps = Unmaps::never;
+bool maps_large_blocks = false;
+std::map<void*, size_t> blocks;  // that are mapped
+}  // namespace
+
+// The program's own malloc. While a test asks for it, large blocks are mappings.
+extern "C" {
+void* __libc_malloc(size_t length);
+void __libc_free(void* block);
+
+__attribute__((visibility("default"))) void* malloc(size_t length) noexcept {
+  if (!maps_large_blocks || length < 65536) return __libc_malloc(length);
+  void* const at = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  blocks[at] = length;
+  return at;
+}
+__attribute__((visibility("default"))) void free(void* block) noexcept {
+  const auto known = maps_large_blocks ? blocks.find(block) : blocks.end();
+  if (known == blocks.end()) return __libc_free(block);
+  const size_t length = known->second;
+  if (unmaps == Unmaps::reported) pinrail::monitor::report_hook(0, reinterpret_cast<uintptr_t>(block), length);
+  if (unmaps != Unmaps::never) syscall(SYS_munmap, block, length);
+  blocks.erase(known);
+}
+}
+#endif
+
+namespace pinrail::monitor {
+namespace {
+
+// A loaded copy of an allocator.
+struct Loaded {
+  explicit Loaded(const std::string& path) : handle(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {}
+  ~Loaded() {
+    if (handle != nullptr) dlclose(handle);
+  }
+  Loaded(const Loaded&) = delete;
+  Loaded& operator=(const Loaded&) = delete;
+  uintptr_t base() const {
+    link_map* map = nullptr;
+    return handle != nullptr && dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 ? map->l_addr : 0;
+  }
+  void* handle;
+};
+
+TEST(Allocators, one_that_is_loaded_where_another_was_is_new) {
+  NEED_GLIBC("dlclose() unmaps nothing there");
+  const test::TempFolder folder;
+  const std::string bytes = test::read_whole(PINRAIL_TEST_BUILD "/test/own_calls/.libs/raw_malloc.so");
+  const std::string first = folder.write("first.so", bytes), second = folder.write("second.so", bytes);
+  Allocators allocators;
+  allocators.find_new();  // what this program has
+  uintptr_t base = 0;
+  {
+    const Loaded loaded(first);
+    base = loaded.base();
+    ASSERT_NE(base, 0u) << dlerror();
+    EXPECT_EQ(allocators.find_new().text, first);
+    EXPECT_STREQ(allocators.find_new().text, "");
+  }
+  const Loaded loaded(second);
+  ASSERT_EQ(loaded.base(), base);
+  EXPECT_EQ(allocators.find_new().text, second);
+  EXPECT_STREQ(allocators.find_new().text, "");
+}
+
+#ifdef HAS_OWN_MALLOC
+// What one look frees, the next one judges.
+TEST(LateTrial, finds_a_malloc_that_goes_unseen_after_it_was_seen_for_a_while) {
+  LateTrial trial;
+  maps_large_blocks = true;
+  for (const Unmaps way : {Unmaps::never, Unmaps::reported, Unmaps::reported, Unmaps::unseen}) {
+    unmaps = way;
+    EXPECT_FALSE(trial.finds_raw_calls());
+  }
+  EXPECT_TRUE(trial.finds_raw_calls());
+  maps_large_blocks = false;
+  trial.end();
+}
+#endif
 
 }  // namespace
 }  // namespace pinrail::monitor

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "test/support/temp_folder.h"
+#include "test/support/files.h"
 
 extern "C" {
 #include "contrib/openmpi/gpu_ticket.h"

@@ -21,7 +21,7 @@
 #include "base/patch/island.h"
 #include "base/patch/maps.h"
 #include "base/patch/system_call.h"
-#include "test/support/team.h"
+#include "test/support/threads.h"
 
 #if PINRAIL_CAN_PATCH && defined(__x86_64__)
 

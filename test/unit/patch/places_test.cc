@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Where functions of C libraries are patched.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <string>
 #include <vector>
 
 #include "base/patch/island.h"
+#include "base/patch/patch.h"
 #include "base/patch/system_call.h"
 #include "test/unit/patch/libc_functions.h"
 
@@ -91,5 +96,130 @@ TEST(Places, are_none_where_the_number_is_another_one_or_not_known) {
 #else
 
 TEST(Places, are_of_x86_64) { GTEST_SKIP() << "the listings are of x86-64"; }
+
+#endif
+
+// Functions that have a patch of this library already: another copy of it, or a forked child's parent, wrote it. Each
+// test patches a function of its own, because nothing is ever un-patched.
+
+#if PINRAIL_CAN_PATCH
+
+// munmap as libc has it: the system call's instruction inside, and the kernel's result outside.
+#ifdef __aarch64__
+#define MUNMAP_CODE "hint #34\nmov x8, #215\nsvc #0\nret\n"
+#define TYPE_FUNCTION "%function"
+#else
+#define MUNMAP_CODE "mov $11, %eax\nsyscall\nret\n"
+#define TYPE_FUNCTION "@function"
+#endif
+#define MUNMAP_AS(name)                                                                                       \
+  __asm__(".text\n.p2align 4\n.globl " #name "\n.type " #name ", " TYPE_FUNCTION "\n" #name ":\n" MUNMAP_CODE \
+          ".size " #name ", . - " #name "\n");                                                                \
+  extern "C" long name(long, long, long, long, long, long)
+
+MUNMAP_AS(victim_once);
+MUNMAP_AS(victim_thrice);
+MUNMAP_AS(victim_error);
+MUNMAP_AS(victim_of_one_that_looks);
+
+namespace pinrail::patch {
+namespace {
+
+constexpr long kLength = 4096;
+
+// One copy's patch: it notes that it was called. Some leave the call to the function, if no other copy makes it.
+struct Copy {
+  int number;
+  std::vector<int>* order;
+  bool makes_call = true;
+  const Record* original = nullptr;
+};
+
+bool copy_hook(void* copy_pointer, long number, const long* args, long* result_out) {
+  const auto& copy = *static_cast<Copy*>(copy_pointer);
+  copy.order->push_back(copy.number);
+  if (copy.original != nullptr && call_original_hook(copy.original, number, args, result_out)) return true;
+  if (!copy.makes_call) return false;
+  *result_out = system_call_hook(number, args[0], args[1], args[2], args[3], args[4], args[5]);
+  return true;
+}
+
+template <typename Function>
+void install(Function function, const Calls& calls, Copy* copy) {
+  Patch patch;
+  ASSERT_TRUE(prepare(reinterpret_cast<uintptr_t>(function), calls, copy_hook, copy, &patch).ok());
+  EXPECT_EQ(patch.original != nullptr, copy->number != 1);
+  copy->original = patch.original;
+  ASSERT_TRUE(activate(&patch).ok());
+  EXPECT_TRUE(is_in_place(patch));
+}
+
+long new_page() {
+  return reinterpret_cast<long>(mmap(nullptr, kLength, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+}
+bool is_mapped(long page) {
+  unsigned char residence = 0;
+  return mincore(reinterpret_cast<void*>(page), kLength, &residence) == 0;
+}
+
+TEST(PatchedAgain, each_copys_hook_is_called_and_the_kernel_once) {
+  std::vector<int> order;
+  Copy copies[] = {{1, &order}, {2, &order}, {3, &order}};
+  for (Copy& copy : copies) install(victim_thrice, {SYS_munmap}, &copy);
+  const long page = new_page();
+  EXPECT_EQ(victim_thrice(page, kLength, 0, 0, 0, 0), 0);
+  EXPECT_FALSE(is_mapped(page));
+  EXPECT_EQ(order, (std::vector<int>{3, 2, 1}));
+}
+
+TEST(PatchedAgain, copies_that_only_look_leave_the_call_to_the_function) {
+  std::vector<int> order;
+  Copy copies[] = {{1, &order, false}, {2, &order, false}};
+  for (Copy& copy : copies) install(victim_of_one_that_looks, {SYS_munmap}, &copy);
+  const long page = new_page();
+  EXPECT_EQ(victim_of_one_that_looks(page, kLength, 0, 0, 0, 0), 0);
+  EXPECT_FALSE(is_mapped(page));
+  EXPECT_EQ(order, (std::vector<int>{2, 1}));
+}
+
+TEST(PatchedAgain, an_error_reaches_the_function_as_the_kernel_gives_it) {
+  std::vector<int> order;
+  Copy copies[] = {{1, &order}, {2, &order}};
+  errno = 0;
+  for (Copy& copy : copies) {
+    install(victim_error, {SYS_munmap}, &copy);
+    EXPECT_EQ(victim_error(1, kLength, 0, 0, 0, 0), -EINVAL) << copy.number;
+    EXPECT_EQ(errno, 0) << copy.number;
+  }
+  EXPECT_EQ(order, (std::vector<int>{1, 2, 1}));
+}
+
+TEST(PatchedAgain, any_system_call_keeps_its_number_and_all_arguments) {
+  std::vector<int> order;
+  Copy copies[] = {{1, &order}, {2, &order}};
+  for (Copy& copy : copies) install(syscall, {kAnyCall}, &copy);
+  const long page = syscall(SYS_mmap, 0, 2 * kLength, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(page, -1);
+  EXPECT_EQ(syscall(SYS_munmap, page, 2 * kLength), 0);
+  EXPECT_EQ(syscall(SYS_getpid), getpid());
+  EXPECT_EQ(order, (std::vector<int>{2, 1, 2, 1, 2, 1}));
+}
+
+TEST(PatchedAgain, a_patch_alone_is_not_chained) {
+  std::vector<int> order;
+  Copy copy{1, &order};
+  install(victim_once, {SYS_munmap}, &copy);
+  EXPECT_EQ(victim_once(1, kLength, 0, 0, 0, 0), -EINVAL);
+  EXPECT_EQ(order, std::vector<int>{1});
+}
+
+}  // namespace
+}  // namespace pinrail::patch
+
+#else
+
+TEST(PatchedAgain, is_for_machines_where_code_can_be_patched) {
+  GTEST_SKIP() << "code is patched on Linux, x86-64 or 64-bit Arm, without ThreadSanitizer";
+}
 
 #endif

@@ -1,12 +1,89 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What the index finds, what it displaces, what an event takes.
+#include <gtest/gtest.h>
+
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <memory>
+#include <random>
+#include <set>
 #include <thread>
+#include <vector>
 
-#include "test/unit/rcache/index_under_test.h"
+#include "base/registration/registration_arena.h"
+#include "components/rcache/vma/vma.h"
 
 namespace pinrail::vma {
+
+// What the tests of the index share: registrations that no device knows, and what leaves the
+// index.
+
+constexpr uintptr_t kPage = 4096;
+
+// Not published yet: it has no flags.
+inline pinrail_registration_t* make(uintptr_t base, size_t length, uint32_t rights, uint32_t traits = 0,
+                                    uint32_t flags = 0) {
+  pinrail_registration_t* reg = nullptr;
+  EXPECT_TRUE(arena::allocate(0, 0, &reg).ok());
+  set_range(reg, Span::of(base, length), nullptr, traits);
+  reg->rights = rights;
+  reg->flags = flags;
+  return reg;
+}
+
+// Collects what leaves.
+struct Left {
+  std::vector<pinrail_registration_t*> regs;
+  static void visit(void* arg, pinrail_registration_t* const* regs, size_t count) {
+    for (size_t i = 0; i < count; ++i) {
+      kill(regs[i]);
+      static_cast<Left*>(arg)->regs.push_back(regs[i]);
+    }
+  }
+};
+
+inline pinrail_announcement_t announcing(uintptr_t base, size_t length, uint32_t access) {
+  pinrail_announcement_t announcement{};
+  announcement.base = base;
+  announcement.length = length;
+  announcement.access = access;
+  return announcement;
+}
+
+class IndexTest : public ::testing::Test {
+ protected:
+  // Registers it, so to say: announces it under a range of its own, so that no other call waits for it, and publishes.
+  // Its maker's reference is dropped.
+  Status put(Index& index, pinrail_registration_t* reg) {
+    pinrail_announcement_t announcement = announcing(reinterpret_cast<uintptr_t>(reg), 1, 0);
+    pinrail_registration_t* found = nullptr;
+    EXPECT_TRUE(index.find_or_announce(&announcement, &found).is(PINRAIL_ERR_NOT_FOUND));
+    const Status published = index.publish(&announcement, reg, Left::visit, &left_);
+    if (!published.ok()) {
+      EXPECT_TRUE(index.withdraw(&announcement).ok());
+      return published;
+    }
+    EXPECT_EQ(drop({reg, generation_of(reg)}), Drop::done);
+    return published;
+  }
+  pinrail_registration_t* add(Index& index, uintptr_t base, size_t length, uint32_t rights, uint32_t traits = 0,
+                              uint32_t flags = 0) {
+    pinrail_registration_t* const reg = make(base, length, rights, traits, flags);
+    EXPECT_TRUE(put(index, reg).ok());
+    return reg;
+  }
+  // The found registration, its reference dropped again; NULL if none.
+  static pinrail_registration_t* look(Index& index, uintptr_t base, size_t length, uint32_t rights,
+                                      uint32_t traits = 0) {
+    pinrail_registration_t* reg = nullptr;
+    if (!index.find(Query::of(base, length, rights | traits), &reg).ok()) return nullptr;
+    EXPECT_EQ(drop({reg, generation_of(reg)}), Drop::done);
+    return reg;
+  }
+  Left left_;
+};
+
 namespace {
 
 TEST_F(IndexTest, a_larger_registration_displaces_what_it_contains_but_not_what_has_more_rights) {
@@ -32,14 +109,6 @@ TEST_F(IndexTest, a_longer_one_displaces_what_begins_where_it_begins) {
     EXPECT_EQ(index.check(), nullptr);
   }
   EXPECT_EQ(left_.regs.size(), 2 * kMany);
-}
-
-// Two calls may register a range and a longer one with the same base at once: the shorter one is published last.
-TEST_F(IndexTest, what_is_contained_in_one_with_the_same_base_is_refused) {
-  Index index(false);
-  EXPECT_TRUE(put(index, make(0x10000, 0x8000, 1)).ok());
-  EXPECT_TRUE(put(index, make(0x10000, 0x7000, 1)).is(PINRAIL_ERR_BUSY));
-  EXPECT_EQ(index.count(), 1u);
 }
 
 TEST_F(IndexTest, what_is_contained_in_a_stronger_one_is_refused) {
@@ -283,6 +352,131 @@ TEST_F(IndexTest, find_all_gives_referenced_ones_up_to_the_room_and_the_whole_co
   for (auto* reg : found) EXPECT_EQ(references_of(reg), 1u);
   EXPECT_EQ(index.find_all({0, UINTPTR_MAX}, found, 0), 10u);
 }
+
+// The index beside a model that looks at everything, at random.
+
+// The model: a set of spans with rights, every answer by looking at all of them.
+struct Model {
+  std::vector<pinrail_registration_t*> in;
+
+  bool contains(const Span& span, uint32_t rights, uint32_t traits) const {
+    return std::any_of(in.begin(), in.end(), [&](auto* reg) {
+      return span_of(reg).contains(span) && (reg->rights & rights) == rights && reg->traits == traits;
+    });
+  }
+  std::set<pinrail_registration_t*> dominated_by(const pinrail_registration_t* by) const {
+    std::set<pinrail_registration_t*> out;
+    for (auto* reg : in) {
+      const bool weaker = (by->rights & reg->rights) == reg->rights && reg->traits == by->traits;
+      if (weaker && span_of(by).contains(span_of(reg))) out.insert(reg);
+    }
+    return out;
+  }
+  std::set<pinrail_registration_t*> overlapping(const Span& span) const {
+    std::set<pinrail_registration_t*> out;
+    for (auto* reg : in) {
+      if (span_of(reg).overlaps(span)) out.insert(reg);
+    }
+    return out;
+  }
+  void erase(const std::set<pinrail_registration_t*>& gone) {
+    in.erase(std::remove_if(in.begin(), in.end(), [&](auto* reg) { return gone.count(reg) != 0; }), in.end());
+  }
+};
+
+class RandomIndexTest : public IndexTest, public ::testing::WithParamInterface<unsigned> {};
+
+TEST_P(RandomIndexTest, agrees_with_the_model_at_every_step) {
+  std::mt19937 random(GetParam());
+  const bool deep = GetParam() % 2 != 0;  // few overlaps and trees of three levels; else crowded
+  // Of one class: then what is alone in its place is inserted without a search for what dominates it.
+  const bool one_class = GetParam() % 4 >= 2;
+  const uintptr_t pages = deep ? 1 << 16 : one_class ? 256 : 64;
+  auto pick = [&](uintptr_t n) { return std::uniform_int_distribution<uintptr_t>(0, n - 1)(random); };
+  auto span = [&] {
+    const uintptr_t longest = pick(deep ? 4000 : 8) == 0 ? pages / 2 : 6;
+    return Span::of((1 + pick(pages)) * kPage, (1 + pick(longest)) * kPage);
+  };
+  size_t most = 0;
+  Index index(false);
+  Model model;
+  for (int step = 0; step < 10000; ++step) {
+    const Span at = span();
+    const auto rights = one_class ? 1 : static_cast<uint32_t>(pick(4));
+    const uint32_t traits = !one_class && pick(8) == 0 ? PINRAIL_TRAIT_RELAXED_ORDERING : 0;
+    const auto remove_one = [&] {
+      pinrail_registration_t* reg = model.in[pick(model.in.size())];
+      ASSERT_TRUE(index.remove(reg).ok());
+      model.erase({reg});
+    };
+    left_.regs.clear();
+    const uintptr_t what = pick(step % 5000 < 4000 ? 72 : 18);  // grows, and shrinks again
+    if (what < 12) {
+      ASSERT_EQ(look(index, at.base, at.length(), rights, traits) != nullptr, model.contains(at, rights, traits));
+    } else if (what == 13) {
+      const auto gone = model.overlapping(at);
+      index.invalidate_hook(at, Left::visit, &left_);
+      ASSERT_EQ(std::set<pinrail_registration_t*>(left_.regs.begin(), left_.regs.end()), gone);
+      ASSERT_EQ(left_.regs.size(), gone.size());
+      model.erase(gone);
+    } else if (what < 17 && !model.in.empty()) {
+      remove_one();
+    } else {
+      ASSERT_EQ(look(index, at.base, at.length(), rights, traits) != nullptr, model.contains(at, rights, traits));
+      if (pick(3) == 0 && !model.in.empty()) remove_one();
+      pinrail_registration_t* reg = make(at.base, at.length(), rights, traits);
+      const bool refused = model.contains(at, rights, traits);
+      const auto gone = model.dominated_by(reg);
+      ASSERT_EQ(put(index, reg).is(PINRAIL_ERR_BUSY), refused);
+      if (refused) continue;
+      ASSERT_EQ(std::set<pinrail_registration_t*>(left_.regs.begin(), left_.regs.end()), gone);
+      model.erase(gone);
+      model.in.push_back(reg);
+    }
+    ASSERT_EQ(index.count(), model.in.size());
+    most = std::max(most, model.in.size());
+    if (step % 64 == 0) {
+      ASSERT_EQ(index.check(), nullptr) << index.check();
+    }
+  }
+  EXPECT_GT(most, deep ? 1000u : 20u);
+  index.invalidate_hook({0, UINTPTR_MAX}, Left::visit, &left_);
+  EXPECT_EQ(index.count(), 0u);
+  EXPECT_EQ(index.check(), nullptr);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomIndexTest, ::testing::Range(1u, 13u));
+
+class PersistentIndexTest : public IndexTest, public ::testing::WithParamInterface<bool> {};
+
+// Persistent (and exact) ones may contain each other: the reach of the nodes has to find the right one all the same.
+TEST_P(PersistentIndexTest, nested_registrations_are_all_found) {
+  const bool exact = GetParam();
+  Index index(exact);
+  std::mt19937 random(7);
+  Model model;
+  for (int i = 0; i < 3000; ++i) {
+    const uintptr_t base = 0x100000 + (random() % 512) * kPage;
+    const size_t length = (1 + random() % (i % 64 == 0 ? 512 : 8)) * kPage;
+    pinrail_registration_t* reg = make(base, length, 1, 0, PINRAIL_FLAG_PERSISTENT);
+    const bool equal = std::any_of(model.in.begin(), model.in.end(), [&](auto* other) {
+      return other->base == reg->base && other->length == reg->length;
+    });
+    ASSERT_EQ(put(index, reg).is(PINRAIL_ERR_BUSY), equal);
+    if (!equal) model.in.push_back(reg);
+  }
+  ASSERT_EQ(index.check(), nullptr) << index.check();
+  for (int i = 0; i < 3000; ++i) {
+    const Span span = Span::of(0x100000 + (random() % 600) * kPage, (1 + random() % 64) * kPage);
+    const bool expected =
+        exact ? std::any_of(model.in.begin(), model.in.end(),
+                            [&](auto* reg) { return span_of(reg).base == span.base && span_of(reg).end == span.end; })
+              : model.contains(span, 1, 0);
+    ASSERT_EQ(look(index, span.base, span.length(), 1) != nullptr, expected);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, PersistentIndexTest, ::testing::Bool());
 
 }  // namespace
 }  // namespace pinrail::vma

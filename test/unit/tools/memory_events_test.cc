@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "test/support/libc_malloc.h"
+#include "test/support/memory.h"
 
 namespace pinrail::tools {
 namespace {

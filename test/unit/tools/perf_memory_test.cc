@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // perf_memory_test.cc - memory that pinrail_perf replays on: where it lies, and that it really changes.
 #include <gtest/gtest.h>
+#include <pinrail/pinrail.h>
 #include <sys/mman.h>
 
 #include <cstring>
+#include <random>
 #include <set>
+#include <sstream>
 
 #include "contrib/tools/perf/basics.h"
+#include "contrib/tools/perf/budget.h"
 #include "contrib/tools/perf/memory.h"
+#include "contrib/tools/perf/options.h"
 #include "contrib/tools/perf/replay_memory.h"
+#include "test/support/host_table.h"
 
 namespace pinrail::perf {
 namespace {
@@ -131,6 +137,349 @@ TEST(PerfMemory, a_range_at_address_0_lies_somewhere_else) {
   ReplayMemory memory;
   ASSERT_TRUE(memory.map(trace).ok());
   EXPECT_NE(memory.at(0), nullptr);
+}
+
+// A trace's ranges keep their distances, and an event changes the right pages.
+
+constexpr uint64_t kPage = 4096, kGap = 1 << 20;
+
+TraceRecord record(TraceOp op, uint64_t addr, uint64_t size) { return {addr, size, 0, 0, 0, 1, op}; }
+
+Layout layout(const std::vector<TraceRecord>& records) {
+  Trace trace;
+  trace.records = records;
+  return Layout::of(trace, kPage, kGap);
+}
+
+// Three ranges: two that share a page's neighbourhood, one far away.
+std::vector<TraceRecord> three() {
+  return {record(TraceOp::reg, 0x700000001100, 0x100), record(TraceOp::reg, 0x700000004ff0, 0x20),
+          record(TraceOp::reg, 0x100000000, 3 * kPage)};
+}
+
+TEST(PerfLayout, near_ranges_share_a_cluster_and_far_ones_do_not) {
+  const Layout found = layout(three());
+  ASSERT_EQ(found.clusters().size(), 2u);
+  EXPECT_EQ(found.clusters()[0].begin, 0x100000000u);
+  EXPECT_EQ(found.clusters()[0].end, 0x100000000u + 3 * kPage);
+  EXPECT_EQ(found.clusters()[1].begin, 0x700000001000u);
+  EXPECT_EQ(found.clusters()[1].end, 0x700000006000u);
+}
+
+TEST(PerfLayout, the_gap_is_kept_to_the_byte) {
+  const uint64_t base = 0x10000000;
+  EXPECT_EQ(
+      layout({record(TraceOp::reg, base, kPage), record(TraceOp::reg, base + kPage + kGap, kPage)}).clusters().size(),
+      1u);
+  EXPECT_EQ(layout({record(TraceOp::reg, base, kPage), record(TraceOp::reg, base + 2 * kPage + kGap, kPage)})
+                .clusters()
+                .size(),
+            2u);
+}
+
+TEST(PerfLayout, only_pages_of_R_lines_are_touched_but_F_lines_have_a_place_too) {
+  const Layout found = layout({record(TraceOp::reg, 0x10000000, 1), record(TraceOp::find, 0x10010000, 1),
+                               record(TraceOp::invalidate, 0x20000000, kPage)});
+  ASSERT_EQ(found.clusters().size(), 1u);
+  EXPECT_EQ(found.clusters()[0].end, 0x10011000u);
+  ASSERT_EQ(found.touched().size(), 1u);
+  EXPECT_EQ(found.touched_pages(), 1u);
+}
+
+TEST(PerfLayout, a_moved_cluster_moves_all_its_ranges_by_the_same_distance) {
+  Layout moved = layout(three());
+  moved.clusters()[1].base = 0x555500001000;
+  EXPECT_EQ(moved.translate(0x700000001100), 0x555500001100u);
+  EXPECT_EQ(moved.translate(0x700000004ff0), 0x555500004ff0u);
+  EXPECT_EQ(moved.translate(0x100000010), 0x100000010u);
+}
+
+TEST(PerfLayout, an_event_is_reported_to_the_byte_where_it_meets_clusters) {
+  Layout moved = layout(three());
+  moved.clusters()[1].base = 0x555500001000;
+  const std::vector<Piece> inside = moved.in_clusters({0x700000001108, 0x700000001138});
+  ASSERT_EQ(inside.size(), 1u);
+  EXPECT_EQ(inside[0].base, 0x555500001108u);
+  EXPECT_EQ(inside[0].length, 0x30u);
+  EXPECT_EQ(moved.in_clusters({0, UINT64_MAX / 2}).size(), 2u);
+  EXPECT_TRUE(moved.in_clusters({0x200000000, 0x300000000}).empty());
+  EXPECT_TRUE(moved.in_clusters({0x700000001108, 0x700000001108}).empty());
+}
+
+TEST(PerfLayout, an_event_changes_every_touched_page_that_it_overlaps_by_a_byte) {
+  const Layout found = layout(three());
+  // 0x700000001fff..0x700000004000: the first touched page by its last byte; the next touched one begins at 4000.
+  const std::vector<Piece> one = found.touched_pages_in({0x700000001fff, 0x700000004000});
+  ASSERT_EQ(one.size(), 1u);
+  EXPECT_EQ(one[0].base, 0x700000001000u);
+  EXPECT_EQ(one[0].length, kPage);
+  const std::vector<Piece> two = found.touched_pages_in({0x700000001fff, 0x700000004001});
+  ASSERT_EQ(two.size(), 2u);
+  EXPECT_EQ(two[1].base, 0x700000004000u);
+  EXPECT_TRUE(found.touched_pages_in({0x700000002000, 0x700000004000}).empty());
+  EXPECT_TRUE(found.touched_pages_in({0x700000001100, 0x700000001100}).empty());
+}
+
+TEST(PerfLayout, touched_pages_have_ordinals_of_their_own) {
+  const Layout found = layout(three());
+  EXPECT_EQ(found.touched_pages(), 6u);
+  EXPECT_EQ(found.touched_pages_in({0x100001000, 0x100002000})[0].first_page, 1u);
+  EXPECT_EQ(found.touched_pages_in({0x700000001000, 0x700000002000})[0].first_page, 3u);
+  EXPECT_EQ(found.touched_pages_in({0x700000005000, 0x700000006000})[0].first_page, 5u);
+}
+
+TEST(PerfLayout, random_traces_keep_distances_within_clusters_and_clusters_apart) {
+  std::mt19937_64 random(4);
+  for (int round = 0; round < 200; round++) {
+    std::vector<TraceRecord> records;
+    for (int i = 0; i < 50; i++)
+      records.push_back(record(TraceOp::reg, 0x10000000 + random() % (256 << 20), 1 + random() % (64 << 10)));
+    const Layout found = layout(records);
+    uint64_t end = 0, pages = 0;
+    for (const Cluster& cluster : found.clusters()) {
+      EXPECT_TRUE(end == 0 || cluster.begin > end + kGap);
+      end = cluster.end;
+    }
+    for (const Touched& touched : found.touched()) pages += (touched.end - touched.begin) / kPage;
+    EXPECT_EQ(pages, found.touched_pages());
+    for (const TraceRecord& one : records) {
+      EXPECT_EQ(found.translate(one.addr), one.addr);
+      const std::vector<Piece> whole = found.touched_pages_in({one.addr, one.addr + one.size});
+      ASSERT_EQ(whole.size(), 1u) << "a registered range is touched without a hole";
+      EXPECT_LE(whole[0].base, one.addr);
+      EXPECT_GE(whole[0].base + whole[0].length, one.addr + one.size);
+    }
+  }
+}
+
+// pinrail_perf notices a registration that lies.
+
+// A device that sees the processor's memory, but for one byte.
+struct Device {
+  size_t wrong_offset = SIZE_MAX;
+  pinrail_status_t status = PINRAIL_SUCCESS;
+};
+
+pinrail_status_t accept(void*, const pinrail_register_request_t*, pinrail_registration_t*) { return PINRAIL_SUCCESS; }
+pinrail_status_t give_back(void*, pinrail_registration_t*, pinrail_reason_t) { return PINRAIL_SUCCESS; }
+
+pinrail_status_t see(void* context, const pinrail_registration_t* reg, size_t offset, void* into, size_t length) {
+  const auto* device = static_cast<const Device*>(context);
+  if (device->status != PINRAIL_SUCCESS) return device->status;
+  memcpy(into, static_cast<const char*>(reg->base) + offset, length);
+  const size_t wrong = device->wrong_offset;
+  if (wrong >= offset && wrong < offset + length) static_cast<char*>(into)[wrong - offset] ^= 1;
+  return PINRAIL_SUCCESS;
+}
+
+class PerfByteCheck : public testing::Test {
+ protected:
+  void SetUp() override {
+    static const pinrail_setting_t kSettings[] = {
+        {"monitor", "external"}, {"mpool_grdma_rights", "asked"}, {"mpool_grdma_extent", "0"}};
+    pinrail_init_options_t options = PINRAIL_INIT_OPTIONS_INIT;
+    options.settings = kSettings;
+    options.setting_count = std::size(kSettings);
+    ASSERT_EQ(pinrail_init(&options), PINRAIL_SUCCESS);
+    table_ = test::host_table("test", &device_);
+    table_.register_mem = accept;
+    table_.deregister_mem = give_back;
+    table_.device_read = see;
+    const pinrail_registrar_choice_t choice = {nullptr, &table_, nullptr};
+    ASSERT_EQ(pinrail_mpool_create(nullptr, &choice, nullptr, nullptr, &pool_), PINRAIL_SUCCESS);
+    ASSERT_TRUE(buffers_.map(1, kSize, Pages::small).ok());
+    testing::internal::CaptureStderr();
+  }
+
+  void TearDown() override {
+    testing::internal::GetCapturedStderr();
+    buffers_.unmap();
+    if (pool_ != nullptr) {
+      EXPECT_EQ(pinrail_mpool_destroy(pool_, 0), PINRAIL_SUCCESS);
+    }
+    EXPECT_EQ(pinrail_finalize(), PINRAIL_SUCCESS);
+  }
+
+  Asked asked() const { return {buffers_.at(0), kSize, PINRAIL_ACCESS_REMOTE_READ, 0, 0}; }
+
+  // Registers the buffer and has it checked as the registrar of that name.
+  void check(ByteCheck* bytes, const Asked& asked) {
+    pinrail_handle_t handle;
+    ASSERT_EQ(pinrail_mpool_register(pool_, buffers_.at(0), kSize, PINRAIL_ACCESS_REMOTE_READ, 0, &handle),
+              PINRAIL_SUCCESS);
+    bytes->check(asked, handle);
+    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  }
+
+  static constexpr size_t kSize = (3 << 20) + 100;
+  Device device_;
+  pinrail_registrar_t table_ = {};
+  pinrail_mpool_t* pool_ = nullptr;
+  Buffers buffers_;
+  Errors errors_;
+};
+
+TEST_F(PerfByteCheck, a_device_that_sees_what_the_processor_sees_is_no_error) {
+  ByteCheck bytes("iouring", &errors_);
+  check(&bytes, asked());
+  EXPECT_EQ(errors_.count(), 0u);
+  EXPECT_EQ(bytes.compared_bytes(), kSize);
+  EXPECT_EQ(bytes.said(), "device");
+}
+
+TEST_F(PerfByteCheck, one_wrong_byte_anywhere_is_an_error) {
+  uint64_t expected = 0;
+  for (const size_t offset : {size_t{0}, size_t{4097}, size_t{1} << 20, kSize - 1}) {
+    device_.wrong_offset = offset;
+    ByteCheck bytes("iouring", &errors_);
+    check(&bytes, asked());
+    EXPECT_EQ(errors_.count(), ++expected) << offset;
+  }
+  device_.wrong_offset = kSize;
+  ByteCheck bytes("iouring", &errors_);
+  check(&bytes, asked());
+  EXPECT_EQ(errors_.count(), expected) << "that byte was not requested";
+}
+
+TEST_F(PerfByteCheck, samples_take_the_first_and_the_last_bytes_and_little_else) {
+  uint64_t expected = 0;
+  for (const size_t offset : {size_t{0}, kSize - 1}) {
+    device_.wrong_offset = offset;
+    ByteCheck bytes("verbs", &errors_);
+    check(&bytes, asked());
+    EXPECT_EQ(errors_.count(), ++expected) << offset;
+    EXPECT_LT(bytes.compared_bytes(), 1024u);
+    EXPECT_EQ(bytes.said(), "device, samples");
+  }
+}
+
+TEST_F(PerfByteCheck, a_range_or_a_right_that_is_not_covered_is_an_error) {
+  ByteCheck bytes("iouring", &errors_);
+  Asked more = asked();
+  more.length = round_up(kSize, page_size()) + 1;
+  check(&bytes, more);
+  EXPECT_EQ(errors_.count(), 1u);
+  Asked before = asked();
+  before.addr = static_cast<const char*>(before.addr) - 1;
+  check(&bytes, before);
+  EXPECT_EQ(errors_.count(), 2u);
+  Asked rights = asked();
+  rights.access |= PINRAIL_ACCESS_REMOTE_ATOMIC;
+  check(&bytes, rights);
+  EXPECT_EQ(errors_.count(), 3u);
+}
+
+TEST_F(PerfByteCheck, a_hit_on_what_was_made_before_the_memory_changed_is_an_error) {
+  ByteCheck bytes("mlock", &errors_);
+  check(&bytes, asked());
+  Asked later = asked();
+  later.changed_at = later.changes = 1;
+  check(&bytes, later);
+  EXPECT_EQ(errors_.count(), 1u) << "nothing was reported, so that the cache must still have it";
+  ASSERT_TRUE(buffers_.remap(0).ok());
+  later.changed_at = later.changes = 2;
+  check(&bytes, later);
+  EXPECT_EQ(errors_.count(), 1u) << "it was reported, so that the registration is a new one";
+}
+
+TEST_F(PerfByteCheck, a_device_that_fails_is_an_error_and_one_that_cannot_is_unchecked) {
+  ByteCheck bytes("iouring", &errors_);
+  device_.status = PINRAIL_ERR_ERROR;
+  check(&bytes, asked());
+  EXPECT_EQ(errors_.count(), 1u);
+  device_.status = PINRAIL_ERR_NOT_SUPPORTED;
+  check(&bytes, asked());
+  EXPECT_EQ(errors_.count(), 1u);
+  EXPECT_EQ(bytes.unchecked_bytes(), kSize);
+  EXPECT_EQ(bytes.said(), "unchecked");
+}
+
+// The command line of pinrail_perf.
+
+std::string why;  // what the last command line was refused with
+
+std::optional<int> parse(std::vector<const char*> words, Options* options) {
+  words.insert(words.begin(), "pinrail_perf");
+  std::ostringstream out, err;
+  const std::optional<int> status = read_options(static_cast<int>(words.size()), words.data(), options, out, err);
+  why = err.str();
+  return status;
+}
+
+void expect_refused(const std::vector<const char*>& words, const std::string& named) {
+  Options options;
+  EXPECT_EQ(parse(words, &options), 2);
+  EXPECT_NE(why.find(named), std::string::npos) << why;
+}
+
+TEST(PerfOptions, without_a_word_it_is_the_table_on_the_best_registrar) {
+  Options options;
+  ASSERT_EQ(parse({}, &options), std::nullopt);
+  EXPECT_TRUE(options.traces.empty());
+  EXPECT_TRUE(options.pool.empty());
+  EXPECT_TRUE(options.registrar.empty());
+  EXPECT_EQ(options.sizes.front(), 4096u);
+  EXPECT_EQ(options.sizes.back(), size_t{16} << 20);
+}
+
+TEST(PerfOptions, every_option_reaches_its_place) {
+  Options options;
+  ASSERT_EQ(parse({"--mca", "mpool_grdma_size_limit", "8M", "--pool", "grdma", "--registrar=mlock", "--size", "4K,1M",
+                   "--regions", "64", "--threads", "2", "--iterations", "1000", "--json", "--mca", "monitor", "^uffd"},
+                  &options),
+            std::nullopt)
+      << why;
+  EXPECT_EQ(options.pool, "grdma");
+  EXPECT_EQ(options.registrar, "mlock");
+  EXPECT_EQ(options.sizes, (std::vector<size_t>{4096, 1 << 20}));
+  EXPECT_EQ(options.regions, 64u);
+  EXPECT_EQ(options.threads, 2u);
+  EXPECT_EQ(options.iterations, 1000u);
+  EXPECT_TRUE(options.json);
+  EXPECT_EQ(options.mca, (tools::Pairs{{"mpool_grdma_size_limit", "8M"}, {"monitor", "^uffd"}}));
+}
+
+TEST(PerfOptions, a_wrong_value_is_named_with_its_option) {
+  for (const char* name : {"--regions", "--threads", "--iterations"}) {
+    for (const char* value : {"0", "-3", "many", ""}) {
+      expect_refused({name, value}, std::string(name) + ": \"" + value + "\"");
+    }
+  }
+  expect_refused({"--size", "4K,banana"}, "--size: 'banana' is not a size");
+  expect_refused({"--pool", ""}, "--pool: its value is empty");
+}
+
+TEST(PerfOptions, a_trace_leaves_no_room_for_options_of_the_table) {
+  Options options;
+  ASSERT_EQ(parse({"--trace", "a.trace.xz", "--json"}, &options), std::nullopt);
+  EXPECT_EQ(options.traces, (std::vector<std::string>{"a.trace.xz"}));
+  expect_refused({"--trace", "a", "--threads", "2"}, "--threads");
+  expect_refused({"--size", "4K", "--trace", "a"}, "--size");
+}
+
+TEST(PerfOptions, a_replay_takes_several_traces_and_how_they_are_replayed) {
+  Options options;
+  ASSERT_EQ(parse({"--trace", "a", "b", "--cost", "1900,0.5", "--compare", "--limit", "8M", "--touch", "asked",
+                   "--trace", "c"},
+                  &options),
+            std::nullopt)
+      << why;
+  EXPECT_EQ(options.traces, (std::vector<std::string>{"a", "b", "c"}));
+  EXPECT_EQ(options.cost.ms(1000, 2000000), 2.9);
+  EXPECT_TRUE(options.compare);
+  EXPECT_EQ(options.limit, size_t{8} << 20);
+  EXPECT_EQ(options.touch, Touch::when_asked);
+}
+
+TEST(PerfOptions, what_belongs_to_a_replay_is_refused_without_one_and_when_it_is_malformed) {
+  for (const char* const alone : {"--exact", "--compare"}) expect_refused({alone}, alone);
+  expect_refused({"--limit", "8M"}, "--limit");
+  expect_refused({"--trace", "a", "--exact", "--compare"}, "--compare");
+  for (const char* const cost : {"8000", "8000,", ",1", "-1,1", "1,-1", "nan,1", "1,2,3", "inf,1", "x,y"})
+    expect_refused({"--trace", "a", "--cost", cost}, std::string("\"") + cost + "\" is not two numbers");
+  expect_refused({"--trace", "a", "--touch", "never"}, "\"never\" is neither");
+  expect_refused({"--trace", "a", "--limit", "0"}, "--limit");
+  expect_refused({"--trace", ""}, "--trace: its value is empty");
 }
 
 }  // namespace

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// cases.h - small things that cases of GoogleTest share: what they need, children that answer, few descriptors.
+#ifndef PINRAIL_TEST_SUPPORT_CASES_H
+#define PINRAIL_TEST_SUPPORT_CASES_H
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "test/support/process.h"
+
+// Skips a case that needs what glibc has and musl has not.
+#ifdef __GLIBC__
+#define NEED_GLIBC(why) static_cast<void>(0)
+#else
+#define NEED_GLIBC(why) GTEST_SKIP() << "not with musl: " why
+#endif
+
+namespace pinrail::test {
+
+// What a child process of a test answers. That it does is expected.
+inline ChildAnswer answer_of(const std::function<ChildAnswer()>& function) {
+  ChildAnswer answer{};
+  if (in_child(function, &answer)) return answer;
+  ADD_FAILURE() << "the child process ended without an answer";
+  answer.fill(INT64_MIN);
+  return answer;
+}
+
+// A time in which this process can open no files, or only a few.
+class FewDescriptors {
+ public:
+  // left: how many can be opened.
+  explicit FewDescriptors(rlim_t left = 0) {
+    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const int lowest_free = dup(STDIN_FILENO);
+    EXPECT_GE(lowest_free, 0);
+    ::close(lowest_free);
+    const rlimit few{static_cast<rlim_t>(lowest_free) + left, before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  }
+  ~FewDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+  FewDescriptors(const FewDescriptors&) = delete;
+  FewDescriptors& operator=(const FewDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+// A struct of the C interface that says its size, for calls that fill it.
+template <typename T>
+T sized() {
+  T it{};
+  it.size = sizeof(it);
+  return it;
+}
+
+// The n-th operator new of the process fails: the library's, and the components', too, which resolve
+// to the one of nth_allocation.cc.
+
+extern std::atomic<long> allocations_left;  // until one fails; 0: none does
+
+// body()'s n-th allocation fails, counted from 1. Whether it came to that.
+template <typename Body>
+bool with_nth_allocation_failing(long n, Body&& body) {
+  allocations_left = n;
+  body();
+  return allocations_left.exchange(0) <= 0;
+}
+
+}  // namespace pinrail::test
+
+#endif

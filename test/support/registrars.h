@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// registrars.h - registrars whose functions throw, and registrars that know which process may call them.
+#ifndef PINRAIL_TEST_SUPPORT_REGISTRARS_H
+#define PINRAIL_TEST_SUPPORT_REGISTRARS_H
+
+#include <gtest/gtest.h>
+#include <pinrail/pinrail.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <functional>
+#include <new>
+
+#include "test/support/host_table.h"
+
+namespace pinrail::test {
+
+// A registrar of which one function throws, once.
+class LeavingRegistrar {
+ public:
+  enum class In : uint8_t { none, register_mem, deregister_mem, tail_init, tail_fini };
+
+  explicit LeavingRegistrar(pinrail_thread_mode_t mode = PINRAIL_THREAD_CONCURRENT,
+                            uint32_t kinds = PINRAIL_KIND_HOST) {
+    table_.size = sizeof(table_);
+    table_.context = this;
+    table_.thread_mode = mode;
+    table_.kinds = kinds;
+    table_.granularity = 4096;
+    table_.tail_size = 64;
+    table_.register_mem = [](void* self, const pinrail_register_request_t*, pinrail_registration_t*) {
+      return of(self)->pass(In::register_mem);
+    };
+    table_.deregister_mem = [](void* self, pinrail_registration_t*, pinrail_reason_t) {
+      return of(self)->pass(In::deregister_mem);
+    };
+    table_.tail_init = [](void* self, void*) {
+      const pinrail_status_t status = of(self)->pass(In::tail_init);
+      ++of(self)->tails;  // one that does not return has made nothing
+      return status;
+    };
+    table_.tail_fini = [](void* self, void*) {
+      --of(self)->tails;
+      of(self)->pass(In::tail_fini);
+    };
+  }
+  const pinrail_registrar_t& table() const { return table_; }
+  void page_on_demand() {
+    table_.on_demand = PINRAIL_ON_DEMAND_EXPLICIT;
+    table_.advise = [](void*, const pinrail_registration_t*, size_t, size_t, pinrail_advice_t) {
+      return PINRAIL_SUCCESS;
+    };
+  }
+  // From now on register_mem() waits until may_go_on; is_inside: a call has come there.
+  void hold_registrations() {
+    in_register = [this] {
+      is_inside = true;
+      while (!may_go_on) usleep(100);
+    };
+  }
+  void leave_in(In where) { where_ = where; }
+  bool has_left() const { return where_ == In::none; }
+
+  std::atomic<int> tails{0};
+  std::function<void()> in_register;                     // runs first
+  std::atomic<bool> is_inside{false}, may_go_on{false};  // of hold_registrations()
+
+ private:
+  static LeavingRegistrar* of(void* self) { return static_cast<LeavingRegistrar*>(self); }
+  pinrail_status_t pass(In here) {
+    if (here == In::register_mem && in_register) in_register();
+    if (where_ != here) return PINRAIL_SUCCESS;
+    where_ = In::none;
+    throw std::bad_alloc();
+  }
+
+  pinrail_registrar_t table_{};
+  std::atomic<In> where_{In::none};
+};
+using In = LeavingRegistrar::In;
+
+// Not std::thread, which ends the process if its function is left by forced unwinding under some compilers.
+inline void on_a_thread(std::function<void()> body) {
+  pthread_t thread;
+  const auto run = [](void* pointer) -> void* {
+    (*static_cast<std::function<void()>*>(pointer))();
+    return nullptr;
+  };
+  ASSERT_EQ(pthread_create(&thread, nullptr, run, &body), 0);
+  ASSERT_EQ(pthread_join(thread, nullptr), 0);
+}
+
+// A registrar that knows which process may call it, and tells all of its kin who did.
+//
+// Threads  every call on any thread; the counts are shared with forked children.
+
+class WatchedRegistrar {
+ public:
+  struct Counts {
+    std::atomic<uint64_t> registered{0}, deregistered{0}, by_strangers{0};
+  };
+
+  // nap_microseconds: how long each call sleeps.
+  explicit WatchedRegistrar(unsigned nap_microseconds = 0) : owner_(getpid()), nap_(nap_microseconds) {
+    void* const shared = mmap(nullptr, sizeof(Counts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) std::abort();
+    counts_ = new (shared) Counts;
+    table_ = host_table("watched", this);
+    table_.register_mem = register_mem;
+    table_.deregister_mem = deregister_mem;
+    table_.device_read = device_read;
+  }
+  ~WatchedRegistrar() { munmap(counts_, sizeof(Counts)); }
+  WatchedRegistrar(const WatchedRegistrar&) = delete;
+  WatchedRegistrar& operator=(const WatchedRegistrar&) = delete;
+
+  const Counts& counts() const { return *counts_; }
+  uint64_t live() const { return counts_->registered - counts_->deregistered; }
+
+  // A pool over it. NULL if there is none to be had.
+  pinrail_mpool_t* make_pool(int64_t leave_pinned = 1, const char* cache_name = nullptr) const {
+    return make_grdma(table_, leave_pinned, cache_name);
+  }
+
+ private:
+  void called(std::atomic<uint64_t>* what) {
+    ++*what;
+    if (getpid() != owner_) ++counts_->by_strangers;
+    if (nap_ != 0) usleep(nap_);
+  }
+  static WatchedRegistrar* of(void* context) { return static_cast<WatchedRegistrar*>(context); }
+  static pinrail_status_t register_mem(void* context, const pinrail_register_request_t*, pinrail_registration_t*) {
+    of(context)->called(&of(context)->counts_->registered);
+    return PINRAIL_SUCCESS;
+  }
+  static pinrail_status_t deregister_mem(void* context, pinrail_registration_t*, pinrail_reason_t) {
+    of(context)->called(&of(context)->counts_->deregistered);
+    return PINRAIL_SUCCESS;
+  }
+  static pinrail_status_t device_read(void* context, const pinrail_registration_t*, size_t, void*, size_t) {
+    if (getpid() != of(context)->owner_) ++of(context)->counts_->by_strangers;
+    return PINRAIL_SUCCESS;
+  }
+
+  const pid_t owner_;
+  const unsigned nap_;
+  Counts* counts_;
+  pinrail_registrar_t table_{};
+};
+
+}  // namespace pinrail::test
+
+#endif

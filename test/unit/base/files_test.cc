@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// files_test.cc - files that root neither reads nor loads from, for others may change them (trust/X2), files that
+// dlopen must not see, and descriptors of ours.
+#include "base/core/trust.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <gtest/gtest.h>
+#include <link.h>
+#include <linux/io_uring.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/sync/own_file.h"
+#include "test/support/process.h"
+#include "test/unit/base/loader_fixture.h"
+#include "test/unit/base/param_fixture.h"
+
+namespace pinrail {
+namespace {
+
+constexpr uid_t kOther = 12345;
+
+TEST(Trust, only_root_the_user_and_the_owner_of_pinrail_may_change_a_file) {
+  const trust::Owners owners{1000, 2000};
+  const auto why = [&](uid_t user, gid_t group, mode_t mode) {
+    struct stat about {};
+    about.st_uid = user;
+    about.st_gid = group;
+    about.st_mode = S_IFREG | mode;
+    return trust::why_untrusted(about, owners);
+  };
+  for (const uid_t user : {0u, 1000u, 2000u}) EXPECT_EQ(why(user, 50, 0755), "");
+  EXPECT_EQ(why(3000, 0, 0755), "belongs to user 3000");
+  EXPECT_EQ(why(0, 0, 0757), "may be written by all users (chmod go-w)");
+  EXPECT_EQ(why(0, 50, 0775), "may be written by group 50 (chmod go-w)");
+  EXPECT_EQ(why(0, 0, 0775), "") << "root's own";
+}
+
+TEST(Trust, the_file_that_this_is_in_is_known) { EXPECT_NE(trust::own_file().find("base_test"), std::string::npos); }
+
+// These change owners and modes.
+#define NEEDS_ROOT \
+  if (geteuid() != 0) GTEST_SKIP() << "only root has to care"
+
+class TrustOfComponents : public loader::LoaderTest {
+ protected:
+  void expect_refused(const std::string& why) {
+    EXPECT_TRUE(discover().ok());
+    EXPECT_EQ(said(why), true) << said_;
+    loader_->open("mpool").ignore();
+    EXPECT_EQ(opened(), "");
+  }
+};
+
+TEST_F(TrustOfComponents, a_folder_that_others_may_write_is_passed_over_with_one_message) {
+  NEEDS_ROOT;
+  write("mpool_tiny", loader::Image());
+  ASSERT_EQ(chmod(folder_.path().c_str(), 01777), 0);
+  expect_refused("no component is loaded from " + folder_.path() + ": it may be written by all users");
+  ASSERT_EQ(chmod(folder_.path().c_str(), 0755), 0);
+  ASSERT_EQ(chown(folder_.path().c_str(), kOther, 0), 0);
+  expect_refused("belongs to user 12345");
+  ASSERT_EQ(chown(folder_.path().c_str(), 0, 0), 0);
+  EXPECT_TRUE(discover().ok());
+  EXPECT_TRUE(open().ok());
+  EXPECT_EQ(opened(), "tiny");
+}
+
+TEST_F(TrustOfComponents, a_file_that_others_may_write_is_skipped_also_behind_a_link) {
+  NEEDS_ROOT;
+  const std::string file = write("mpool_tiny", loader::Image());
+  ASSERT_EQ(chmod(file.c_str(), 0666), 0);
+  expect_refused("skipped " + file + ": it may be written by all users");
+  ASSERT_EQ(chmod(file.c_str(), 0644), 0);
+  ASSERT_EQ(chown(file.c_str(), kOther, 0), 0);
+  expect_refused("belongs to user 12345");
+  const test::TempFolder elsewhere;
+  const std::string real = elsewhere.write("mpool_tiny.so", loader::Image().bytes());
+  ASSERT_EQ(chmod(elsewhere.path().c_str(), 0777), 0);
+  ASSERT_EQ(unlink(file.c_str()), 0);
+  ASSERT_EQ(symlink(real.c_str(), file.c_str()), 0);
+  expect_refused("is in " + elsewhere.path() + "/, which may be written by all users");
+}
+
+class TrustOfParameters : public param::ParamTest {
+ protected:
+  Status read_anew() const { return param::Registry().read_sources(sources_); }
+};
+
+TEST_F(TrustOfParameters, a_file_that_others_may_write_sets_nothing) {
+  NEEDS_ROOT;
+  folder_.write("user.conf", "mpool_test_x = 1\n");
+  folder_.write("site.conf", "");
+  ASSERT_EQ(chmod(sources_.user_file.c_str(), 0666), 0);
+  std::string said = test::said_anew_by([this] { EXPECT_TRUE(read_anew().ok()); });
+  EXPECT_TRUE(test::has(said, sources_.user_file) && test::has(said, "it may be written by all users")) << said;
+  ASSERT_EQ(chmod(sources_.user_file.c_str(), 0644), 0);
+  EXPECT_EQ(test::said_anew_by([this] { EXPECT_TRUE(read_anew().ok()); }), "");
+  ASSERT_EQ(chown(sources_.site_file.c_str(), kOther, 0), 0);
+  said = test::said_anew_by([this] { EXPECT_TRUE(read_anew().is(PINRAIL_ERR_BAD_PARAM)); });
+  EXPECT_TRUE(test::has(said, sources_.site_file) && test::has(said, "belongs to user 12345")) << said;
+}
+
+}  // namespace
+}  // namespace pinrail
+
+namespace pinrail::loader {
+namespace {
+
+// Files that dlopen must not see.
+
+class CheckElf : public testing::Test {
+ protected:
+  // Why the bytes are refused; "" if they are not.
+  std::string check(const std::string& bytes) {
+    std::string why;
+    const Status status = check_elf(folder_.write("mpool_tiny.so", bytes), &why);
+    EXPECT_EQ(status.ok(), why.empty());
+    return why;
+  }
+
+  std::string whole() const { return Image().bytes(); }
+
+  // A copy of the file with one field of its header, or of a segment's header, changed.
+  template <typename Change>
+  std::string with_header(Change change) const {
+    std::string bytes = whole();
+    change(reinterpret_cast<ElfW(Ehdr)*>(bytes.data()));
+    return bytes;
+  }
+  template <typename Change>
+  std::string with_segment(uint32_t type, Change change) const {
+    std::string bytes = whole();
+    const auto* header = reinterpret_cast<const ElfW(Ehdr)*>(bytes.data());
+    auto* segments = reinterpret_cast<ElfW(Phdr)*>(bytes.data() + header->e_phoff);
+    auto* found = std::find_if(segments, segments + header->e_phnum, [type](auto& it) { return it.p_type == type; });
+    EXPECT_NE(found, segments + header->e_phnum);
+    change(found);
+    return bytes;
+  }
+
+  test::TempFolder folder_;
+};
+
+TEST_F(CheckElf, a_whole_component_passes) { EXPECT_EQ(check(whole()), ""); }
+
+TEST_F(CheckElf, what_is_no_file_is_refused) {
+  std::string why;
+  EXPECT_TRUE(check_elf(folder_.path("none.so"), &why).is(PINRAIL_ERR_ERROR));
+  EXPECT_EQ(why, "cannot be read: No such file or directory");
+  ASSERT_EQ(mkdir(folder_.path("x.so").c_str(), 0700), 0);
+  EXPECT_TRUE(check_elf(folder_.path("x.so"), &why).is(PINRAIL_ERR_ERROR));
+  EXPECT_EQ(why, "is a folder");
+  ASSERT_EQ(mkfifo(folder_.path("pipe.so").c_str(), 0600), 0);
+  EXPECT_TRUE(check_elf(folder_.path("pipe.so"), &why).is(PINRAIL_ERR_ERROR));
+  EXPECT_EQ(why, "is not a regular file");
+}
+
+TEST_F(CheckElf, what_is_no_elf_file_is_refused) {
+  EXPECT_EQ(check(""), "is not an ELF file");
+  EXPECT_EQ(check("\x7f"
+                  "ELF"),
+            "is not an ELF file");
+  EXPECT_EQ(check("#!/bin/sh\necho this is no shared object at all\n"), "is not an ELF file");
+}
+
+TEST_F(CheckElf, another_kind_of_elf_file_is_refused) {
+  EXPECT_EQ(check(with_header([](auto* it) { it->e_ident[EI_CLASS] = ELFCLASSNONE; })),
+            "is of another word size than this process");
+  EXPECT_EQ(check(with_header([](auto* it) { it->e_ident[EI_DATA] ^= 3; })),
+            "is of another byte order than this machine");
+  EXPECT_TRUE(test::has(check(with_header([](auto* it) { it->e_machine = EM_68K; })), "is for machine 4, this is "));
+  EXPECT_EQ(check(with_header([](auto* it) { it->e_type = ET_REL; })), "is an ELF file, but not a shared object");
+  EXPECT_EQ(check(with_header([](auto* it) { it->e_phentsize = 1; })), "has segment headers of another size");
+  EXPECT_EQ(check(with_header([](auto* it) { it->e_phnum = 0; })), "has no segments");
+}
+
+TEST_F(CheckElf, headers_that_reach_behind_the_file_are_refused) {
+  EXPECT_EQ(check(with_header([](auto* it) { it->e_phoff = ~uint64_t{0} - 7; })),
+            "is cut off: its segment headers are not whole");
+  EXPECT_EQ(check(with_header([](auto* it) { it->e_phnum = 0xfff0; })), "has more segments than a linker makes");
+  EXPECT_EQ(check(with_segment(PT_LOAD, [](auto* it) { it->p_offset = ~uint64_t{0} - 7; })),
+            "is cut off: a segment reaches behind its end");
+  EXPECT_EQ(check(with_segment(PT_LOAD, [](auto* it) { it->p_filesz = ~uint64_t{0} - 7; })),
+            "is cut off: a segment reaches behind its end");
+}
+
+TEST_F(CheckElf, segments_that_make_no_sense_are_refused) {
+  EXPECT_EQ(check(with_segment(PT_LOAD, [](auto* it) { it->p_memsz = it->p_filesz - 1; })),
+            "has a segment larger than its memory");
+  EXPECT_EQ(check(with_segment(PT_DYNAMIC, [](auto* it) { it->p_vaddr = 1U << 30; })),
+            "has a dynamic section that is not loaded");
+  EXPECT_EQ(check(with_segment(PT_DYNAMIC, [](auto* it) { it->p_type = PT_NULL; })), "has no dynamic section");
+}
+
+TEST_F(CheckElf, a_file_is_refused_at_every_length_that_is_short_of_its_segments) {
+  const std::string bytes = whole();
+  const size_t end = Image().mapped_end();
+  std::vector<size_t> lengths = {end - 1, end, end + 1, bytes.size()};
+  for (size_t length = 0; length < end; length += 512) lengths.push_back(length);
+  for (const size_t length : lengths) {
+    const std::string why = check(bytes.substr(0, length));
+    EXPECT_EQ(why.empty(), length >= end) << length << " bytes of " << bytes.size() << ": " << why;
+  }
+}
+
+TEST_F(CheckElf, without_the_check_dlopen_of_a_short_file_ends_the_process) {
+  const size_t end = Image().mapped_end();
+  size_t deaths = 0;
+  for (size_t length = 4096; length < end; length += 4096) {
+    const std::string path = folder_.write("short.so", whole().substr(0, length));
+    test::ChildAnswer answer{};
+    const bool lived = test::in_child(
+        [&path] {
+          close(STDERR_FILENO);  // sanitizers tell of deaths at length
+          return test::ChildAnswer{dlopen(path.c_str(), RTLD_NOW) != nullptr};
+        },
+        &answer);
+    if (!lived) ++deaths;
+  }
+  EXPECT_GT(deaths, 0U) << "this machine does not need the check, or the test does not show it";
+}
+
+TEST_F(CheckElf, no_bytes_whatever_make_it_fall) {
+  const std::string bytes = whole();
+  const size_t headers = sizeof(ElfW(Ehdr)) + 12 * sizeof(ElfW(Phdr));
+  // A small generator of its own: the same bytes in every run.
+  uint32_t state = 4711;
+  const auto next = [&state] { return (state = state * 1664525 + 1013904223) >> 8; };
+  size_t refused = 0;
+  for (int round = 0; round < 2000; ++round) {
+    std::string changed = bytes.substr(0, round % 2 == 0 ? bytes.size() : next() % bytes.size());
+    for (uint32_t i = 0; i <= next() % 4 && !changed.empty(); ++i) {
+      changed[next() % std::min(headers, changed.size())] = static_cast<char>(next());
+    }
+    if (!check(changed).empty()) ++refused;
+  }
+  EXPECT_GT(refused, 0U);
+}
+
+}  // namespace
+}  // namespace pinrail::loader
+
+namespace pinrail {
+namespace {
+
+// Descriptors of ours that the program closes, and numbers that are given to files of the program's.
+
+int make_memory() { return memfd_create("ours", MFD_CLOEXEC); }
+// As rings and userfaultfds, it has the inode that all files without one share.
+int make_ring() { return eventfd(0, EFD_CLOEXEC); }
+
+// As a program that closes every descriptor and then opens files of its own.
+void give_number_to(int number, int file) {
+  ASSERT_EQ(dup3(file, number, O_CLOEXEC), number);
+  close(file);
+}
+
+TEST(OwnFile, has_its_number_until_it_is_closed) {
+  OwnFile file;
+  EXPECT_FALSE(file.is_taken());
+  EXPECT_EQ(file.number(), -1);
+  ASSERT_TRUE(file.open(FileKind::has_inode, make_memory));
+  const int number = file.number();
+  EXPECT_GE(number, 0);
+  file.close();
+  EXPECT_FALSE(file.is_taken());
+  EXPECT_LT(fcntl(number, F_GETFD), 0);
+}
+
+TEST(OwnFile, what_the_program_closes_has_no_number) {
+  OwnFile file;
+  ASSERT_TRUE(file.open(FileKind::has_inode, make_memory));
+  close(file.number());
+  EXPECT_TRUE(file.is_taken());
+  EXPECT_EQ(file.number(), -1);
+}
+
+// own_file/D3.
+TEST(OwnFile, a_number_that_names_a_file_of_the_programs_is_neither_returned_nor_closed) {
+  for (const FileKind kind : {FileKind::has_inode, FileKind::ring, FileKind::userfaultfd}) {
+    const auto make = kind == FileKind::has_inode ? make_memory : make_ring;
+    OwnFile file;
+    ASSERT_TRUE(file.open(kind, make));
+    const int number = file.number();
+    ASSERT_NO_FATAL_FAILURE(give_number_to(number, make()));
+    EXPECT_EQ(file.number(), -1);
+    file.close();
+    EXPECT_GE(fcntl(number, F_GETFD), 0);
+    close(number);
+  }
+}
+
+TEST(OwnFile, a_number_that_names_another_file_of_ours_is_that_ones) {
+  OwnFile file, next;
+  ASSERT_TRUE(file.open(FileKind::ring, make_ring));
+  const int number = file.number();
+  close(number);
+  ASSERT_TRUE(next.open(FileKind::ring, [=] {
+    const int other = make_ring();
+    if (other == number) return other;
+    const int moved = dup3(other, number, O_CLOEXEC);
+    close(other);
+    return moved;
+  }));
+  EXPECT_EQ(file.number(), -1);
+  EXPECT_EQ(next.number(), number);
+  file.close();
+  EXPECT_EQ(next.number(), number);
+}
+
+// own_file/D1 and own_file/D2.
+TEST(OwnFile, a_child_has_none_and_a_fork_meanwhile_is_noticed) {
+  OwnFile file;
+  const uint64_t forks = own_file::count_forks();
+  ASSERT_TRUE(file.take(make_memory(), FileKind::has_inode, forks));
+  const int number = file.number();
+  const pid_t child = fork();
+  if (child == 0) _exit(fcntl(number, F_GETFD) < 0 && file.number() == -1 ? 0 : 1);
+  int how = -1;
+  ASSERT_EQ(waitpid(child, &how, 0), child);
+  EXPECT_EQ(how, 0);
+  EXPECT_EQ(file.number(), number);
+  OwnFile late;
+  const int opened = make_memory();
+  EXPECT_FALSE(late.take(opened, FileKind::has_inode, forks));
+  EXPECT_FALSE(late.is_taken());
+  EXPECT_EQ(close(opened), 0) << "it is still the caller's";
+}
+
+// The child finds a number of the program's where the parent's file was.
+TEST(OwnFile, a_child_closes_no_file_of_the_programs) {
+  OwnFile file;
+  ASSERT_TRUE(file.open(FileKind::ring, make_ring));
+  const int number = file.number();
+  ASSERT_NO_FATAL_FAILURE(give_number_to(number, make_ring()));
+  const pid_t child = fork();
+  if (child == 0) _exit(fcntl(number, F_GETFD) >= 0 ? 0 : 1);
+  int how = -1;
+  ASSERT_EQ(waitpid(child, &how, 0), child);
+  EXPECT_EQ(how, 0);
+  close(number);
+}
+
+TEST(OwnFile, released_it_stays_open) {
+  OwnFile file;
+  ASSERT_TRUE(file.open(FileKind::ring, make_ring));
+  const int number = file.number();
+  EXPECT_EQ(file.release(), number);
+  EXPECT_FALSE(file.is_taken());
+  EXPECT_EQ(close(number), 0);
+}
+
+}  // namespace
+}  // namespace pinrail
