@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Status, ranges, guards; nothing about caching.
-libpinrail_internal_la_SOURCES += \
-	base/core/status.h base/core/status.cc base/core/span.h base/core/own_component.h base/core/compiler.h base/core/kernel.h base/core/files.h \
-	base/core/thread_record.h \
-	base/sync/fork_reinit.h base/core/calling_thread.h base/core/trust.h base/core/trust.cc \
-	base/core/page_counts.h \
-	base/cuda/cuda_driver.h
+libpinrail_internal_la_SOURCES += base/core/status.h base/core/status.cc base/core/span.h base/core/own_component.h \
+	base/core/compiler.h base/core/kernel.h base/core/files.h base/core/thread_record.h \
+	base/core/calling_thread.h base/core/files.cc base/core/page_counts.h base/cuda/cuda_driver.h
 
 # Locks and their ranks, the hook wall, the gate, forked children.
 libpinrail_internal_la_SOURCES += \
@@ -16,12 +13,10 @@ libpinrail_internal_la_SOURCES += \
 	base/sync/own_threads.cc
 
 # The registration: its memory, its state word, the records of threads.
-libpinrail_internal_la_SOURCES += \
-	base/registration/registration.h base/registration/registration_arena.h \
-	base/registration/registration_arena.cc \
-	base/registration/services.h base/registration/services.cc \
-	base/registration/shortcut.h \
-	base/registration/recent_request.h base/registration/thread.h base/registration/thread.cc
+libpinrail_internal_la_SOURCES += base/registration/registration.h base/registration/registration_arena.h \
+	base/registration/registration_arena.cc base/registration/services.h base/registration/services.cc \
+	base/registration/shortcut.h base/registration/recent_request.h base/registration/thread.h \
+	base/registration/thread.cc
 
 # What a hit reads without a lock.
 libpinrail_internal_la_SOURCES += \
@@ -42,13 +37,10 @@ base/loader/static_components.c: Makefile
 	for c in $(PINRAIL_STATIC_LIST); do echo "    &pinrail_$${c}_component,"; done; \
 	echo '    NULL};'; } > $@.tmp && mv $@.tmp $@
 
-libpinrail_internal_la_SOURCES += \
-	base/report/report.h base/report/report.cc \
-	base/param/param.h base/param/registry_impl.h base/param/registry.cc base/param/declare.cc \
-	base/param/settings.cc base/param/file.cc base/param/text.cc \
-	base/param/text.h \
-	base/loader/loader.h base/loader/loader_impl.h base/loader/discover.cc base/loader/load.cc \
-	base/loader/host_table.cc base/loader/check.cc
+libpinrail_internal_la_SOURCES += base/report/report.h base/report/report.cc base/param/param.h \
+	base/param/registry_impl.h base/param/registry.cc base/param/declare.cc base/param/settings.cc \
+	base/param/file.cc base/param/text.cc base/loader/loader.h base/loader/loader_impl.h base/loader/discover.cc \
+	base/loader/load.cc base/loader/host_table.cc base/loader/check.cc
 EXTRA_DIST += base/report/base_help.txt
 
 # Patching of code. Components that patch link it, because they use no symbols of the library.
@@ -56,10 +48,8 @@ noinst_LTLIBRARIES += base/libmaps.la base/libpatch.la
 base_libmaps_la_CXXFLAGS = $(room_cxxflags)
 base_libmaps_la_SOURCES = base/patch/system_call.h base/patch/maps.h base/patch/maps.cc
 base_libpatch_la_CXXFLAGS = $(room_cxxflags)
-base_libpatch_la_SOURCES = \
-	base/patch/patch.h base/patch/patch.cc base/patch/island.h base/patch/island.cc \
-	base/patch/places_x86_64.cc base/patch/code_x86_64.cc \
-	base/patch/code_aarch64.cc
+base_libpatch_la_SOURCES = base/patch/patch.h base/patch/patch.cc base/patch/island.h base/patch/island.cc \
+	base/patch/places_x86_64.cc base/patch/code_x86_64.cc base/patch/code_aarch64.cc
 base_libpatch_la_LIBADD = base/libmaps.la
 if STATIC_COMPONENTS
 libpinrail_internal_la_LIBADD += base/libpatch.la

@@ -8,27 +8,22 @@ component_gpu_pool_libs = framework/libgpu_pool.la base/libslots.la
 endif
 
 component_libraries += components/mpool_grdma.la
-components_mpool_grdma_la_SOURCES = \
-	components/mpool/grdma/grdma_component.cc \
-	components/mpool/grdma/grdma.h components/mpool/grdma/grdma_create.cc \
-	components/mpool/grdma/grdma_register.cc components/mpool/grdma/grdma_miss.cc \
-	components/mpool/grdma/grdma_device.cc components/mpool/grdma/grdma_both.h \
-	components/mpool/grdma/grdma_invalidate_hook.cc \
+components_mpool_grdma_la_SOURCES = components/mpool/grdma/grdma_component.cc components/mpool/grdma/grdma.h \
+	components/mpool/grdma/grdma_create.cc components/mpool/grdma/grdma_register.cc \
+	components/mpool/grdma/grdma_miss.cc components/mpool/grdma/grdma_device.cc \
+	components/mpool/grdma/grdma_both.h components/mpool/grdma/grdma_invalidate_hook.cc \
 	components/mpool/grdma/grdma_extent.h components/mpool/grdma/grdma_extent.cc \
 	components/mpool/grdma/grdma_reasons.h components/mpool/grdma/grdma_reasons.cc \
-	components/mpool/grdma/grdma_outside.h \
-	components/mpool/grdma/grdma_gpu.h components/mpool/grdma/grdma_gpu.cc
+	components/mpool/grdma/grdma_outside.h components/mpool/grdma/grdma_gpu.h \
+	components/mpool/grdma/grdma_gpu.cc
 components_mpool_grdma_la_LDFLAGS = $(component_ldflags)
 components_mpool_grdma_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_mpool_grdma)
 components_mpool_grdma_la_CXXFLAGS = $(room_cxxflags) $(PINRAIL_LTO)
 
 component_libraries += components/mpool_mrall.la
-components_mpool_mrall_la_SOURCES = \
-	components/mpool/mrall/mrall_component.cc components/mpool/mrall/mrall.h \
-	components/mpool/mrall/mrall_register.cc \
-	components/mpool/mrall/mrall_make.cc \
-	components/mpool/mrall/mrall_left_out.h components/mpool/mrall/mrall_maps.h \
-	components/mpool/mrall/mrall_maps.cc components/mpool/mrall/mrall_work.h
+components_mpool_mrall_la_SOURCES = components/mpool/mrall/mrall_component.cc components/mpool/mrall/mrall.h \
+	components/mpool/mrall/mrall_register.cc components/mpool/mrall/mrall_make.cc \
+	components/mpool/mrall/mrall_maps.h components/mpool/mrall/mrall_maps.cc
 components_mpool_mrall_la_LDFLAGS = $(component_ldflags)
 components_mpool_mrall_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_mpool_mrall)
 components_mpool_mrall_la_CXXFLAGS = $(room_cxxflags)
@@ -57,22 +52,18 @@ components_monitor_external_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_moni
 components_monitor_external_la_CXXFLAGS = $(room_cxxflags)
 
 component_libraries += components/monitor_patcher.la
-components_monitor_patcher_la_SOURCES = \
-	components/monitor/patcher/patcher_component.cc components/monitor/patcher/patcher_install.cc \
-	components/monitor/patcher/patcher_check.cc \
+components_monitor_patcher_la_SOURCES = components/monitor/patcher/patcher_component.cc \
+	components/monitor/patcher/patcher_install.cc components/monitor/patcher/patcher_check.cc \
 	components/monitor/patcher/patcher_probe.cc components/monitor/patcher/patcher_file_hook.cc \
-	components/monitor/patcher/patcher_memory_hook.cc \
-	components/monitor/patcher/patcher.h
+	components/monitor/patcher/patcher_memory_hook.cc components/monitor/patcher/patcher.h
 components_monitor_patcher_la_LDFLAGS = $(component_ldflags)
 components_monitor_patcher_la_LIBADD = $(component_patch_libs)
 components_monitor_patcher_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_monitor_patcher)
 components_monitor_patcher_la_CXXFLAGS = $(room_cxxflags)
 
 component_libraries += components/monitor_uffd.la
-components_monitor_uffd_la_SOURCES = \
-	components/monitor/uffd/uffd_component.cc components/monitor/uffd/uffd_watch.cc \
-	components/monitor/uffd/uffd_thread.cc \
-	components/monitor/uffd/uffd.h
+components_monitor_uffd_la_SOURCES = components/monitor/uffd/uffd_component.cc \
+	components/monitor/uffd/uffd_thread.cc components/monitor/uffd/uffd.h
 components_monitor_uffd_la_LDFLAGS = $(component_ldflags)
 components_monitor_uffd_la_LIBADD = $(component_maps_libs)
 components_monitor_uffd_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_monitor_uffd)
@@ -89,7 +80,6 @@ if HAVE_URING
 component_libraries += components/registrar_iouring.la
 components_registrar_iouring_la_SOURCES = \
 	components/registrar/iouring/iouring_component.cc components/registrar/iouring/iouring_ring.cc \
-	components/registrar/iouring/iouring_transfer.cc \
 	components/registrar/iouring/iouring.h
 components_registrar_iouring_la_LDFLAGS = $(component_ldflags)
 components_registrar_iouring_la_LIBADD = $(URING_LIBS)
@@ -99,11 +89,9 @@ endif
 
 if HAVE_VERBS
 component_libraries += components/registrar_verbs.la
-components_registrar_verbs_la_SOURCES = \
-	components/registrar/verbs/verbs_component.cc \
+components_registrar_verbs_la_SOURCES = components/registrar/verbs/verbs_component.cc \
 	components/registrar/verbs/verbs_device.cc components/registrar/verbs/verbs_register.cc \
-	components/registrar/verbs/verbs_loopback.cc \
-	components/registrar/verbs/verbs_odp.cc \
+	components/registrar/verbs/verbs_loopback.cc components/registrar/verbs/verbs_odp.cc \
 	components/registrar/verbs/verbs.h
 components_registrar_verbs_la_LDFLAGS = $(component_ldflags)
 components_registrar_verbs_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_registrar_verbs)
@@ -112,9 +100,7 @@ endif
 
 # The pools of GPU memory need no driver themselves: an embedder may provide the registrar.
 component_libraries += components/mpool_gpusm.la components/mpool_rgpusm.la
-components_mpool_gpusm_la_SOURCES = \
-	components/mpool/gpusm/gpusm_component.cc components/mpool/gpusm/gpusm_export.cc \
-	components/mpool/gpusm/gpusm.h \
+components_mpool_gpusm_la_SOURCES = components/mpool/gpusm/gpusm_component.cc components/mpool/gpusm/gpusm.h \
 	components/mpool/gpusm/exports.cc components/mpool/gpusm/exports.h
 components_mpool_gpusm_la_LDFLAGS = $(component_ldflags)
 components_mpool_gpusm_la_LIBADD = $(component_gpu_pool_libs)
@@ -137,12 +123,10 @@ components_monitor_cuda_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_monitor_
 components_monitor_cuda_la_CXXFLAGS = $(room_cxxflags)
 
 component_libraries += components/registrar_cuda_ipc.la
-components_registrar_cuda_ipc_la_SOURCES = \
-	components/registrar/cuda_ipc/cuda_ipc_component.cc \
+components_registrar_cuda_ipc_la_SOURCES = components/registrar/cuda_ipc/cuda_ipc_component.cc \
 	components/registrar/cuda_ipc/cuda_ipc_identify.cc components/registrar/cuda_ipc/cuda_ipc_register.cc \
-	components/registrar/cuda_ipc/cuda_ipc_vmm.cc \
-	components/registrar/cuda_ipc/cuda_ipc_event.cc \
-	components/registrar/cuda_ipc/cuda_ipc.h components/registrar/cuda_ipc/cuda_library.h
+	components/registrar/cuda_ipc/cuda_ipc_vmm.cc components/registrar/cuda_ipc/cuda_ipc_event.cc \
+	components/registrar/cuda_ipc/cuda_ipc.h
 components_registrar_cuda_ipc_la_LDFLAGS = $(component_ldflags)
 components_registrar_cuda_ipc_la_LIBADD = $(component_descriptor_libs)
 components_registrar_cuda_ipc_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_registrar_cuda_ipc)

@@ -40,22 +40,17 @@ else
 dist_man_MANS += contrib/man/pinrail_params.7
 endif
 # Recorded traces, and the memory that they speak of.
-replayed_memory_sources = \
-	contrib/tools/perf/basics.h contrib/tools/perf/basics.cc contrib/tools/perf/replay_memory.h \
-	contrib/tools/perf/replay_memory.cc contrib/tools/perf/memory.h contrib/tools/perf/memory.cc \
-	contrib/tools/perf/trace.h \
+replayed_memory_sources = contrib/tools/perf/basics.h contrib/tools/perf/basics.cc \
+	contrib/tools/perf/replay_memory.h contrib/tools/perf/replay_memory.cc contrib/tools/perf/trace.h \
 	contrib/tools/perf/trace.cc
-pinrail_perf_sources = $(replayed_memory_sources) \
-	$(command_line_sources) $(reasons_sources) \
-	contrib/tools/perf/budget.h contrib/tools/perf/budget.cc \
-	contrib/tools/perf/session.h contrib/tools/perf/session.cc \
-	contrib/tools/perf/table.h contrib/tools/perf/table.cc contrib/tools/perf/options.h \
-	contrib/tools/perf/options.cc contrib/tools/perf/replay.h contrib/tools/perf/replay.cc \
-	contrib/tools/perf/report.h \
-	contrib/tools/perf/report.cc \
+pinrail_perf_sources = $(replayed_memory_sources) $(command_line_sources) $(reasons_sources) \
+	contrib/tools/perf/budget.h contrib/tools/perf/budget.cc contrib/tools/perf/session.h \
+	contrib/tools/perf/session.cc contrib/tools/perf/table.h contrib/tools/perf/table.cc \
+	contrib/tools/perf/options.h contrib/tools/perf/options.cc contrib/tools/perf/replay.h \
+	contrib/tools/perf/replay.cc contrib/tools/perf/report.h contrib/tools/perf/report.cc \
 	contrib/tools/perf/scenario.h contrib/tools/perf/scenario.cc contrib/tools/perf/scenario_prepin.cc \
-	contrib/tools/perf/scenario_terabyte.cc \
-	contrib/tools/perf/scenario_mrall.cc contrib/tools/perf/scenario_odp.cc
+	contrib/tools/perf/scenario_terabyte.cc contrib/tools/perf/scenario_mrall.cc \
+	contrib/tools/perf/scenario_odp.cc
 # Trials of monitors in child processes.
 trial_sources = contrib/tools/info/monitors.h contrib/tools/info/monitors.cc \
 	contrib/tools/info/options.h $(memory_events_sources)
@@ -63,20 +58,14 @@ contrib_tools_pinrail_perf_SOURCES = contrib/tools/perf/pinrail_perf.cc contrib/
 	contrib/tools/perf/doctor.cc $(trial_sources) $(pinrail_perf_sources)
 contrib_tools_pinrail_perf_LDADD = libpinrail.la $(LZMA_LIBS)
 
-advise_sources = \
-	contrib/tools/advise/page.cc contrib/tools/advise/study.h \
-	contrib/tools/advise/study.cc contrib/tools/advise/words.h \
+advise_sources = contrib/tools/advise/page.cc contrib/tools/advise/study.h contrib/tools/advise/study.cc \
 	contrib/tools/advise/words.cc
 contrib_tools_pinrail_advise_SOURCES = contrib/tools/advise/pinrail_advise.cc $(advise_sources) $(pinrail_perf_sources)
 contrib_tools_pinrail_advise_LDADD = libpinrail.la $(LZMA_LIBS)
 
-pinrail_info_sources = \
-	$(command_line_sources) contrib/tools/common/reasons.h \
-	contrib/tools/info/snapshot.cc \
-	contrib/tools/info/options.cc contrib/tools/info/snapshot.h \
-	contrib/tools/info/print_text.cc \
-	contrib/tools/info/print_json.cc \
-	$(trial_sources)
+pinrail_info_sources = $(command_line_sources) contrib/tools/common/reasons.h contrib/tools/info/snapshot.cc \
+	contrib/tools/info/options.cc contrib/tools/info/snapshot.h contrib/tools/info/print_text.cc \
+	contrib/tools/info/print_json.cc $(trial_sources)
 contrib_tools_pinrail_info_SOURCES = contrib/tools/info/pinrail_info.cc $(pinrail_info_sources)
 contrib_tools_pinrail_info_LDADD = libpinrail.la
 contrib_tools_pinrail_top_SOURCES = contrib/tools/top/pinrail_top.cc \
@@ -88,7 +77,8 @@ EXTRA_DIST += contrib/tools/.clang-tidy
 
 # Manual pages of section 3 and the site, from the public headers and the documents. test/pages_test.sh looks at them.
 site_sources = contrib/workshop/site/make-site contrib/workshop/site/filter contrib/workshop/site/make-man \
-	contrib/workshop/site/header.html contrib/workshop/site/footer.html contrib/workshop/site/site.css contrib/workshop/installed-text
+	contrib/workshop/site/header.html contrib/workshop/site/footer.html contrib/workshop/site/site.css \
+	contrib/workshop/installed-text
 EXTRA_DIST += $(site_sources)
 if PAGES
 all-local: contrib/workshop/site/made

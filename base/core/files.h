@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// files.h - files of ours: who closes them, their numbers, and their lengths.
+// files.h - files of ours: who closes them, their numbers, and their lengths; and whether the environment, a parameter
+// file or a component file may be trusted.
 //
 // Context  any; no lock.
 #ifndef PINRAIL_BASE_CORE_FILES_H
 #define PINRAIL_BASE_CORE_FILES_H
 
 #include <fcntl.h>
+#include <sys/auxv.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdint>
+#include <string>
 #include <utility>
 
 #include "base/core/compiler.h"
@@ -61,5 +65,39 @@ inline bool allocate_in_file(int file, off_t from, off_t bytes) {
 }
 
 }  // namespace pinrail
+
+namespace pinrail::trust {
+
+// Decides whether the environment, a parameter file or a component file may be trusted.
+//
+// Threads  All functions may run together.
+// Context  start-up or API; they allocate and read the file system.
+//
+// files/X1  A process that has more rights than its caller (setuid, file capabilities) reads no environment variable
+//     and calls no library that does.
+// files/X2  A process as in files/X1, and a process of root, neither reads a parameter file nor loads a component that
+//     other users may change, and it reports the file. Other users are all except root, the process's effective user,
+//     and the owner of the file that contains Pinrail, who could change Pinrail itself.
+
+// Returns whether environment variables may be read (files/X1).
+inline bool in_environment() { return getauxval(AT_SECURE) == 0; }
+
+// Returns the path of the shared object or program into which this code is linked, or "" if the system does not tell.
+std::string own_file();
+
+// Returns the reason why the file or folder must not be used ("may be written by all users"), or "" if it may
+// (files/X2).
+std::string why_untrusted(const struct stat& about);
+// As why_untrusted(), for a file in a folder about which the caller has asked. If it is a symbolic link: for the file
+// to which it leads and that file's folder. What does not exist is trusted: the caller reports that it is missing.
+std::string why_untrusted_file(const std::string& path);
+
+// The rule itself, for any set of owners; it does not ask whether files/X2 applies to the process.
+struct Owners {
+  uid_t self, own_file;
+};
+std::string why_untrusted(const struct stat& about, const Owners& owners);
+
+}  // namespace pinrail::trust
 
 #endif

@@ -2,7 +2,7 @@
 // Start-up or API context. No function takes a lock.
 #include "base/core/machine.h"
 
-#include "base/core/trust.h"
+#include "base/core/files.h"
 #include "config.h"
 
 #ifdef HAVE_HWLOC
@@ -47,7 +47,7 @@ struct Destroy {
 };
 using Topology = std::unique_ptr<hwloc_topology, Destroy>;
 
-// Loads memory and processors only, because finding caches and devices takes time. In a process as in trust/X1 nothing
+// Loads memory and processors only, because finding caches and devices takes time. In a process as in files/X1 nothing
 // is loaded: hwloc loads plugins that the environment names.
 Topology load_topology() {
   if (!trust::in_environment()) return nullptr;

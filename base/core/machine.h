@@ -23,7 +23,7 @@ struct Machine {
   std::array<uint64_t, kMaxHugepageSizes> hugepage_bytes{};  // sizes that the kernel knows, rising; 0 in unused entries
 };
 
-// Reads them with hwloc if it is built in, works and is trusted (trust/X1); otherwise as read_machine_of_system().
+// Reads them with hwloc if it is built in, works and is trusted (files/X1); otherwise as read_machine_of_system().
 Machine read_machine();
 
 // Asks the system without hwloc. numa_nodes is always 1.

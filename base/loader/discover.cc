@@ -8,10 +8,10 @@
 #include <cstring>
 #include <system_error>
 
-#include "base/core/trust.h"
+#include "base/core/files.h"
 #include "base/loader/loader.h"
 #include "base/loader/loader_impl.h"
-#include "base/param/text.h"
+#include "base/param/param.h"
 #include "base/report/report.h"
 
 #ifndef PINRAIL_PKGLIBDIR
@@ -162,7 +162,7 @@ void Loader::Impl::add_file(const std::string& folder, const std::string& file) 
   log(PINRAIL_LOG_DEBUG, path + " is not named <framework>_<component>.so");
 }
 
-// Records the components in a folder. A folder that other users may change is skipped with a warning (trust/X2).
+// Records the components in a folder. A folder that other users may change is skipped with a warning (files/X2).
 void Loader::Impl::find_in_folder(const std::string& folder) {
   struct stat about {};
   const std::string why = stat(folder.c_str(), &about) == 0 ? trust::why_untrusted(about) : "";

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <tuple>
 
-#include "base/core/trust.h"
+#include "base/core/files.h"
 #include "base/loader/loader.h"
 #include "base/loader/loader_impl.h"
-#include "base/param/text.h"
+#include "base/param/param.h"
 #include "base/report/report.h"
 
 namespace pinrail::loader {

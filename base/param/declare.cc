@@ -5,8 +5,8 @@
 #include <cstring>
 #include <tuple>
 
+#include "base/param/param.h"
 #include "base/param/registry_impl.h"
-#include "base/param/text.h"
 #include "base/report/report.h"
 
 namespace pinrail::param {

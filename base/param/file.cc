@@ -12,8 +12,7 @@
 #include <system_error>
 
 #include "base/core/files.h"
-#include "base/core/trust.h"
-#include "base/param/text.h"
+#include "base/param/param.h"
 
 namespace pinrail::param {
 namespace {

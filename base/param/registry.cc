@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/core/status.h"
+#include "base/param/param.h"
 #include "base/param/registry_impl.h"
-#include "base/param/text.h"
 #include "base/report/report.h"
 
 namespace pinrail::param {

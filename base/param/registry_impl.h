@@ -215,7 +215,7 @@ struct FileError {
 Status parse_file(std::string_view text, std::vector<FileLine>* lines_out, FileError* error_out);
 
 // Reads and parses a file. NOT_FOUND: it does not exist. ERROR: it cannot be read, or other users may change it
-// (base/core/trust.h). BAD_PARAM: as parse_file().
+// (base/core/files.h). BAD_PARAM: as parse_file().
 Status read_file(const std::string& path, std::vector<FileLine>* lines_out, FileError* error_out);
 
 }  // namespace pinrail::param

@@ -12,9 +12,9 @@
 #include <cstdlib>
 #include <tuple>
 
-#include "base/core/trust.h"
+#include "base/core/files.h"
+#include "base/param/param.h"
 #include "base/param/registry_impl.h"
-#include "base/param/text.h"
 #include "base/report/report.h"
 
 #ifndef PINRAIL_SYSCONFDIR

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Text functions; and text to value, and value to text. Any thread; start-up or API context, no lock. Functions that
 // read a value return what is wrong, or NULL.
-#include "base/param/text.h"
+#include "base/param/param.h"
 
 #include <algorithm>
 #include <charconv>
 #include <limits>
 #include <system_error>
-
-#include "base/param/param.h"
 
 namespace pinrail::param {
 namespace {

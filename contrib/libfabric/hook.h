@@ -43,7 +43,7 @@ void* table_owner(const void* table);
 void free_table(void* table);
 
 // A domain that was just opened. If it cannot be cached, it is left as it is, with a line that names the provider.
-void hook_domain(struct fid_domain* domain, const struct fi_info* info, const char* provider);
+void hook_domain(struct fid_domain* domain, const struct fi_info* info, const char* name);
 
 // Puts our functions into a copied table.
 void fill_mr_table(struct fi_ops_mr* table);

@@ -24,7 +24,7 @@ if FABRIC_HOOK
 fabricdir = $(pkglibdir)/libfabric
 fabric_LTLIBRARIES = contrib/libfabric/libpinrail-fi.la
 contrib_libfabric_libpinrail_fi_la_SOURCES = contrib/libfabric/hook.h contrib/libfabric/hook.c \
-	contrib/libfabric/hook_domain.c contrib/libfabric/hook_mr.c
+	contrib/libfabric/hook_mr.c
 contrib_libfabric_libpinrail_fi_la_CPPFLAGS = $(AM_CPPFLAGS) -D_GNU_SOURCE
 contrib_libfabric_libpinrail_fi_la_LIBADD = libpinrail.la $(FABRIC_LIBS)
 contrib_libfabric_libpinrail_fi_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -shared -Wl,-z,nodelete \

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // domains.cc - a small table under a lock, and in each thread the pools that it used last.
-#include "domains.h"
+#include "pinrun.h"
 
 #include <pthread.h>
 

@@ -3,7 +3,7 @@
 // that programs ask for.
 #include <cerrno>
 
-#include "domains.h"
+#include "pinrun.h"
 #include "real_verbs.h"
 
 namespace pinrail::pinrun {

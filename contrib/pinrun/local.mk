@@ -5,7 +5,7 @@ EXTRA_DIST += contrib/pinrun/README contrib/pinrun/pinrun.in contrib/pinrun/libp
 if PINRUN
 pinrundir = $(pkglibdir)/pinrun
 pinrun_LTLIBRARIES = contrib/pinrun/libpinrun.la
-contrib_pinrun_libpinrun_la_SOURCES = contrib/pinrun/pinrun.h contrib/pinrun/interpose.cc contrib/pinrun/domains.h \
+contrib_pinrun_libpinrun_la_SOURCES = contrib/pinrun/pinrun.h contrib/pinrun/interpose.cc \
 	contrib/pinrun/dlsym.cc contrib/pinrun/domains.cc contrib/pinrun/real_verbs.h contrib/pinrun/real_verbs.cc \
 	contrib/pinrun/registrar.cc \
 	contrib/pinrun/report.cc

@@ -6,7 +6,7 @@
 #include <array>
 #include <cerrno>
 
-#include "domains.h"
+#include "pinrun.h"
 
 namespace pinrail::pinrun {
 

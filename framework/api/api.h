@@ -10,13 +10,16 @@
 #define PINRAIL_FRAMEWORK_API_API_H
 
 #include <pinrail/component.h>
+#include <pinrail/events.h>
 #include <pinrail/pinrail.h>
 
+#include <atomic>
 #include <initializer_list>
 #include <memory>
 #include <new>
 #include <vector>
 
+#include "base/core/compiler.h"
 #include "base/core/span.h"
 #include "base/core/status.h"
 #include "base/loader/loader.h"
@@ -126,6 +129,70 @@ inline pinrail_status_t report_if_bad(pinrail_status_t status, const char* call,
   return status == PINRAIL_ERR_BAD_PARAM ? refuse(call, why) : status;
 }
 
+// What pools record (framework/mpool/recorder.h), and what is said of it.
+//
+// Threads  all functions may run together. The caller holds no lock, but for record_hook().
+// Hook     record_hook().
+
+// mpool_<name>_verbose from which on misses, and everything, is said; refusals from PINRAIL_LOG_INFO on.
+constexpr int kLogMisses = 30, kLogAll = 50;
+
+// Host service: see component_mpool.h.
+void record_hook(pinrail_mpool_t* pool, const pinrail_mpool_event_t* event);
+
+// Logs what was recorded since the last call, as far as the pool's verbosity asks for it.
+void say_events(pinrail_mpool_t* pool);
+inline void say_events_if_asked(pinrail_mpool_t* pool) {
+  const std::atomic<int64_t>* const verbosity = pool->verbosity;
+  if (unlikely(verbosity != nullptr && verbosity->load(std::memory_order_relaxed) >= PINRAIL_LOG_INFO)) {
+    say_events(pool);
+  }
+}
+
+// A register or find call has returned the handle. If the pool checks its hits and the device sees other memory than
+// the process, says so with the life of the registration, treats its range as memory that went away, drops the
+// reference and returns true. The thread is the calling one.
+bool drop_stale(pinrail_mpool_t* pool, pinrail_thread_t* thread, const void* addr, size_t length,
+                pinrail_handle_t handle);
+
+// A request for this range found no room: says which limit is full, what is held and what to do, once a second. Not
+// where the pool records no events.
+void report_no_room(pinrail_mpool_t* pool, Span range, pinrail_status_t status);
+
 }  // namespace pinrail::api
+
+namespace pinrail::record {
+
+// The process's calls on its pools, and memory events, as a trace that pinrail_perf and pinrail_advise read
+// (parameter mpool_base_record).
+//
+// Owns     an area of address space that is filled in order, and the file that is written from it when the process
+//          exits or Pinrail is finalized for the last time.
+// Threads  took(), dropping(), evicted() may run together. start(), stop() and fork_reinit() exclude all
+//          else.
+// Fork     a child records nothing until it calls pinrail_init(); it then has a file of its own.
+//
+// A reference is recorded after it was taken and before it is dropped, so that between two records of one id the
+// registration exists. While calls are recorded, no registration is quick, and no request is remembered: the library
+// answers no hit, and drops no reference, without passing here. What does not fit into the area is counted in the
+// file's header.
+struct Area;
+extern std::atomic<Area*> recording;  // NULL: nothing is recorded
+
+// relaxed: a thread that sees it later begins to record later.
+inline bool is_on() { return recording.load(std::memory_order_relaxed) != nullptr; }
+
+Status declare(param::Registry* params);
+// After the monitors have started. A file that cannot be written is reported, and nothing is recorded.
+void start(const param::Registry& params);
+void stop();
+void fork_reinit();
+
+// A register ('R') or find ('F') has returned the handle; NULL: it has failed. Nothing if no recording is on.
+void took(char op, const void* addr, size_t length, uint64_t access_and_flags, const pinrail_handle_t* handle);
+void dropping(pinrail_handle_t handle);
+void evicted(pinrail_status_t status);
+
+}  // namespace pinrail::record
 
 #endif

@@ -19,9 +19,7 @@
 #include "base/sync/call_scope.h"
 #include "base/sync/gate.h"
 #include "framework/api/api.h"
-#include "framework/api/api_events.h"
 #include "framework/api/api_fork.h"
-#include "framework/api/record.h"
 #include "framework/mpool/allocator.h"
 
 namespace pinrail::api {

@@ -15,7 +15,6 @@
 #include "base/sync/gate.h"
 #include "framework/api/api.h"
 #include "framework/api/api_fork.h"
-#include "framework/api/record.h"
 #include "framework/monitor/monitor.h"
 #include "framework/mpool/gc_thread.h"
 #include "framework/registrar/request.h"

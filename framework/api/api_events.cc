@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Messages: what pools record, and what is said of it; and refused calls.
 // API context; takes no lock of a pool. record_hook() may run in a hook.
-#include "framework/api/api_events.h"
+#include "framework/api/api.h"
 
 #include <sys/resource.h>
 
@@ -17,7 +17,6 @@
 #include "base/report/report.h"
 #include "base/sync/call_scope.h"
 #include "base/sync/deferred_hook.h"
-#include "framework/api/api.h"
 #include "framework/api/api_fork.h"
 #include "framework/monitor/monitor.h"
 

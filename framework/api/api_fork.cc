@@ -15,7 +15,6 @@
 #include "base/sync/lock.h"
 #include "base/sync/own_threads.h"
 #include "framework/api/api.h"
-#include "framework/api/record.h"
 #include "framework/monitor/loaded_objects.h"
 #include "framework/monitor/monitor.h"
 #include "framework/mpool/gc_thread.h"

@@ -15,7 +15,6 @@
 #include "base/sync/gate.h"
 #include "base/sync/own_threads.h"
 #include "framework/api/api.h"
-#include "framework/api/api_events.h"
 #include "framework/monitor/coverage.h"
 #include "framework/monitor/mapping.h"
 #include "framework/monitor/monitor.h"

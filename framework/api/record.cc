@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The start and the end of a recording, and what calls add to it. API context; the caller holds no lock.
-#include "framework/api/record.h"
+#include "framework/api/api.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -24,7 +24,6 @@
 #include "base/registration/thread.h"
 #include "base/sync/fork_reinit.h"
 #include "config.h"
-#include "framework/api/api.h"
 #include "framework/monitor/monitor.h"
 #include "framework/mpool/hit_check.h"
 #include "framework/mpool/params.h"

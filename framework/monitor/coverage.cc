@@ -17,7 +17,7 @@
 #include "base/core/calling_thread.h"
 #include "base/core/files.h"
 #include "base/core/kernel.h"
-#include "base/param/text.h"
+#include "base/param/param.h"
 #include "framework/monitor/mapping.h"
 
 namespace pinrail::monitor {

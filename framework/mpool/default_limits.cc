@@ -12,7 +12,7 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "base/core/trust.h"
+#include "base/core/files.h"
 
 namespace pinrail::mpool {
 namespace {

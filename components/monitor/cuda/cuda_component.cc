@@ -10,8 +10,8 @@
 #include <cstring>
 #include <new>
 
+#include "base/core/files.h"
 #include "base/core/own_component.h"
-#include "base/core/trust.h"
 #include "base/sync/lock.h"
 #include "components/monitor/cuda/cuda.h"
 

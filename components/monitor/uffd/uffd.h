@@ -68,7 +68,7 @@ struct Context {
   std::atomic<uint64_t> refused{0};  // number of refusals since then
 };
 
-// uffd_watch.cc: the descriptor. NOT_AVAILABLE: this kernel or this user cannot have it; a log line says why.
+// uffd_component.cc: the descriptor. NOT_AVAILABLE: this kernel or this user cannot have it; a log line says why.
 Status open_watch(Context* context);
 // From now on the kernel reports events of this range. False: the kernel cannot watch memory of its kind.
 bool watch_range(const Context& context, const Span& span);
@@ -79,7 +79,7 @@ void unwatch_all(const Context& context);
 int is_quiet(void* context);
 uint64_t count_mappings();
 
-// uffd_watch.cc: starts to watch a mapping. Returns the PINRAIL_EVENT_* that are seen for it; 0: none.
+// uffd_component.cc: starts to watch a mapping. Returns the PINRAIL_EVENT_* that are seen for it; 0: none.
 uint32_t cover(Context* context, const pinrail_mapping_t& mapping);
 
 // uffd_component.cc: causes each kind of event on pages of its own and expects its report at a subscription.

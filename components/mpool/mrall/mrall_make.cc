@@ -58,7 +58,7 @@ Status Pool::work_once(pinrail_thread_t* thread, bool is_due, Ranges* touched, D
   return status;
 }
 
-// One round: the mappings are read once, after its work was taken (mrall_work/W1).
+// One round: the mappings are read once, after its work was taken (mrall/W1).
 Status Pool::make_round(pinrail_thread_t* thread, const Ranges& touched, Demand* demands, bool is_rescan) {
   is_rescan_ = false;
   const Status read = maps_.read();

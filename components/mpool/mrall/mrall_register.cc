@@ -3,7 +3,6 @@
 // caller holds no lock, because it may wait, and a drop may call the registrar. The calling thread may hold references.
 #include "base/sync/lock.h"
 #include "components/mpool/mrall/mrall.h"
-#include "components/mpool/mrall/mrall_work.h"
 
 namespace pinrail::mrall {
 namespace {

@@ -9,10 +9,9 @@
 #include <memory>
 #include <new>
 
+#include "base/core/files.h"
 #include "base/core/own_component.h"
-#include "base/core/trust.h"
 #include "components/registrar/cuda_ipc/cuda_ipc.h"
-#include "components/registrar/cuda_ipc/cuda_library.h"
 
 namespace pinrail::cuda_ipc {
 namespace {

@@ -8,8 +8,8 @@
 #include <memory>
 #include <new>
 
+#include "base/core/files.h"
 #include "base/core/own_component.h"
-#include "base/core/trust.h"
 #include "components/registrar/verbs/verbs.h"
 
 namespace pinrail::verbs {

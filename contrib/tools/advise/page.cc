@@ -4,7 +4,7 @@
 #include <cinttypes>
 #include <cmath>
 
-#include "contrib/tools/advise/words.h"
+#include "contrib/tools/advise/study.h"
 #include "contrib/tools/perf/basics.h"
 
 namespace pinrail::advise {

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <iostream>
 
-#include "contrib/tools/advise/words.h"
+#include "contrib/tools/advise/study.h"
 #include "contrib/tools/common/command_line.h"
 #include "contrib/tools/common/text.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // words.cc - what follows from the figures, in sentences.
-#include "contrib/tools/advise/words.h"
+#include "contrib/tools/advise/study.h"
 
 #include <algorithm>
 #include <cinttypes>

@@ -14,7 +14,7 @@
 #include "contrib/tools/common/text.h"
 #include "contrib/tools/info/monitors.h"
 #include "contrib/tools/perf/basics.h"
-#include "contrib/tools/perf/memory.h"
+#include "contrib/tools/perf/replay_memory.h"
 #include "contrib/tools/perf/session.h"
 
 namespace pinrail::perf {

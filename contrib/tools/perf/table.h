@@ -17,8 +17,8 @@
 #include "contrib/tools/common/reasons.h"
 #include "contrib/tools/perf/basics.h"
 #include "contrib/tools/perf/budget.h"
-#include "contrib/tools/perf/memory.h"
 #include "contrib/tools/perf/options.h"
+#include "contrib/tools/perf/replay_memory.h"
 #include "contrib/tools/perf/session.h"
 
 namespace pinrail::perf {

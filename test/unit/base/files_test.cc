@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// files_test.cc - files that root neither reads nor loads from, for others may change them (trust/X2), files that
+// files_test.cc - files that root neither reads nor loads from, for others may change them (files/X2), files that
 // dlopen must not see, and descriptors of ours.
-#include "base/core/trust.h"
+#include "base/core/files.h"
 
 #include <dlfcn.h>
 #include <elf.h>

@@ -12,7 +12,6 @@
 #include "base/loader/loader.h"
 #include "base/param/param.h"
 #include "base/param/registry_impl.h"
-#include "base/param/text.h"
 #include "test/support/cases.h"
 #include "test/support/files.h"
 

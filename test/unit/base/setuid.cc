@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A program that has more rights than its caller: neither Pinrail nor a library that it calls reads the environment,
-// which the caller has chosen. trust/X1.
+// which the caller has chosen. files/X1.
 //
 // Without an argument the program makes a setuid copy of its own file and runs the copy as the user "nobody", for which
 // it must be root.

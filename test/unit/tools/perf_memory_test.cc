@@ -11,7 +11,6 @@
 
 #include "contrib/tools/perf/basics.h"
 #include "contrib/tools/perf/budget.h"
-#include "contrib/tools/perf/memory.h"
 #include "contrib/tools/perf/options.h"
 #include "contrib/tools/perf/replay_memory.h"
 #include "test/support/host_table.h"

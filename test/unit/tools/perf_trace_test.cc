@@ -9,7 +9,6 @@
 #include <random>
 
 #include "contrib/tools/advise/study.h"
-#include "contrib/tools/advise/words.h"
 #include "contrib/tools/perf/basics.h"
 #include "contrib/tools/perf/trace.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Start-up or API context. No function takes a lock.
-#include "base/core/trust.h"
+#include "base/core/files.h"
 
 #include <dlfcn.h>
 #include <unistd.h>
@@ -32,7 +32,7 @@ uid_t owner_of_own_file(uid_t self) {
   return stat(own_file().c_str(), &about) == 0 ? about.st_uid : self;
 }
 
-// Whether trust/X2 applies to a process with this effective user.
+// Whether files/X2 applies to a process with this effective user.
 bool applies_to(uid_t self) { return self == 0 || !in_environment(); }
 
 }  // namespace
