@@ -38,6 +38,18 @@ TEST(GrdmaCache, what_is_dead_in_another_pool_of_the_cache_makes_room) {
   EXPECT_EQ(other_fake.deregistered(PINRAIL_REASON_INVALIDATED), 1u);
 }
 
+TEST(GrdmaCache, what_is_dead_in_several_pools_of_the_cache_is_given_back_by_one_call) {
+  Library library;
+  fake::FakeRegistrar fake;
+  const PoolOptions room_for_two = {1, PINRAIL_UNSET, 2, 0, "shared"};
+  Pool pool(fake, room_for_two), first(fake, room_for_two), second(fake, room_for_two);
+  first.use(kBase, kPage);
+  second.use(kBase, kPage);
+  report(kBase, kPage);
+  pool.use(2 * kBase, kPage);
+  EXPECT_EQ(fake.deregistered(PINRAIL_REASON_INVALIDATED), 2u);
+}
+
 // R7: however many pools share it.
 TEST(GrdmaCache, what_is_dead_in_the_last_of_many_pools_makes_room) {
   Library library;
