@@ -28,6 +28,8 @@ namespace pinrail::test {
 namespace {
 
 constexpr uint32_t kA = 1000001, kB = 1000002;  // pids that no process has
+// The library is linked statically, so it does not find the folder by where it lies itself.
+const Settings::value_type kFolder = {"mca_base_component_path", PINRAIL_TEST_BUILD "/components/.libs"};
 
 // A thread that is inside that function of the driver from the beginning to the end of this.
 class Inside {
@@ -53,7 +55,7 @@ class GpuLocks : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override { cuda_double_forget(); }
   void TearDown() override { EXPECT_EQ(cuda_double_open_handles(), 0u); }
-  const Library library_{without_threads()};
+  const Library library_{without_threads({kFolder})};
 };
 
 // What another thread may want of the pool: `known` is in its cache, the others are not.
@@ -149,8 +151,6 @@ TEST_F(GpuLocksDestroy, nothing_is_evicted_from_a_pool_that_is_being_destroyed) 
 // GPU memory and events that come at a bad moment: postponed, because a signal handler causes them on a thread that
 // holds a lock of hooks, or between two steps of a release. The tests hold such a lock or take such steps themselves,
 // so they are linked with the library statically.
-
-const Settings::value_type kFolder = {"mca_base_component_path", PINRAIL_TEST_BUILD "/components/.libs"};
 
 class PostponedEvents : public ::testing::Test {
  protected:
@@ -263,7 +263,7 @@ class GpuCancel : public ::testing::Test {
 class GpuCancelOf : public GpuCancel, public ::testing::WithParamInterface<pinrail_gpu_kind_t> {};
 
 TEST_F(GpuCancel, not_in_the_life_of_an_importers_pool) {
-  const Library library(without_threads());
+  const Library library(without_threads({kFolder}));
   const Bystander bystander;
   slots::Exporter exporter;
   ASSERT_TRUE(bystander.make(&exporter, 16));
@@ -281,7 +281,7 @@ TEST_F(GpuCancel, not_in_the_life_of_an_importers_pool) {
 TEST_P(GpuCancelOf, not_in_the_life_of_an_exporters_pool) {
   const CurrentContext context;
   const GpuMemory memory(GetParam());
-  const Library library(without_threads());
+  const Library library(without_threads({kFolder}));
   std::unique_ptr<GpuPool> pool;
   expect_passed([&] { pool = std::make_unique<GpuPool>("gpusm"); });
   expect_passed([&] { pool->block_of(memory.pointer(), 1); });
@@ -294,7 +294,7 @@ TEST_P(GpuCancelOf, not_in_the_life_of_an_exporters_pool) {
 TEST_P(GpuCancelOf, not_in_a_free_that_waits_for_an_importer) {
   const CurrentContext context;
   const GpuMemory memory(GetParam());
-  const Library library(without_threads({{"mpool_gpusm_free", "defer"}, {"mpool_gpusm_free_timeout", "50"}}));
+  const Library library(without_threads({kFolder, {"mpool_gpusm_free", "defer"}, {"mpool_gpusm_free_timeout", "50"}}));
   const GpuPool pool("gpusm");
   const pinrail_gpu_block_t block = pool.block_of(memory.pointer(), 1);
   PeersSlots importer(block);

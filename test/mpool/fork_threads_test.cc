@@ -184,8 +184,11 @@ void fork_in_handler(int) {
   errno = kept;
 }
 
-// At any time but within fork() itself: glibc waits there for a lock that the interrupted fork() holds.
+// At any time but within fork() and malloc(): glibc's fork() waits for their locks, which the interrupted call holds.
+// So what is allocated once is allocated before.
 TEST_F(ForkThreads, a_signal_handler_may_fork_at_any_time) {
+  feed_gc_thread();
+  ASSERT_TRUE(all_are_deregistered());
   struct sigaction act {};
   act.sa_handler = fork_in_handler;
   act.sa_flags = SA_RESTART;
