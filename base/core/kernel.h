@@ -63,7 +63,8 @@ inline uint64_t number_in_file(const char* path, const char* key, uint64_t fallb
 
 namespace pinrail {
 
-// The time since the machine's start in nanoseconds. Also in hooks. CLOCK_MONOTONIC_COARSE is exact to a few milliseconds, and quicker.
+// The time since the machine's start in nanoseconds. Also in hooks. CLOCK_MONOTONIC_COARSE is exact to a few
+// milliseconds, and quicker.
 inline uint64_t now_ns_hook(clockid_t clock = CLOCK_MONOTONIC) {
   timespec now;
   if (clock_gettime(clock, &now) != 0) return 0;

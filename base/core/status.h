@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// status.h - the status of an operation as a value that the caller must check; exceptions and structs at the C interface;
-// errno values and numbers as text.
+// status.h - the status of an operation as a value that the caller must check; exceptions and structs at the C
+// interface; errno values and numbers as text.
 //
 // Context  any, apart from guarded(); no lock.
 #ifndef PINRAIL_BASE_CORE_STATUS_H

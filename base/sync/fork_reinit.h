@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // fork_reinit.h - objects with static storage duration: made on first use, and made again in a forked child.
 //
-// replace_in_child() constructs a new object over one that a forked child inherited. Another thread of the parent may have
-// been changing the old object, so its members are not read and what it owns is not freed.
-// Only the caller may know the object. It is called once, between gate::claim_child() and gate::open().
+// replace_in_child() constructs a new object over one that a forked child inherited. Another thread of the parent may
+// have been changing the old object, so its members are not read and what it owns is not freed. Only the caller may
+// know the object. It is called once, between gate::claim_child() and gate::open().
 #ifndef PINRAIL_BASE_SYNC_FORK_REINIT_H
 #define PINRAIL_BASE_SYNC_FORK_REINIT_H
 

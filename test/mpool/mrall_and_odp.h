@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// mrall_and_odp.h - pools of mpool/mrall and mpool/odp on a registrar of our own, and what /proc/self/maps says beside them.
+// mrall_and_odp.h - pools of mpool/mrall and mpool/odp on a registrar of our own, and what /proc/self/maps says beside
+// them.
 #ifndef PINRAIL_TEST_MPOOL_MRALL_AND_ODP_H
 #define PINRAIL_TEST_MPOOL_MRALL_AND_ODP_H
 

@@ -76,7 +76,8 @@ class Mapping {
   const size_t length_;
 };
 
-// What the allocator has handed out, to other threads as well, and not got back. 0: this C library does not tell, or a sanitizer has the allocator.
+// What the allocator has handed out, to other threads as well, and not got back. 0: this C library does not tell, or a
+// sanitizer has the allocator.
 inline size_t heap_bytes() {
 #if defined(__GLIBC__) && __GLIBC_PREREQ(2, 33) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   const struct mallinfo2 info = mallinfo2();

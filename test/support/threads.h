@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// threads.h - the threads of this process as the kernel names them, waiting for something without a fixed time, how much
-// of it there is to do, and several threads that do the same.
+// threads.h - the threads of this process as the kernel names them, waiting for something without a fixed time, how
+// much of it there is to do, and several threads that do the same.
 #ifndef PINRAIL_TEST_SUPPORT_THREADS_H
 #define PINRAIL_TEST_SUPPORT_THREADS_H
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// device_test.cc - parts of registrar/verbs over doubles of a device: a transfer addresses a region at its iova, which need
-// not be its address in this process; the trial of a device with memory on demand; forked children.
+// device_test.cc - parts of registrar/verbs over doubles of a device: a transfer addresses a region at its iova, which
+// need not be its address in this process; the trial of a device with memory on demand; forked children.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
