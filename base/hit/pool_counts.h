@@ -10,6 +10,7 @@
 #include <pinrail/figures.h>
 
 #include <cstddef>
+#include <cstdint>
 
 #include "base/core/compiler.h"
 #include "base/registration/thread.h"
@@ -65,11 +66,21 @@ class PoolCounts {
   }
 
  private:
+  // Called by the one thread that writes the number. relaxed, without a read-modify-write: no decision depends on it.
+  __attribute__((always_inline)) static void raise_alone(uint64_t* number, uint64_t amount) {
+#if defined(__x86_64__) && !defined(PINRAIL_UNDER_THREAD_SANITIZER)
+    // The same as below, which compilers make three instructions of.
+    asm("addq %1, %0" : "+m"(*number) : "er"(amount) : "cc");
+#else
+    __atomic_store_n(number, __atomic_load_n(number, __ATOMIC_RELAXED) + amount, __ATOMIC_RELAXED);
+#endif
+  }
+
   // Passes the thread's line, and how one of its numbers is raised, to what counts.
   template <typename Counting>
   void add(const pinrail_thread_t* thread, Counting&& counting) {
     if (likely(thread->index < kAlone)) {
-      counting(&lines_[thread->index], [](uint64_t* number, uint64_t amount) { stat_counter::add(number, amount); });
+      counting(&lines_[thread->index], [](uint64_t* number, uint64_t amount) { raise_alone(number, amount); });
     } else {
       counting(&lines_[kAlone],
                [](uint64_t* number, uint64_t amount) { __atomic_fetch_add(number, amount, __ATOMIC_RELAXED); });
