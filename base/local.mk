@@ -14,8 +14,7 @@ libpinrail_internal_la_SOURCES += \
 
 # The registration: its memory, its state word, the records of threads.
 libpinrail_internal_la_SOURCES += base/registration/registration.h base/registration/registration_arena.h \
-	base/registration/registration_arena.cc base/registration/services.h base/registration/services.cc \
-	base/registration/shortcut.h base/registration/recent_request.h base/registration/thread.h \
+	base/registration/registration_arena.cc base/registration/shortcut.h base/registration/thread.h \
 	base/registration/thread.cc
 
 # What a hit reads without a lock.

@@ -11,7 +11,7 @@ component_libraries += components/mpool_grdma.la
 components_mpool_grdma_la_SOURCES = components/mpool/grdma/grdma_component.cc components/mpool/grdma/grdma.h \
 	components/mpool/grdma/grdma_create.cc components/mpool/grdma/grdma_register.cc \
 	components/mpool/grdma/grdma_miss.cc components/mpool/grdma/grdma_device.cc \
-	components/mpool/grdma/grdma_both.h components/mpool/grdma/grdma_invalidate_hook.cc \
+	components/mpool/grdma/grdma_invalidate_hook.cc \
 	components/mpool/grdma/grdma_extent.h components/mpool/grdma/grdma_extent.cc \
 	components/mpool/grdma/grdma_reasons.h components/mpool/grdma/grdma_reasons.cc \
 	components/mpool/grdma/grdma_outside.h components/mpool/grdma/grdma_gpu.h \
@@ -39,8 +39,8 @@ component_libraries += components/rcache_vma.la
 components_rcache_vma_la_SOURCES = \
 	components/rcache/vma/vma_component.cc components/rcache/vma/vma_index.cc \
 	components/rcache/vma/vma_tree.cc components/rcache/vma/vma.h \
-	components/rcache/vma/vma_announcements.h components/rcache/vma/vma_tree.h components/rcache/vma/vma_pool.h \
-	components/rcache/vma/vma_node.h components/rcache/vma/vma_slots.h
+	components/rcache/vma/vma_announcements.h components/rcache/vma/vma_tree.h \
+	components/rcache/vma/vma_node.h
 components_rcache_vma_la_LDFLAGS = $(component_ldflags)
 components_rcache_vma_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_rcache_vma)
 components_rcache_vma_la_CXXFLAGS = $(room_cxxflags) $(PINRAIL_LTO)

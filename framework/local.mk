@@ -15,13 +15,13 @@ libpinrail_internal_la_SOURCES += framework/registrar/registrar.h framework/regi
 	framework/monitor/mapping.cc framework/monitor/coverage.h framework/monitor/coverage.cc \
 	framework/rcache/rcache.h framework/rcache/rcache.cc framework/mpool/recorder.h framework/mpool/recorder.cc \
 	framework/mpool/mpool.h framework/mpool/mpool.cc framework/mpool/default_limits.h \
-	framework/mpool/default_limits.cc framework/mpool/pin_table.h framework/mpool/forward.h \
+	framework/mpool/default_limits.cc framework/mpool/forward.h \
 	framework/mpool/params.h framework/mpool/messages.h framework/mpool/budget.h framework/mpool/engine.h \
 	framework/mpool/pool_base.h framework/mpool/indexed_pool.h framework/mpool/pool_cache.h \
 	framework/mpool/pool_area.h framework/mpool/pool_registrations.h framework/mpool/gc_list.h \
 	framework/mpool/gpu_block.h framework/mpool/allocator.h framework/mpool/allocator.cc \
-	framework/mpool/allocator_slabs.cc framework/mpool/allocator_regions.cc framework/mpool/size_classes.h \
-	framework/mpool/caches.h framework/mpool/gc_thread.h framework/mpool/gc_thread.cc \
+	framework/mpool/allocator_slabs.cc framework/mpool/allocator_regions.cc \
+	framework/mpool/gc_thread.h framework/mpool/gc_thread.cc \
 	framework/mpool/pool_works.h framework/mpool/hit_check.h framework/mpool/hit_check.cc framework/api/api.h \
 	framework/api/api_init.cc framework/api/api_services.cc framework/api/api_pool.cc framework/api/api_fork.h \
 	framework/api/api_fork.cc framework/api/api_events.cc framework/api/api_call.cc framework/api/api_control.cc \

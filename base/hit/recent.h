@@ -12,9 +12,8 @@
 #ifndef PINRAIL_BASE_HIT_RECENT_H
 #define PINRAIL_BASE_HIT_RECENT_H
 
-#include "base/core/thread_record.h"
-#include "base/registration/recent_request.h"
 #include "base/registration/registration.h"
+#include "base/registration/thread.h"
 
 namespace pinrail::recent {
 

@@ -8,7 +8,6 @@
 #include <memory>
 #include <new>
 
-#include "base/registration/recent_request.h"
 #include "base/registration/registration_arena.h"
 #include "base/sync/fork_reinit.h"
 #include "base/sync/gate.h"

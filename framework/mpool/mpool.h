@@ -16,7 +16,6 @@
 #include "base/hit/pool_counts.h"
 #include "base/loader/loader.h"
 #include "framework/mpool/hit_check.h"
-#include "framework/mpool/pin_table.h"
 #include "framework/mpool/pool_works.h"
 #include "framework/mpool/recorder.h"
 #include "framework/registrar/registrar.h"

@@ -11,13 +11,68 @@
 #include <pinrail/component_mpool.h>
 #include <pinrail/pinrail.h>
 
+#include <map>
+#include <memory>
 #include <string>
 
+#include "base/core/own_component.h"
 #include "base/core/status.h"
-#include "framework/mpool/caches.h"
+#include "base/registration/shortcut.h"
+#include "base/sync/lock.h"
 #include "framework/mpool/params.h"
+#include "framework/mpool/pool_cache.h"
 
 namespace pinrail::mpool {
+
+// The caches of one component, by cache_name: each as long as a pool has joined it. No lock of the rank `caches` or
+// above is held.
+class Caches {
+ public:
+  // Each join is followed by one leave(). BAD_PARAM: the limits differ, which the component's help says. May throw
+  // bad_alloc.
+  Status join(const pinrail_host_t* host, const char* cache_name, const WantedLimits& wanted, Cache** cache_out)
+      EXCLUDES(mutex_) {
+    Guard guard(mutex_);
+    auto found = by_name_.find(cache_name);
+    if (found == by_name_.end()) {
+      auto cache = std::make_unique<Cache>(wanted, shortcut::of(host)->chunks);
+      found = by_name_.emplace(cache_name, Shared{std::move(cache), 0}).first;
+    }
+    Shared& shared = found->second;
+    if (wanted.differ_from(shared.cache->limits())) {
+      show(host, "limits differ", {{"cache", cache_name}});
+      return PINRAIL_ERR_BAD_PARAM;
+    }
+    ++shared.pools;
+    *cache_out = shared.cache.get();
+    return success();
+  }
+
+  void leave(const Cache* cache) EXCLUDES(mutex_) {
+    Guard guard(mutex_);
+    for (auto at = by_name_.begin(); at != by_name_.end(); ++at) {
+      if (at->second.cache.get() != cache) continue;
+      if (--at->second.pools == 0) by_name_.erase(at);
+      return;
+    }
+  }
+
+ private:
+  struct Shared {
+    std::unique_ptr<Cache> cache;
+    size_t pools;
+  };
+
+  Mutex mutex_{LockRank::caches};
+  std::map<std::string, Shared> by_name_ GUARDED_BY(mutex_);
+};
+
+// One opened component.
+struct Component {
+  explicit Component(const pinrail_host_t* where) : host(where) {}
+  const pinrail_host_t* const host;
+  Caches caches;
+};
 
 class PoolBase : public Member {
  public:

@@ -11,7 +11,7 @@
 #include <set>
 #include <thread>
 
-#include "framework/mpool/size_classes.h"
+#include "framework/mpool/allocator.h"
 #include "test/support/library.h"
 #include "test/support/memory.h"
 #include "test/support/threads.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // grdma_gpu.h - GPUDirect: a pool of GPU memory, which has whole allocations. It shares the budget and the order of
-// eviction with the pool of host memory beside it (grdma_both.h).
+// eviction with the pool of host memory beside it (Both, grdma_component.cc).
 //
 // Owns     as Pool, and the registrar that knows GPU memory.
 // Threads  as Pool.

@@ -18,8 +18,7 @@
 #include <algorithm>
 
 #include "base/registration/registration.h"
-#include "components/rcache/vma/vma_pool.h"
-#include "components/rcache/vma/vma_slots.h"
+#include "components/rcache/vma/vma_node.h"
 
 namespace pinrail::vma {
 
