@@ -9,7 +9,7 @@ LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 tests_alone = test/bench_test.sh test/mpool/gc_thread test/monitor/patcher_others
 # These pin memory: they share what the system lets one user pin (RLIMIT_MEMLOCK), and run one after the other.
 tests_that_pin = test/interpose_test.sh test/oracle_test.sh test/oracle_unpatchable_test.sh test/tools_info_test.sh \
-	test/integrity/iouring_integrity test/integrity/iouring_fork test/stress/fork_allocator test/conform/iouring \
+	test/stress/iouring_flat test/stress/iouring_fork test/stress/fork_allocator test/conform/iouring \
 	test/fault/iouring_fault test/conform/mlock test/mpool/mrall test/conform/verbs test/tools_perf_test.sh \
 	test/traces_test.sh test/readme_test.sh test/install_line_test.sh test/unit/tools/perf_test
 # These take longest, and start first.
@@ -245,28 +245,13 @@ top_test_log = test/tools_top_test.sh.log
 $(top_test_log): test/top_subject
 EXTRA_DIST += test/tools_top_test.sh test/tools_info_test.sh test/completion_test.sh
 
-# Every byte, over a real pin: the host's io_uring here, RDMA in a guest below.
-integrity_sources = test/integrity/integrity.h test/integrity/integrity.cc
-if HAVE_GTEST
-if HAVE_URING
-test_programs += test/integrity/iouring_integrity
-test_integrity_iouring_integrity_SOURCES = test/integrity/iouring_integrity.cc test/support/skip_main.cc \
-	$(integrity_sources)
-test_integrity_iouring_integrity_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
-endif
-endif
-
-# Not a part of make check, for it needs an RDMA device: contrib/workshop/rdma-vm --memlock 16384 -- test/verbs/rdma_integrity
+# Not a part of make check, for it needs an RDMA device: contrib/workshop/rdma-vm -- test/verbs/rdma_pingpong
 if HAVE_VERBS
-check_PROGRAMS += test/verbs/rdma_integrity
 rdma_device_sources = test/verbs/rdma_device.h test/verbs/rdma_device.cc
-test_verbs_rdma_integrity_SOURCES = test/verbs/rdma_integrity.cc test/verbs/command_line.h $(rdma_device_sources) \
-	$(integrity_sources)
-test_verbs_rdma_integrity_LDADD = libpinrail.la $(VERBS_LIBS) -lpthread
 # What a message costs from end to end: test/bench/README.
 if HAVE_TOOLS
 check_PROGRAMS += test/verbs/rdma_pingpong
-test_verbs_rdma_pingpong_SOURCES = test/verbs/rdma_pingpong.cc test/verbs/command_line.h \
+test_verbs_rdma_pingpong_SOURCES = test/verbs/rdma_pingpong.cc \
 	test/verbs/rdma_pingpong_match.h test/verbs/rdma_pingpong_match.cc test/bench/clock.h contrib/tools/common/reasons.h \
 	$(rdma_device_sources)
 test_verbs_rdma_pingpong_LDADD = libpinrail.la $(VERBS_LIBS)
@@ -523,14 +508,16 @@ test_mpool_fork_LDADD = test/libtest_support.la libpinrail.la -lgtest_main $(GTE
 test_stress_fork_stress_SOURCES = test/stress/fork_stress_test.cc test/support/library.h test/support/registrars.h \
 	test/support/host_table.h $(fake_registrar_sources)
 if HAVE_URING
-test_programs += test/integrity/iouring_fork
-test_integrity_iouring_fork_SOURCES = test/integrity/iouring_fork_test.cc test/support/skip_main.cc
-test_integrity_iouring_fork_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
+test_programs += test/stress/iouring_fork test/stress/iouring_flat
+test_stress_iouring_flat_SOURCES = test/stress/iouring_flat_test.cc test/support/skip_main.cc
+test_stress_iouring_flat_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
+test_stress_iouring_fork_SOURCES = test/stress/iouring_fork_test.cc test/support/skip_main.cc
+test_stress_iouring_fork_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
 endif
 # Not a part of make check, for it needs an RDMA device: contrib/workshop/rdma-vm -- test/verbs/rdma_fork
 if HAVE_VERBS
 check_PROGRAMS += test/verbs/rdma_fork
-test_verbs_rdma_fork_SOURCES = test/integrity/iouring_fork_test.cc test/support/skip_main.cc
+test_verbs_rdma_fork_SOURCES = test/stress/iouring_fork_test.cc test/support/skip_main.cc
 test_verbs_rdma_fork_CPPFLAGS = $(AM_CPPFLAGS) -DPINRAIL_TEST_DEVICE='"verbs"' -DPINRAIL_TEST_REGISTRARS='"verbs"'
 test_verbs_rdma_fork_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)
 endif
@@ -549,7 +536,7 @@ EXTRA_DIST += test/fake/cuda/toolkit/cuda.h
 test_fake_libcuda_la_CXXFLAGS = $(AM_CXXFLAGS) -fvisibility=default
 test_fake_libcuda_la_LDFLAGS = -version-info 1:0:0 -rpath /nonexistent
 if HAVE_GTEST
-test_programs += test/unit/cuda/cuda_driver_test test/unit/fake/cuda_double_test test/unit/openmpi/gpu_ticket_test \
+test_programs += test/unit/cuda/cuda_driver_test test/unit/openmpi/gpu_ticket_test \
 	test/conform/cuda_ipc test/unit/base/slots_test test/gpu/rgpusm test/gpu/gpusm test/unit/base/descriptors_test \
 	test/gpu/grdma_gpu test/gpu/gpu_locks test/gpu/gpu_ft test/gpu/gpu_events test/gpu/gpu_restart test/fault/gpu_fault \
 	test/stress/gpu_stress
@@ -559,8 +546,6 @@ test_unit_cuda_cuda_driver_test_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_TOOLKIT_CPPFLAG
 	-DPINRAIL_TEST_CUDA_DRIVER_H='"$(abs_top_srcdir)/base/cuda/cuda_driver.h"' \
 	-DPINRAIL_TEST_CUDA_FOR_TESTS_H='"$(abs_top_srcdir)/test/fake/cuda/cuda_for_tests.h"'
 test_unit_cuda_cuda_driver_test_LDADD = -lgtest_main $(GTEST_LIBS)
-test_unit_fake_cuda_double_test_SOURCES = test/unit/fake/cuda_double_test.cc test/unit/fake/cuda_double_kinds_test.cc
-test_unit_fake_cuda_double_test_LDADD = test/fake/libcuda.la test/libtest_support.la -lgtest_main $(GTEST_LIBS)
 test_unit_openmpi_gpu_ticket_test_SOURCES = test/unit/openmpi/gpu_ticket_test.cc contrib/openmpi/gpu_ticket.c
 test_unit_openmpi_gpu_ticket_test_CPPFLAGS = $(AM_CPPFLAGS) -D_GNU_SOURCE
 test_unit_openmpi_gpu_ticket_test_LDADD = -lgtest_main $(GTEST_LIBS)

@@ -3,19 +3,20 @@
 // through pools with leave_pinned 0 and 1. Every byte is compared.
 //
 // rdma_pingpong_match.h says how the ways take turns; --help, what the exit status means.
+#include <getopt.h>
 #include <pinrail/pinrail.h>
 
 #include <algorithm>
 #include <cinttypes>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <iostream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "contrib/tools/common/reasons.h"
-#include "test/verbs/command_line.h"
 #include "test/verbs/rdma_pingpong_match.h"
 
 namespace pinrail::pingpong {
@@ -23,7 +24,7 @@ namespace {
 
 // What one run of rdma_pingpong measures, and where.
 
-constexpr int kWrong = 1, kNoDevice = 77;
+constexpr int kGoOn = -1, kWrong = 1, kUsage = 2, kNoDevice = 77;
 
 struct Options {
   std::string device;  // "": the first one
@@ -34,8 +35,6 @@ struct Options {
   bool reports = true;  // fresh memory is reported before it goes; of use to monitor "external" alone
   bool json = false;
 };
-
-using test::number;
 
 const char kHelp[] =
     "Usage: rdma_pingpong [OPTION]...\n"
@@ -67,7 +66,8 @@ enum Option : int {
   kSeconds = 't',
   kMonitor = 'm',
   kNoReports = 'r',
-  kJson = 'j'
+  kJson = 'j',
+  kHelpOption = 'h'
 };
 
 constexpr option kOptions[] = {{"device", required_argument, nullptr, kDevice},
@@ -77,8 +77,18 @@ constexpr option kOptions[] = {{"device", required_argument, nullptr, kDevice},
                                {"monitor", required_argument, nullptr, kMonitor},
                                {"no-reports", no_argument, nullptr, kNoReports},
                                {"json", no_argument, nullptr, kJson},
-                               {"help", no_argument, nullptr, test::kHelpOption},
+                               {"help", no_argument, nullptr, kHelpOption},
                                {nullptr, 0, nullptr, 0}};
+
+// Whether it is a whole number of that span, which is then written.
+template <typename Number>
+bool number(const char* text, long least, long most, Number* out) {
+  char* end = nullptr;
+  const long value = std::strtol(text, &end, 10);
+  if (*text == '\0' || *end != '\0' || value < least || value > most) return false;
+  *out = static_cast<Number>(value);
+  return true;
+}
 
 // False for a wrong value.
 bool take(int option, const char* value, Options* options) {
@@ -94,10 +104,22 @@ bool take(int option, const char* value, Options* options) {
   }
 }
 
-// -1 to go on, or the exit status.
+// kGoOn, or the exit status.
 int parse(int argc, char** argv, Options* options) {
-  return test::read_command_line(argc, argv, kOptions, kHelp,
-                                 [options](int option, const char* value) { return take(option, value, options); });
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): no other thread yet
+  for (int code; (code = getopt_long(argc, argv, "", kOptions, nullptr)) != -1;) {
+    if (code == kHelpOption) {
+      std::fputs(kHelp, stdout);
+      return 0;
+    }
+    if (code == '?') return kUsage;
+    if (take(code, optarg, options)) continue;
+    std::fprintf(stderr, "%s: bad value \"%s\"; see --help\n", argv[0], optarg);
+    return kUsage;
+  }
+  if (optind == argc) return kGoOn;
+  std::fprintf(stderr, "%s: unexpected argument \"%s\"; see --help\n", argv[0], argv[optind]);
+  return kUsage;
 }
 
 // What a match came to, for people and for programs, on standard output.

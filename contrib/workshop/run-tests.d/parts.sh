@@ -34,7 +34,7 @@ part_tsan() {
   export TSAN_OPTIONS="halt_on_error=0 exitcode=66 second_deadlock_stack=1"
   build tsan --enable-werror --enable-sanitizer=thread --enable-debug --without-json "CFLAGS=-O1 -g" CXXFLAGS=-g1 PINRAIL_OPTIMIZE=-O1 || return
   mapfile -t tests < <(tests_of "$work/tsan" 'test/stress/*' 'test/mpool/grdma' 'test/gpu/gpu_events' \
-    'test/gpu/gpu_locks' 'test/gpu/gpu_restart' 'test/mpool/alloc' 'test/integrity/*')
+    'test/gpu/gpu_locks' 'test/gpu/gpu_restart' 'test/mpool/alloc' 'test/attack/*')
   check tsan "${tests[@]}"
 }
 
@@ -137,7 +137,7 @@ oracle_can_fail test/oracle/oracle_mutants --registrar verbs --largest 64 --size
 rdma_fork test/verbs/rdma_fork
 mrall test/mpool/mrall --gtest_filter=*MrallDevice*
 mrall_everywhere contrib/tools/pinrail_perf --scenario mrall
-rdma_integrity_mrall test/verbs/rdma_integrity --mrall --regions 64 --seconds $seconds
+oracle_mrall test/oracle/oracle --mrall --registrar verbs --largest 64 --size-limit 1024 --seconds $seconds
 tutorial contrib/examples/cached_reg_mr | tee /dev/stderr | grep -q '^999 hits, 1 misses\$'
 rdma_pingpong test/verbs/rdma_pingpong --seconds $((seconds / 3))
 rdma_pingpong_can_fail test/verbs/rdma_pingpong --no-reports --seconds 1; [ \$? -eq 1 ]
@@ -178,8 +178,7 @@ part_guest() {
     { broken guest "$work/guest/prepare.log" "the guest could not be prepared"; return; }
   in_guest device < <(guest_tests)
   in_guest memlock --memlock 16384 <<'END'
-rdma_integrity test/verbs/rdma_integrity --require-evictions
-rdma_integrity_can_fail test/verbs/rdma_integrity --no-reports --seconds 10; [ $? -eq 1 ]
+oracle_memlock test/oracle/oracle --registrar verbs --largest 64 --seconds 10
 END
   # A kernel whose soft-RoCE pages on demand; both must be seen: right bytes, and wrong ones refused.
   [[ -z ${PINRAIL_TEST_LONG:-} ]] || in_guest paging --kernel odp --memlock 16384 <<'END'

@@ -5,15 +5,17 @@
  * does about stale mappings is what the project's story of the driver says; test/gpu/run records what a real one does.
  *
  *   addresses   lowest free place first, in multiples of 4 KiB: free + alloc of a size that fits gives the same
- * address, and two processes have equal addresses buffer id   rises with each allocation of the process; that of a
- * reservation stays, whatever is mapped there IPC open    the same allocation again: one more reference, the same
- * address; another allocation of the same exporter while an older one that began there is open: ALREADY_MAPPED (a
- * process that got the pid of another one is another exporter); one's own handle: INVALID_CONTEXT; one whose memory is
- * gone: INVALID_HANDLE. Memory that was freed lives on in importers that have it open (FACTS: until the importer closes
- * it) VMM         physical memory (a memfd) lives until its last handle and its last mapping; the pointer's range is
- * the reservation, and cuMemGetAddressRange tells the mapping, as documented. Fabric handles: NOT_PERMITTED, as without
- * an IMEX channel pools       the attributes tell a range around the allocation, cuMemGetAddressRange the allocation.
- * One that refused a handle of a type that it was not made with aborts when it is destroyed, as CUDA 13.0 crashes
+ *               address, and two processes have equal addresses
+ *   buffer id   rises with each allocation of the process; that of a reservation stays, whatever is mapped there
+ *   IPC open    the same allocation again: one more reference, the same address; another allocation of the same
+ *               exporter while an older one that began there is open: ALREADY_MAPPED; one's own handle:
+ *               INVALID_CONTEXT; one whose memory is gone: INVALID_HANDLE. Memory that was freed lives on in importers
+ *               that have it open (FACTS: until the importer closes it)
+ *   VMM         physical memory (a memfd) lives until its last handle and its last mapping; the pointer's range is
+ *               the reservation, and cuMemGetAddressRange tells the mapping, as documented. Fabric handles:
+ *               NOT_PERMITTED, as without an IMEX channel
+ *   pools       the attributes tell a range around the allocation, cuMemGetAddressRange the allocation. One that
+ *               refused a handle of a type that it was not made with aborts when it is destroyed, as CUDA 13.0 crashes
  *   managed     is a GPU's by the attributes, has no handle, and aborts the process that asks for its dmabuf
  *   streams     any value names one, also one that cuStreamCreate did not make; whatever is put on it is done at
  *               once, unless a script says that it works. Copies wait in the caller until the stream is done and what
@@ -82,8 +84,6 @@ CUresult cuda_double_foreign_alloc(uint32_t pid, CUdeviceptr base, size_t bytes,
                                    uint64_t* buffer_id_out);
 /** As if that process had freed it. */
 CUresult cuda_double_foreign_free(uint32_t pid, CUdeviceptr base);
-/** As if that process had ended, and another one had got its pid. */
-void cuda_double_foreign_restart(uint32_t pid);
 
 /** Memory of that device. By member: in younger headers the number is one of a union. */
 static inline CUmemLocation cuda_double_on(int device) {

@@ -289,7 +289,7 @@ CUresult cuda_double_foreign_alloc(uint32_t pid, CUdeviceptr base, size_t bytes,
   made.descriptor = make_memory(made.id, bytes);
   if (made.descriptor < 0) return CUDA_ERROR_OUT_OF_MEMORY;
   in.foreign[{pid, base}] = made;
-  const uint64_t owner = owner_of(pid, in.foreign_lives[pid]);
+  const uint64_t owner = owner_of(pid, 0);
   write_handle(handle_out, {kMagic, static_cast<uint32_t>(getpid()), owner, made.descriptor, made.id, base, bytes});
   *buffer_id_out = made.id;
   return CUDA_SUCCESS;
@@ -303,20 +303,6 @@ CUresult cuda_double_foreign_free(uint32_t pid, CUdeviceptr base) {
   close(found->second.descriptor);
   in.foreign.erase(found);
   return CUDA_SUCCESS;
-}
-
-void cuda_double_foreign_restart(uint32_t pid) {
-  State& in = state();
-  Lock lock(in.mutex);
-  ++in.foreign_lives[pid];
-  for (auto at = in.foreign.begin(); at != in.foreign.end();) {
-    const auto next = std::next(at);
-    if (at->first.first == pid) {
-      close(at->second.descriptor);
-      in.foreign.erase(at);
-    }
-    at = next;
-  }
 }
 
 }  // extern "C"

@@ -183,7 +183,6 @@ struct State {
   std::map<uintptr_t, Allocation> allocations;
   std::map<uintptr_t, Import> imports;
   std::map<std::pair<uint32_t, uint64_t>, Allocation> foreign;
-  std::map<uint32_t, uint32_t> foreign_lives;  // how often cuda_double_foreign_restart() was called for the pid
   std::map<CUmemGenericAllocationHandle, Physical> physical;
   std::map<uintptr_t, Reservation> reservations;
   std::map<uintptr_t, Mapping> mappings;

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// E4 over real pins: memory that comes and goes leaves nothing behind, and the last of it goes without any call.
+// A million rounds: --gtest_also_run_disabled_tests --gtest_filter='*million*'
+#include <gtest/gtest.h>
+#include <pinrail/pinrail.h>
+#include <sys/mman.h>
+
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+
+#include "base/patch/system_call.h"
+#include "test/support/process.h"
+#include "test/support/threads.h"
+
+namespace pinrail::test {
+namespace {
+
+constexpr size_t kLength = size_t{64} << 10;
+
+#if PINRAIL_CAN_PATCH
+constexpr char kMonitor[] = "patcher";
+void report_if_nobody_sees(void*) {}
+#else
+constexpr char kMonitor[] = "external";
+void report_if_nobody_sees(void* memory) { pinrail_monitor_report(memory, kLength); }
+#endif
+
+size_t anonymous_bytes() {
+  std::ifstream status("/proc/self/status");
+  std::string line;
+  while (std::getline(status, line)) {
+    size_t kilobytes;
+    if (std::sscanf(line.c_str(), "RssAnon: %zu kB", &kilobytes) == 1) return kilobytes * 1024;
+  }
+  return 0;
+}
+
+class IouringFlat : public ::testing::Test {
+ protected:
+  void SetUp() override { start("2M"); }
+  void start(const char* extent) {
+    const pinrail_setting_t settings[] = {
+        {"monitor", kMonitor}, {"mpool_grdma_leave_pinned", "yes"}, {"mpool_grdma_extent", extent}};
+    pinrail_init_options_t options = PINRAIL_INIT_OPTIONS_INIT;
+    options.settings = settings;
+    options.setting_count = std::size(settings);
+    ASSERT_EQ(pinrail_init(&options), PINRAIL_SUCCESS);
+    pinrail_registrar_choice_t choice{};
+    choice.name = "iouring";
+    if (pinrail_mpool_create("grdma", &choice, nullptr, nullptr, &pool_) != PINRAIL_SUCCESS) {
+      GTEST_SKIP() << "io_uring does not work here";
+    }
+  }
+  void TearDown() override { EXPECT_EQ(pinrail_finalize(), PINRAIL_SUCCESS); }
+
+  static void* map() {
+    void* const memory = mmap(nullptr, kLength, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) std::abort();
+    madvise(memory, kLength, MADV_NOHUGEPAGE);
+    return memory;
+  }
+  void use(void* memory) const {
+    pinrail_handle_t handle{};
+    ASSERT_EQ(pinrail_mpool_register(pool_, memory, kLength, 1, 0, &handle), PINRAIL_SUCCESS);
+    ASSERT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  }
+  static void unmap(void* memory) {
+    report_if_nobody_sees(memory);
+    munmap(memory, kLength);
+  }
+  void round() const {
+    void* const memory = map();
+    use(memory);
+    unmap(memory);
+  }
+  // What is pinned and what is used stay where they were when the pool's tables of events and of what has ended were
+  // full; and in the end nothing is pinned.
+  void stays_flat(int rounds) const {
+    for (int i = 0; i < 10000; ++i) round();
+    const size_t used = anonymous_bytes();
+    size_t most_used = used, most_pinned = 0;
+    for (int i = 0; i < rounds; ++i) {
+      round();
+      if (i % 1000 != 0) continue;
+      most_used = std::max(most_used, anonymous_bytes());
+      most_pinned = std::max(most_pinned, vm_pin_bytes());
+    }
+    EXPECT_LT(most_used, used + (size_t{4} << 20));
+    // While one thread gives back a batch of 256, which other processes may keep from running, up to 256 more of the
+    // dead wait (framework/mpool/engine.h). A leak would pin 20,000.
+    EXPECT_LE(most_pinned, (2 * 256 + 4) * kLength);
+    EXPECT_TRUE(comes_true([] { return vm_pin_bytes() == 0; }));
+    std::printf("%d rounds: RssAnon %zu KiB at first, %zu at most; pinned %zu KiB at most, none in the end\n", rounds,
+                used >> 10, most_used >> 10, most_pinned >> 10);
+  }
+
+  pinrail_mpool_t* pool_ = nullptr;
+};
+
+TEST_F(IouringFlat, memory_that_comes_and_goes) { stays_flat(20000); }
+
+TEST_F(IouringFlat, DISABLED_memory_that_comes_and_goes_a_million_times) { stays_flat(1000000); }
+
+// Nothing is pinned but the buffers, whose bytes are counted.
+class IouringFlatAsAsked : public IouringFlat {
+ protected:
+  void SetUp() override { start("0"); }
+};
+
+TEST_F(IouringFlatAsAsked, a_thousand_buffers_are_released_at_once_without_a_call) {
+  std::vector<void*> all;
+  for (int i = 0; i < 1000; ++i) all.push_back(map());
+  for (void* memory : all) use(memory);
+  EXPECT_EQ(vm_pin_bytes(), all.size() * kLength);
+  for (void* memory : all) unmap(memory);
+  EXPECT_TRUE(comes_true([] { return vm_pin_bytes() == 0; }));
+}
+
+}  // namespace
+}  // namespace pinrail::test
