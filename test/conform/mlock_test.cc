@@ -71,14 +71,6 @@ TEST_F(Mlock, a_second_registrar_is_not_refused_for_the_locks_of_the_first) {
   component.end_other(&other);
 }
 
-TEST_F(Mlock, an_inner_registration_that_goes_does_not_unlock_its_outer_one) {
-  Registration outer(table()), inner(table());
-  ASSERT_TRUE(outer.make(mapping_.base(), 8 * page_).ok());
-  ASSERT_TRUE(inner.make(mapping_.at(2 * page_), 2 * page_).ok());
-  EXPECT_TRUE(inner.give_back().ok());
-  EXPECT_EQ(locked_pages(), 8u);
-}
-
 TEST_F(Mlock, an_outer_registration_that_goes_unlocks_only_what_the_inner_one_does_not_hold) {
   Registration outer(table()), inner(table());
   ASSERT_TRUE(outer.make(mapping_.base(), 8 * page_).ok());

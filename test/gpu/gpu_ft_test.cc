@@ -53,27 +53,6 @@ class GpuFt : public ::testing::TestWithParam<int64_t> {
   Library library_{without_threads()};
 };
 
-TEST_P(GpuFt, a_checkpoint_closes_what_is_idle_and_leaves_what_is_held) {
-  const Peer memory(200);  // more than one round closes
-  const size_t before = cuda_double_open_handles();
-  GpuPool pool("rgpusm", mode());
-  const pinrail_handle_t held = pool.must(memory[0]);
-  for (size_t i = 0; i < memory.size(); ++i) pool.use(memory[i]);
-  tell(pool, PINRAIL_FT_CONTINUE);
-  EXPECT_EQ(cuda_double_open_handles(), before + (GetParam() == 1 ? memory.size() : 1));
-  for (const pinrail_ft_state_t state : {PINRAIL_FT_CHECKPOINT, PINRAIL_FT_TERM}) {
-    tell(pool, state);
-    EXPECT_EQ(cuda_double_open_handles(), before + 1);
-    EXPECT_EQ(pool.stats().registered_count, 1u);
-    EXPECT_EQ(pool.stats().indexed, 1u);
-  }
-  drop(held);
-  tell(pool, PINRAIL_FT_CHECKPOINT);
-  EXPECT_EQ(cuda_double_open_handles(), before);
-  EXPECT_EQ(pool.stats().registered_bytes, 0u);
-  pool.use(memory[0]);
-}
-
 TEST_P(GpuFt, after_a_restart_the_driver_hears_nothing_of_the_past_life) {
   const Peer memory(100);
   GpuPool pool("rgpusm", mode());
@@ -119,32 +98,6 @@ TEST_P(GpuFt, after_a_restart_no_exporter_counts_us) {
   EXPECT_EQ(exporter.importers_hook(block.slot), 0u);
   drop(held);
   EXPECT_EQ(exporter.importers_hook(block.slot), 0u);
-}
-
-TEST_P(GpuFt, checkpoints_come_while_threads_use_the_pool) {
-  const Peer memory(16);
-  const size_t before = cuda_double_open_handles();
-  GpuPool pool("rgpusm", mode());
-  std::atomic<bool> stop{false};
-  std::atomic<int> rounds{0};
-  std::atomic<uint64_t> wrong{0};
-  Team threads(3u, [&](unsigned seed) {
-    std::mt19937 random(seed);
-    for (; !stop; ++rounds) {
-      const pinrail_handle_t handle = pool.must(memory[random() % memory.size()]);
-      uint32_t seen = 0;
-      if (pinrail_mpool_device_read(handle, 0, &seen, sizeof(seen)) != PINRAIL_SUCCESS) ++wrong;
-      if (pinrail_mpool_deregister(handle) != PINRAIL_SUCCESS) ++wrong;
-    }
-  });
-  do {
-    tell(pool, PINRAIL_FT_CHECKPOINT);
-  } while (rounds < 3000);
-  stop = true;
-  threads.join();
-  EXPECT_EQ(wrong, 0u);
-  tell(pool, PINRAIL_FT_CHECKPOINT);
-  EXPECT_EQ(cuda_double_open_handles(), before);
 }
 
 INSTANTIATE_TEST_SUITE_P(LeavePinned, GpuFt, ::testing::Values(0, 1));

@@ -411,18 +411,6 @@ TEST_F(Gpusm, a_driver_without_ipc_is_not_supported) {
   EXPECT_EQ(pool_->stats().registered_count, 0u);
 }
 
-TEST_F(Gpusm, limits_of_exports_hold_and_the_oldest_block_dies_for_a_new_one) {
-  start(without_threads(), at_most(2));
-  const CUdeviceptr a = alloc(4096), b = alloc(4096), c = alloc(4096);
-  const pinrail_gpu_block_t of_a = exported(a), of_b = exported(b);
-  exported(a);
-  const pinrail_gpu_block_t of_c = exported(c);
-  EXPECT_EQ(pool_->stats().registered_count, 2u);
-  EXPECT_TRUE(is_alive(of_a));
-  EXPECT_FALSE(is_alive(of_b));
-  EXPECT_TRUE(is_alive(of_c));
-}
-
 TEST_F(Gpusm, without_leave_pinned_a_block_lives_as_long_as_its_registration) {
   start(without_threads(), not_kept());
   const CUdeviceptr at = alloc(4096);

@@ -54,23 +54,6 @@ TEST_F(Rgpusm, an_exporter_that_began_later_with_the_pid_of_another_is_another) 
   EXPECT_EQ(pool.stats().misses, 2u) << "one of each";
 }
 
-TEST_F(Rgpusm, eviction_passes_by_once_what_is_large_and_was_used_since_it_last_passed) {
-  GpuPool pool("rgpusm", at_most(3));
-  constexpr uint64_t kFar = 0x100000;
-  constexpr size_t kLarge = 262144;
-  const PeerMemory a(kA, kFar, kLarge), b(kA, 2 * kFar, kLarge), c(kA, 3 * kFar, kLarge), d(kA, 4 * kFar, kLarge),
-      e(kA, 5 * kFar, kLarge);
-  const auto is_open = [](int i) { return cuda_double_is_open(kA, static_cast<uintptr_t>(i) * kFar) != 0; };
-  for (const auto& block : {a.block, b.block, c.block, a.block, c.block}) pool.use(block);
-  pool.use(d.block);
-  EXPECT_TRUE(is_open(1) && is_open(3) && is_open(4)) << "used since";
-  EXPECT_FALSE(is_open(2));
-  pool.use(e.block);
-  EXPECT_TRUE(is_open(3) && is_open(4) && is_open(5));
-  EXPECT_FALSE(is_open(1)) << "passed by once, and not used since";
-  EXPECT_EQ(pool.stats().registered_count, 3u);
-}
-
 TEST(RgpusmSettings, with_empty_cache_all_that_is_idle_makes_room_for_one) {
   const Library library(without_threads({{"mpool_rgpusm_empty_cache", "yes"}}));
   const GpuPool pool("rgpusm", at_most(4));
@@ -104,70 +87,6 @@ TEST_F(Rgpusm, without_slots_what_the_next_block_overlaps_is_closed) {
   EXPECT_TRUE(pool.invariants_hold());
 }
 
-// One hand goes round what is idle, whosever it is; Open MPI's rgpusm takes the one that was released last.
-TEST_F(Rgpusm, the_order_of_eviction_is_one_across_exporters) {
-  constexpr size_t kMany = 6;
-  GpuPool pool("rgpusm", at_most_bytes(kMany * 4096));
-  std::vector<std::unique_ptr<PeerMemory>> all, more;
-  for (uint32_t i = 0; i < kMany; ++i) {
-    all.push_back(std::make_unique<PeerMemory>(kA + i % 3, kBase * (1 + i / 3), 4096));
-    more.push_back(std::make_unique<PeerMemory>(kA + 10 + i % 2, kBase * (1 + i / 2), 4096));
-    pool.use(all[i]->block);
-  }
-  const size_t order[kMany] = {0, 2, 5, 1, 3, 4};  // the second half is hit, and passed by once
-  for (size_t at = kMany / 2; at < kMany; ++at) pool.use(all[order[at]]->block);
-  const auto is_in = [&](size_t i) {
-    return cuda_double_is_open(kA + static_cast<uint32_t>(i % 3), kBase * (1 + i / 3)) != 0;
-  };
-  for (size_t gone = 0; gone < kMany; ++gone) {
-    pool.use(more[gone]->block);
-    pool.use(more[gone]->block);  // a hit: it stays when the hand comes again
-    for (size_t at = 0; at < kMany; ++at) EXPECT_EQ(is_in(order[at]), at > gone) << gone << " are gone, " << at;
-    EXPECT_EQ(pool.stats().registered_bytes, kMany * 4096) << "the limit, at every step";
-    EXPECT_EQ(pool.stats().evictions, gone + 1);
-  }
-  EXPECT_EQ(pool.stats().peak_registered_bytes, kMany * 4096);
-}
-
-// The table that hits read grows meanwhile, and its entries move.
-TEST_F(Rgpusm, many_stay_found_although_others_are_evicted) {
-  constexpr size_t kMany = 300;
-  GpuPool pool("rgpusm");
-  std::vector<std::unique_ptr<PeerMemory>> all;
-  std::vector<pinrail_handle_t> held;
-  for (size_t i = 0; i < kMany; ++i) {
-    all.push_back(std::make_unique<PeerMemory>(kA + static_cast<uint32_t>(i % 10), kBase * (1 + i / 10), 4096));
-    pool.use(all[i]->block);
-    held.push_back(pool.must(all[i]->block));  // a hit, and held while others come
-  }
-  const uint64_t opened = cuda_double_calls("cuIpcOpenMemHandle");
-  EXPECT_EQ(opened, kMany);
-  for (const pinrail_handle_t each : held) drop(each);
-  for (size_t i = 0; i < kMany / 2; ++i) EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
-  for (size_t i = kMany / 2; i < kMany; ++i) pool.use(all[i]->block);
-  EXPECT_EQ(cuda_double_calls("cuIpcOpenMemHandle"), opened) << "the second half is in";
-  for (size_t i = 0; i < kMany / 2; ++i) pool.use(all[i]->block);
-  EXPECT_EQ(cuda_double_calls("cuIpcOpenMemHandle"), opened + kMany / 2) << "the first half is out";
-  EXPECT_TRUE(pool.invariants_hold());
-}
-
-TEST_F(Rgpusm, what_is_held_while_others_are_evicted_is_found_again) {
-  GpuPool pool("rgpusm");
-  const PeerMemory a(kA, kBase, 4096), b(kA, 2 * kBase, 4096);
-  pool.use(a.block);
-  pool.use(b.block);
-  const pinrail_handle_t held = pool.must(a.block);
-  EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_ERR_NOT_FOUND) << "it is held";
-  const pinrail_handle_t again = pool.must(a.block);
-  EXPECT_EQ(again.reg, held.reg);
-  drop(again);
-  drop(held);
-  EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
-  pool.use(a.block);
-  EXPECT_EQ(cuda_double_calls("cuIpcOpenMemHandle"), 3u);
-}
-
 TEST_F(Rgpusm, what_dies_while_hits_hold_it_is_closed_by_the_last_release) {
   GpuPool pool("rgpusm");
   const PeerMemory memory(kA, kBase, 4096);
@@ -180,40 +99,6 @@ TEST_F(Rgpusm, what_dies_while_hits_hold_it_is_closed_by_the_last_release) {
   drop(second);
   EXPECT_EQ(cuda_double_open_handles(), 0u);
   EXPECT_EQ(pinrail_mpool_deregister(second), PINRAIL_ERR_BAD_PARAM);
-}
-
-TEST_F(Rgpusm, pools_of_one_cache_share_its_limit_and_its_order_of_eviction) {
-  const PoolOptions options = at_most(2);
-  GpuPool first("rgpusm", options), second("rgpusm", options);
-  const PeerMemory a(kA, kBase, 4096), b(kA, 2 * kBase, 4096), c(kA, 3 * kBase, 4096);
-  first.use(a.block);
-  second.use(b.block);
-  second.use(c.block);  // the oldest one is the other pool's
-  EXPECT_EQ(first.stats().indexed, 0u);
-  EXPECT_EQ(first.stats().evictions, 1u);
-  EXPECT_EQ(second.stats().indexed, 2u);
-  EXPECT_EQ(cuda_double_open_handles(), 2u);
-  EXPECT_TRUE(first.invariants_hold());
-}
-
-TEST_F(Rgpusm, what_is_released_by_a_thread_that_did_not_take_it_is_idle) {
-  GpuPool pool("rgpusm");
-  const PeerMemory memory(kA, kBase, 4096);
-  pinrail_handle_t handle = pool.must(memory.block);
-  std::thread([&] {
-    drop(handle);
-    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_ERR_BAD_PARAM) << "it is spent";
-  }).join();
-  EXPECT_EQ(pool.referenced(), 0u);
-  EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
-  std::thread([&] { handle = pool.must(memory.block); }).join();
-  EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_ERR_NOT_FOUND) << "held, although its thread has ended";
-  EXPECT_EQ(pinrail_mpool_invalidate_range(pool.get(), handle.reg->base, 1), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
-  pool.use(memory.block);  // notices the event: what is held died, and stays open
-  EXPECT_EQ(cuda_double_open_handles(), 2u);
-  drop(handle);
-  EXPECT_EQ(cuda_double_open_handles(), 1u) << "the last drop of what died closes it";
 }
 
 TEST_F(Rgpusm, the_driver_out_of_memory_costs_the_oldest_ones_until_it_agrees) {
@@ -298,37 +183,6 @@ TEST_F(Rgpusm, bypass_opens_for_itself_and_persistent_ones_are_not_evicted) {
   drop(bypass);
   drop(persistent);
   EXPECT_EQ(pool.stats().registered_count, 0u);
-}
-
-// R7: what is idle in all pools of the cache decides.
-TEST_F(Rgpusm, a_request_for_which_no_eviction_would_make_room_evicts_nothing) {
-  PoolOptions options;
-  options.size_limit = 8 * 4096;
-  options.cache_name = "shared";
-  GpuPool pool("rgpusm", options), other("rgpusm", options);
-  const PeerMemory held(kA, kBase, 4 * 4096), idle(kA, 2 * kBase, 4096), of_other(kA, 3 * kBase, 2 * 4096);
-  const PeerMemory too_large(kA, 4 * kBase, 5 * 4096), large(kA, 5 * kBase, 4 * 4096);
-  const Held handle = pool.hold(held.block);
-  pool.use(idle.block);
-  other.use(of_other.block);
-  EXPECT_EQ(pool.answer_to(too_large.block), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
-  EXPECT_EQ(pool.stats().evictions + other.stats().evictions, 0u);
-  EXPECT_EQ(pool.stats().registered_count, 3u);
-  pool.use(large.block);
-  EXPECT_EQ(pool.stats().evictions + other.stats().evictions, 2u);
-}
-
-TEST_F(Rgpusm, destroying_is_busy_while_something_is_held_and_force_closes_it) {
-  GpuPool pool("rgpusm");
-  const PeerMemory memory(kA, kBase, 4096);
-  const pinrail_handle_t handle = pool.must(memory.block);
-  const std::string said = said_by([&] { EXPECT_EQ(pool.close(), PINRAIL_ERR_BUSY); });
-  EXPECT_NE(said.find("1 reference"), std::string::npos) << said;
-  EXPECT_EQ(cuda_double_open_handles(), 1u);
-  EXPECT_EQ(pool.close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
-  EXPECT_EQ(cuda_double_open_handles(), 0u);
-  drop(handle);
-  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_ERR_BAD_PARAM);
 }
 
 TEST_F(Rgpusm, an_invalidated_mapping_is_not_given_out_again) {

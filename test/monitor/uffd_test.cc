@@ -16,21 +16,6 @@ namespace {
   Watched watched{settings};       \
   ASSERT_EQ(watched.pool.status, PINRAIL_SUCCESS)
 
-TEST(Uffd, munmap) {
-  WATCHED(watched, uffd_alone());
-  const uintptr_t base = watched.cached(4);
-  ASSERT_TRUE(raw_unmap(base, 4));
-  EXPECT_FALSE(watched.has(base));
-}
-
-TEST(Uffd, munmap_of_a_page_in_the_middle) {
-  WATCHED(watched, uffd_alone());
-  const uintptr_t base = watched.cached(4);
-  ASSERT_TRUE(raw_unmap(base + kPage, 1));
-  EXPECT_FALSE(watched.has(base));
-  raw_unmap(base, 4);
-}
-
 TEST(Uffd, what_is_left_and_right_of_the_hole_is_watched_still) {
   WATCHED(watched, uffd_alone());
   const uintptr_t base = watched.cached(5);
@@ -43,22 +28,6 @@ TEST(Uffd, what_is_left_and_right_of_the_hole_is_watched_still) {
   raw_unmap(base, 5);
 }
 
-TEST(Uffd, mmap_over) {
-  WATCHED(watched, uffd_alone());
-  const uintptr_t base = watched.cached(4);
-  ASSERT_EQ(raw_map(1, base + kPage), base + kPage);
-  EXPECT_FALSE(watched.has(base));
-  raw_unmap(base, 4);
-}
-
-TEST(Uffd, mremap_away) {
-  WATCHED(watched, uffd_alone());
-  const uintptr_t base = watched.cached(4), onto = raw_map(4);
-  ASSERT_EQ(raw_remap(base, 4, 4, MREMAP_MAYMOVE | MREMAP_FIXED, onto), onto);
-  EXPECT_FALSE(watched.has(base));
-  raw_unmap(onto, 4);
-}
-
 TEST(Uffd, mremap_away_that_leaves_the_mapping) {
   WATCHED(watched, uffd_alone());
   const uintptr_t base = watched.cached(4);
@@ -67,14 +36,6 @@ TEST(Uffd, mremap_away_that_leaves_the_mapping) {
   EXPECT_FALSE(watched.has(base));
   raw_unmap(base, 4);
   raw_unmap(moved, 4);
-}
-
-TEST(Uffd, mremap_onto) {
-  WATCHED(watched, uffd_alone());
-  const uintptr_t base = watched.cached(4), other = raw_map(4);
-  ASSERT_EQ(raw_remap(other, 4, 4, MREMAP_MAYMOVE | MREMAP_FIXED, base), base);
-  EXPECT_FALSE(watched.has(base));
-  raw_unmap(base, 4);
 }
 
 TEST(Uffd, mremap_that_shrinks) {
@@ -114,31 +75,11 @@ TEST(Uffd, what_a_mapping_grew_by_is_watched_too) {
   raw_unmap(base, 8);
 }
 
-TEST(Uffd, dontneed) {
-  WATCHED(watched, uffd_alone());
-  const uintptr_t base = watched.cached(4);
-  ASSERT_TRUE(raw_advise(base + kPage, 1, MADV_DONTNEED));
-  EXPECT_FALSE(watched.has(base));
-  raw_unmap(base, 4);
-}
-
 TEST(Uffd, dontneed_locked) {
   constexpr int kDontneedLocked = 24;
   WATCHED(watched, uffd_alone());
   const uintptr_t base = watched.cached(4);
   if (!raw_advise(base, 1, kDontneedLocked)) GTEST_SKIP() << "this kernel has no DONTNEED_LOCKED";
-  EXPECT_FALSE(watched.has(base));
-  raw_unmap(base, 4);
-}
-
-TEST(Uffd, process_madvise_of_the_process_itself) {
-  WATCHED(watched, uffd_alone());
-  const uintptr_t base = watched.cached(4);
-  const long self = syscall(SYS_pidfd_open, getpid(), 0);
-  iovec list{at(base), kPage};
-  const bool advised = syscall(SYS_process_madvise, self, &list, 1L, MADV_DONTNEED, 0L) >= 0;
-  close(static_cast<int>(self));
-  if (!advised) GTEST_SKIP() << "this kernel does not permit process_madvise with DONTNEED";
   EXPECT_FALSE(watched.has(base));
   raw_unmap(base, 4);
 }
@@ -163,27 +104,6 @@ int make_file(size_t pages) {
   const int file = static_cast<int>(syscall(SYS_memfd_create, "pinrail-test", MFD_CLOEXEC));
   EXPECT_EQ(ftruncate(file, static_cast<off_t>(pages * kPage)), 0);
   return file;
-}
-
-TEST(Uffd, remove_of_shared_memory) {
-  WATCHED(watched, shared_too());
-  const int file = make_file(4);
-  const uintptr_t base = raw_map(4, 0, MAP_SHARED, file);
-  watched.pool.use(base, 4 * kPage);
-  if (!watched.has(base, 4)) GTEST_SKIP() << "this kernel watches no shared memory (before 5.19)";
-  ASSERT_TRUE(raw_advise(base, 1, MADV_REMOVE));
-  EXPECT_FALSE(watched.has(base, 4));
-  raw_unmap(base, 4);
-  close(file);
-}
-
-TEST(Uffd, munmap_of_shared_memory) {
-  WATCHED(watched, shared_too());
-  const uintptr_t base = raw_map(4, 0, MAP_SHARED | MAP_ANONYMOUS);
-  watched.pool.use(base, 4 * kPage);
-  if (!watched.has(base, 4)) GTEST_SKIP() << "this kernel watches no shared memory (before 5.19)";
-  raw_unmap(base, 4);
-  EXPECT_FALSE(watched.has(base, 4));
 }
 
 // What the kernel does not watch, or what can happen to it unseen, is registered and not kept.

@@ -102,23 +102,6 @@ TEST_F(ForkThreads, no_child_finds_the_gc_thread_inside_a_registrar) {
   EXPECT_GT(device_.calls(), 0);
 }
 
-// The parent's thread is not in the child, and what it drains is the parent's.
-TEST_F(ForkThreads, a_child_that_begins_anew_has_a_gc_thread_of_its_own) {
-  feed_gc_thread();
-  EXPECT_TRUE(all_are_deregistered());
-  const pid_t child = fork();
-  if (child == 0) {
-    const Library own{settings()};
-    const CountingRegistrar device;
-    const Pool pool(device.table(), {-1});
-    feed_gc_thread(pool);
-    _exit(comes_true([&] { return pool.stats().registered_count == 0; }) ? 0 : 2);
-  }
-  int how = -1;
-  EXPECT_EQ(waitpid(child, &how, 0), child);
-  EXPECT_TRUE(WIFEXITED(how) && WEXITSTATUS(how) == 0) << how;
-}
-
 TEST_F(ForkThreads, no_child_finds_helper_threads_inside_a_registrar) {
   constexpr size_t kBytes = 256 * kPage;
   pinrail_prepin_options_t options = PINRAIL_PREPIN_OPTIONS_INIT;

@@ -80,14 +80,6 @@ TEST_F(GcThread, a_miss_gives_back_some_of_what_is_dead) {
   EXPECT_TRUE(comes_true([&] { return device_->live_count() == 1; }));
 }
 
-TEST_F(GcThread, without_it_a_miss_gives_back_whatever_is_dead) {
-  make(with_thread("never"));
-  pool_->use(kBase, kPage);
-  report(kBase, kPage);
-  pool_->use(kBase + 2 * kPage, kPage);
-  EXPECT_EQ(device_->live_count(), 1u);
-}
-
 TEST_F(GcThread, what_a_call_left_over_goes_back_too) {
   make(with_thread("auto"));
   constexpr uintptr_t kMany = 2000;
@@ -139,22 +131,6 @@ TEST_F(GcThread, an_event_while_it_drains_is_not_forgotten) {
   EXPECT_TRUE(are_gone(first_device));
 }
 
-// gc_thread/W2, R10.
-TEST_F(GcThread, a_pool_waits_at_its_end_until_the_thread_is_out_of_its_device) {
-  make(with_thread("auto"));
-  std::atomic<bool> is_in{false}, is_out{false};
-  device_->on_deregister([&](pinrail_registration_t*, pinrail_reason_t) {
-    is_in = true;
-    usleep(200000);
-    is_out = true;
-  });
-  pool_->use(kBase, kPage);
-  report(kBase, kPage);
-  ASSERT_TRUE(comes_true([&] { return is_in.load(); }));
-  EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
-  EXPECT_TRUE(is_out.load());
-}
-
 TEST_F(GcThread, never_and_always_are_what_they_say) {
   fake::FakeRegistrar device;
   {
@@ -170,11 +146,6 @@ TEST_F(GcThread, never_and_always_are_what_they_say) {
   Library library(with_thread("always"));
   Pool pool(device, {0});
   EXPECT_TRUE(comes_true([] { return has_thread(kThread); }));
-}
-
-TEST_F(GcThread, a_wrong_value_stops_the_program) {
-  const Library library(with_thread("sometimes"));
-  EXPECT_EQ(library.status, PINRAIL_ERR_BAD_PARAM);
 }
 
 TEST_F(GcThread, a_registrar_that_its_caller_alone_may_call_never_meets_it) {
@@ -197,6 +168,7 @@ TEST_F(GcThread, a_registrar_that_its_caller_alone_may_call_never_meets_it) {
   EXPECT_EQ(device.violations(), std::vector<std::string>{});
 }
 
+// gc_thread/W2, R10.
 TEST_F(GcThread, a_device_that_blocks_it_blocks_no_other_thread_and_destroy_waits_for_it) {
   Library library(with_thread("auto", "4K"));
   fake::FakeRegistrar device, other;
@@ -228,22 +200,6 @@ TEST_F(GcThread, a_device_that_blocks_it_blocks_no_other_thread_and_destroy_wait
   go_on = true;
   destroyer.join();
   EXPECT_EQ(device.live_count(), 0u);
-}
-
-TEST_F(GcThread, a_serialized_device_is_called_by_one_at_a_time) {
-  fake::FakeOptions options;
-  options.thread_mode = PINRAIL_THREAD_SERIALIZED;
-  fake::FakeRegistrar device(options);
-  Library library(with_thread("auto", "4K"));
-  Pool pool(device);
-  for (int round = 0; round < 500; ++round) {
-    const uintptr_t base = kBase + static_cast<uintptr_t>(round) * 64 * kPage;
-    pool.use(base, 4 * kPage);
-    report(base, kPage);
-  }
-  EXPECT_TRUE(are_gone(device));
-  EXPECT_EQ(device.most_at_once(), 1);
-  EXPECT_EQ(device.violations(), std::vector<std::string>{});
 }
 
 TEST_F(GcThread, is_not_in_a_forked_child_until_that_begins_anew) {

@@ -111,14 +111,6 @@ TEST_P(GrdmaFt, a_checkpoint_leaves_what_is_held_and_nothing_else_at_the_device)
   EXPECT_EQ(pool_.stats().registered_bytes, 0u);
 }
 
-TEST_P(GrdmaFt, what_another_thread_holds_is_held) {
-  pinrail_handle_t held{};
-  std::thread([&] { held = pool_.must(place(0), kPage); }).join();
-  tell(pool_, PINRAIL_FT_CHECKPOINT);
-  EXPECT_EQ(reopened_.device->live_count(), 1u);
-  drop(held);
-}
-
 TEST_P(GrdmaFt, after_a_checkpoint_the_pool_goes_on) {
   pool_.use(place(0), kPage);
   tell(pool_, PINRAIL_FT_CHECKPOINT);
@@ -188,13 +180,6 @@ TEST_P(GrdmaFt, nothing_of_the_past_life_is_given_to_the_device) {
   EXPECT_EQ(device.deregister_calls(), 0u);
   EXPECT_EQ(device.live_count(), 1u);
   drop(fresh);
-}
-
-TEST_P(GrdmaFt, an_old_handle_dropped_by_another_thread_is_as_harmless) {
-  const pinrail_handle_t held = pool_.must(place(0), kPage);
-  restart();
-  std::thread([&] { drop(held); }).join();
-  EXPECT_EQ(reopened_.device->deregister_calls(), 0u);
 }
 
 TEST_P(GrdmaFt, memory_of_registrations_without_references_is_reused_after_the_checkpoint) {

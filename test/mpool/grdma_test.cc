@@ -123,19 +123,6 @@ TEST_F(Grdma, a_victim_whose_place_is_not_used_after_all_leaves_the_index_too) {
   EXPECT_EQ(pool.stats().indexed, 1u);
 }
 
-// R7: chances come to an end; the searches of another cache change nothing.
-TEST_F(Grdma, where_all_were_used_since_the_evictor_passed_it_comes_round_again) {
-  fake::FakeRegistrar other_fake;
-  Pool pool(fake_, {1, PINRAIL_UNSET, 3});
-  Pool other(other_fake, {1, PINRAIL_UNSET, 1, 0, "other"});
-  for (uintptr_t i = 1; i <= 4; ++i) pool.use(kBase * i, kPage);  // evicts 1
-  for (uintptr_t i = 1; i <= 2; ++i) other.use(kBase * i, kPage);
-  for (uintptr_t i = 4; i >= 2; --i) pool.use(kBase * i, kPage);
-  EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
-  EXPECT_FALSE(pool.has(kBase * 2, kPage)) << "all have as many chances, so it is the hand's turn that decides";
-  EXPECT_TRUE(pool.has(kBase * 3, kPage));
-}
-
 // R7: a checkpoint's search has found it held, and it is idle at the next search.
 TEST_F(Grdma, what_a_checkpoint_found_held_is_evicted_once_it_is_idle) {
   Pool pool(fake_, {1, PINRAIL_UNSET, 1});
@@ -183,16 +170,6 @@ TEST_F(Grdma, a_device_that_never_agrees_gets_everything_idle_back_first) {
   EXPECT_EQ(fake_.live_count(), 0u);
 }
 
-TEST_F(Grdma, bypass_is_neither_served_from_the_cache_nor_put_into_it) {
-  Pool pool(fake_);
-  pool.use(kBase, kPage);
-  const pinrail_handle_t own = pool.must(kBase, kPage, 1, PINRAIL_FLAG_CACHE_BYPASS);
-  EXPECT_EQ(fake_.live_count(), 2u);
-  drop(own);
-  EXPECT_EQ(fake_.live_count(), 1u);
-  EXPECT_EQ(pinrail_mpool_deregister(own), PINRAIL_ERR_BAD_PARAM);
-}
-
 TEST_F(Grdma, a_persistent_one_serves_others_and_goes_with_its_last_reference) {
   Pool pool(fake_, {1, PINRAIL_UNSET, 2});
   const pinrail_handle_t pin = pool.must(kBase, kPage, 1, PINRAIL_FLAG_PERSISTENT);
@@ -236,28 +213,6 @@ TEST_F(Grdma, invalidate_range_of_one_pool_leaves_the_others_alone) {
   EXPECT_EQ(pinrail_mpool_invalidate_range(pool.get(), reinterpret_cast<void*>(kBase), kPage), PINRAIL_SUCCESS);
   EXPECT_FALSE(pool.has(kBase, kPage));
   EXPECT_TRUE(other.has(kBase, kPage));
-}
-
-TEST_F(Grdma, an_event_during_the_device_call_is_noticed_and_the_call_repeated) {
-  Pool pool(fake_);
-  int calls = 0;
-  fake_.on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
-    if (++calls == 1) report(kBase, kPage);
-  });
-  pool.use(kBase, kPage);
-  EXPECT_EQ(calls, 2);
-  EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_INVALIDATED), 1u);
-  EXPECT_TRUE(pool.has(kBase, kPage));
-  EXPECT_EQ(pool.stats().races, 1u);
-}
-
-TEST_F(Grdma, a_range_that_keeps_going_away_fails_after_three_repeats) {
-  Pool pool(fake_);
-  fake_.on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) { report(kBase, kPage); });
-  EXPECT_EQ(pool.answer_to(kBase, kPage), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
-  EXPECT_EQ(fake_.register_calls(), 4u);
-  EXPECT_EQ(fake_.live_count(), 0u);
-  EXPECT_EQ(pool.stats().registered_bytes, 0u);
 }
 
 TEST_F(Grdma, a_call_from_inside_the_device_call_never_waits_for_itself) {
@@ -337,18 +292,6 @@ TEST_F(Grdma, pools_of_one_cache_share_the_budget_and_the_order_of_eviction_but_
   EXPECT_EQ(first.stats().registered_count, 3u);
   EXPECT_EQ(second.stats().registered_count, 3u);
   EXPECT_EQ(second_fake.violations(), std::vector<std::string>{});
-}
-
-TEST_F(Grdma, what_was_used_first_in_any_pool_of_the_cache_is_evicted_first) {
-  fake::FakeRegistrar second_fake;
-  Pool first(fake_, {1, PINRAIL_UNSET, 3, 0, "shared"});
-  Pool second(second_fake, {1, PINRAIL_UNSET, PINRAIL_UNSET, 0, "shared"});
-  second.use(kBase, kPage);
-  first.use(kBase * 2, kPage);
-  first.use(kBase * 3, kPage);
-  first.use(kBase * 4, kPage);
-  EXPECT_FALSE(second.has(kBase, kPage));
-  EXPECT_TRUE(first.has(kBase * 2, kPage));
 }
 
 TEST_F(Grdma, another_limit_for_a_cache_that_exists_is_bad_param) {

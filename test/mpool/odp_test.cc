@@ -127,26 +127,6 @@ TEST_F(Odp, limits_evict_what_is_idle) {
   EXPECT_LE(device_->peak_live_bytes(), 2 * kTile);
 }
 
-// R7, as in all pools.
-TEST_F(Odp, a_hit_is_a_use_and_a_registration_that_is_found_held_counts_as_used) {
-  start(paging(), at_most(3));
-  const auto use = [&](uintptr_t number) { pool_->use(kBase + number * kTile, kPage); };
-  const auto tiles = [&] {
-    std::vector<uintptr_t> numbers;
-    for (const auto& each : device_->live()) numbers.push_back((each.base - kBase) / kTile);
-    return numbers;
-  };
-  for (const uintptr_t number : {0, 1, 2, 0, 3}) use(number);
-  EXPECT_EQ(tiles(), (std::vector<uintptr_t>{0, 2, 3})) << "0 was used after 1";
-  const pinrail_handle_t held = pool_->must(kBase + 2 * kTile, kPage);
-  use(4);
-  EXPECT_EQ(tiles(), (std::vector<uintptr_t>{2, 3, 4}));
-  use(5);
-  EXPECT_EQ(tiles(), (std::vector<uintptr_t>{2, 4, 5})) << "2 is held";
-  drop(held);
-  EXPECT_EQ(pool_->stats().evictions, 3u);
-}
-
 // A miss that evicts looks at few registrations, however many there are.
 TEST_F(Odp, a_miss_beside_a_hundred_thousand_tiles_costs_about_what_it_costs_beside_ten) {
   const auto processor_time = [] {
@@ -171,64 +151,6 @@ TEST_F(Odp, a_miss_beside_a_hundred_thousand_tiles_costs_about_what_it_costs_bes
   }
 }
 
-// Which status the caller gets depends on what was registered during the last try.
-TEST_F(Odp, a_lack_is_for_now_also_where_the_last_other_registration_ends_during_the_last_try) {
-  start();
-  for (const bool is_other_held : {false, true}) {
-    const pinrail_handle_t other =
-        is_other_held ? pool_->must(kBase, kPage, kRead, PINRAIL_FLAG_PERSISTENT) : pinrail_handle_t{};
-    uint64_t tries = 0;
-    device_->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
-      if (++tries != 2 || !is_other_held) return;
-      std::thread([&] { drop(other); }).join();
-      EXPECT_EQ(device_->live_count(), 0u);
-    });
-    device_->fail_every_register(PINRAIL_ERR_OUT_OF_RESOURCE);
-    pinrail_handle_t none{};
-    EXPECT_EQ(pool_->reg(kBase + kTile, kTile, &none),
-              is_other_held ? PINRAIL_ERR_TEMP_OUT_OF_RESOURCE : PINRAIL_ERR_OUT_OF_RESOURCE);
-    EXPECT_EQ(tries, 2u);
-    device_->on_register(nullptr);
-    device_->clear_script();
-  }
-}
-
-TEST_F(Odp, pools_of_one_cache_share_the_limit_and_evict_from_each_other) {
-  const PoolOptions options = at_most(2);
-  start(paging(), options);
-  OdpPool other(*device_, options);
-  pool_->use(kBase, kPage);
-  pool_->use(kBase + kTile, kPage);
-  other.use(kBase, kPage);
-  EXPECT_EQ(device_->live_count(), 2u);
-  EXPECT_EQ(pool_->stats().evictions, 1u);
-  EXPECT_EQ(other.close(), PINRAIL_SUCCESS);
-}
-
-TEST_F(Odp, a_pool_may_end_while_its_neighbour_evicts_from_it) {
-  const PoolOptions options = at_most(4);
-  start(paging(), options);
-  std::atomic<bool> is_over{false};
-  std::atomic<int> wrong{0};
-  std::thread neighbour([&] {
-    for (unsigned i = 0; !is_over; ++i) {
-      const pinrail_handle_t held = pool_->must(kBase + i % 16 * kTile, kPage);
-      if (!device_->is_live(held.reg)) ++wrong;
-      std::this_thread::yield();
-      if (!device_->is_live(held.reg)) ++wrong;
-      if (pinrail_mpool_deregister(held) != PINRAIL_SUCCESS) ++wrong;
-    }
-  });
-  for (int i = 0; i < short_or_long(1000, 3000) && wrong == 0; ++i) {
-    OdpPool ending(*device_, options);
-    for (unsigned tile = 0; tile < 3; ++tile) ending.use(kBase + tile * kTile, kPage);
-    if (ending.close() != PINRAIL_SUCCESS) ++wrong;
-  }
-  is_over = true;
-  neighbour.join();
-  EXPECT_EQ(wrong, 0);
-}
-
 TEST_F(Odp, tiles_longer_than_the_limit_are_not_tried) {
   start(paging(), at_most_bytes(kTile / 4));
   testing::internal::CaptureStderr();
@@ -238,17 +160,6 @@ TEST_F(Odp, tiles_longer_than_the_limit_are_not_tried) {
   pool_->use(kBase + 3 * kPage, kPage);
   EXPECT_EQ(device_->register_calls(), 1u) << "it was kept";
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "") << "the request fits the limit";
-}
-
-TEST_F(Odp, a_device_without_room_gets_idle_ones_back) {
-  start();
-  pool_->use(kBase, kPage);
-  pool_->use(kBase + kTile, kPage);
-  device_->set_capacity(SIZE_MAX, 2);
-  pool_->use(kBase + 2 * kTile, kPage);
-  EXPECT_EQ(device_->live_count(), 2u);
-  EXPECT_EQ(pool_->stats().retries, 1u);
-  EXPECT_EQ(device_->deregistered(PINRAIL_REASON_EVICTED), 1u);
 }
 
 TEST_F(Odp, its_limits_count_nothing_of_other_pools) {
@@ -370,39 +281,6 @@ TEST_F(Odp, query_lists_the_tiles) {
   EXPECT_EQ(how, PINRAIL_PINNED_PARTLY);
   ASSERT_EQ(count, 1u);
   EXPECT_EQ(parts[0].length, kTile / 2);
-}
-
-TEST_F(Odp, the_nth_failure_of_the_device_leaves_nothing_behind) {
-  for (uint64_t nth = 1; nth <= 6; ++nth) {
-    start();
-    device_->fail_register(nth, PINRAIL_ERR_ERROR);
-    int failures = 0;
-    for (int i = 0; i < 6; ++i) {
-      pinrail_handle_t handle;
-      const pinrail_status_t status = pool_->reg(kBase + i * kTile, kTile, &handle);
-      if (status == PINRAIL_SUCCESS) {
-        drop(handle);
-      } else {
-        EXPECT_EQ(status, PINRAIL_ERR_ERROR);
-        ++failures;
-      }
-    }
-    EXPECT_EQ(failures, 1);
-    EXPECT_EQ(pool_->stats().registered_count, 5u);
-    EXPECT_EQ(device_->live_count(), 5u);
-    expect_nothing_is_left();
-  }
-}
-
-TEST_F(Odp, a_pool_with_references_is_busy_and_can_be_destroyed_by_force) {
-  start();
-  const pinrail_handle_t handle = pool_->must(kBase, kPage);
-  EXPECT_EQ(pool_->close(), PINRAIL_ERR_BUSY);
-  EXPECT_EQ(device_->live_count(), 1u);
-  EXPECT_EQ(pool_->close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
-  EXPECT_EQ(device_->live_count(), 0u);
-  drop(handle);
-  pool_.reset();
 }
 
 TEST_F(Odp, a_checkpoint_leaves_nothing_idle_at_the_device) {

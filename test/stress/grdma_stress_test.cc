@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Threads register, deregister, invalidate and evict at once; what must hold is checked while they do.
+// Threads at once, where one call waits for another or must not. test/attack has the random calls of many threads.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -16,126 +16,6 @@ namespace pinrail::test {
 namespace {
 
 constexpr uintptr_t kShared = 0x10000000;
-constexpr uintptr_t kOwn = 0x40000000;
-constexpr uintptr_t kOwnStride = 0x1000000;
-
-// Shared by the threads of one run.
-struct Traffic {
-  const Pool& pool;
-  std::atomic<uint64_t> operations{0}, wrong{0}, refused{0};
-};
-
-bool covers(pinrail_handle_t handle, uintptr_t base, size_t length, uint32_t access) {
-  const auto start = reinterpret_cast<uintptr_t>(handle.reg->base);
-  return start <= base && base + length <= start + handle.reg->length && (handle.reg->rights & access) == access;
-}
-
-// Ranges that all threads use, with overlaps, changing rights, limits that bite and references held for a while.
-void use_shared(Traffic* traffic, unsigned seed, int rounds) {
-  std::mt19937 random(seed);
-  std::vector<pinrail_handle_t> held;
-  for (int i = 0; i < rounds; ++i) {
-    const uintptr_t base = kShared + (random() % 64) * kPage;
-    const size_t length = (1 + random() % 8) * kPage;
-    const uint32_t access = random() % 4;
-    const uint32_t flags = random() % 16 == 0   ? PINRAIL_FLAG_CACHE_BYPASS
-                           : random() % 16 == 1 ? PINRAIL_FLAG_PERSISTENT
-                                                : 0;
-    pinrail_handle_t handle{};
-    const pinrail_status_t status = traffic->pool.reg(base, length, &handle, access, flags);
-    ++traffic->operations;
-    if (status == PINRAIL_SUCCESS) {
-      if (!covers(handle, base, length, access)) ++traffic->wrong;
-      held.push_back(handle);
-    } else if (status == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE) {
-      ++traffic->refused;
-    } else {
-      ++traffic->wrong;
-    }
-    if (held.size() > random() % 4) {
-      if (pinrail_mpool_deregister(held.front()) != PINRAIL_SUCCESS) ++traffic->wrong;
-      held.erase(held.begin());
-    }
-    if (random() % 32 == 0) report(base, kPage);
-    if (random() % 64 == 0) (void)(pinrail_mpool_evict(traffic->pool.get()) == PINRAIL_SUCCESS);
-  }
-  for (pinrail_handle_t handle : held) {
-    if (pinrail_mpool_deregister(handle) != PINRAIL_SUCCESS) ++traffic->wrong;
-  }
-}
-
-// A range that this thread alone uses: after an event it never gets the registration from before (E1).
-void use_own(Traffic* traffic, unsigned seed, int rounds) {
-  std::mt19937 random(seed);
-  const uintptr_t base = kOwn + seed * kOwnStride;
-  for (int i = 0; i < rounds; ++i) {
-    pinrail_handle_t before{}, after{};
-    if (traffic->pool.reg(base, 4 * kPage, &before) != PINRAIL_SUCCESS) {
-      ++traffic->refused;
-      continue;
-    }
-    const bool still_held = random() % 2 == 0;
-    if (!still_held && pinrail_mpool_deregister(before) != PINRAIL_SUCCESS) ++traffic->wrong;
-    report(base + (random() % 4) * kPage, 1);
-    if (traffic->pool.has(base, kPage)) ++traffic->wrong;
-    if (traffic->pool.reg(base, 4 * kPage, &after) == PINRAIL_SUCCESS) {
-      if (after.reg == before.reg && after.generation == before.generation) ++traffic->wrong;
-      if (pinrail_mpool_deregister(after) != PINRAIL_SUCCESS) ++traffic->wrong;
-    }
-    if (still_held && pinrail_mpool_deregister(before) != PINRAIL_SUCCESS) ++traffic->wrong;
-    ++traffic->operations;
-  }
-}
-
-void check_all_the_time(const Pool* pool, const std::atomic<bool>* stop, std::atomic<uint64_t>* broken,
-                        uint64_t limit) {
-  while (!*stop) {
-    if (!pool->invariants_hold()) ++*broken;
-    if (pool->stats().registered_bytes > limit) ++*broken;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-}
-
-struct Shape {
-  int64_t leave_pinned;
-  int64_t size_limit;
-  int64_t count_limit;
-};
-
-class GrdmaStress : public ::testing::TestWithParam<Shape> {};
-
-TEST_P(GrdmaStress, many_threads_and_every_invariant_holds) {
-  Library library;
-  fake::FakeRegistrar fake;
-  const Shape shape = GetParam();
-  Pool pool(fake, {shape.leave_pinned, shape.size_limit, shape.count_limit});
-  ASSERT_EQ(pool.status, PINRAIL_SUCCESS);
-  Traffic traffic{pool};
-  std::atomic<bool> stop{false};
-  std::atomic<uint64_t> broken{0};
-  const uint64_t limit = shape.size_limit > 0 ? static_cast<uint64_t>(shape.size_limit) : UINT64_MAX;
-  std::thread checker(check_all_the_time, &pool, &stop, &broken, limit);
-  std::vector<std::thread> threads;
-  for (unsigned seed = 1; seed <= 4; ++seed) threads.emplace_back(use_shared, &traffic, seed, 8000);
-  for (unsigned seed = 5; seed <= 6; ++seed) threads.emplace_back(use_own, &traffic, seed, 4000);
-  for (std::thread& thread : threads) thread.join();
-  stop = true;
-  checker.join();
-
-  EXPECT_EQ(traffic.wrong, 0u);
-  EXPECT_EQ(broken, 0u);
-  EXPECT_GE(traffic.operations, 32000u);
-  EXPECT_LE(fake.peak_live_bytes(), limit);
-  EXPECT_TRUE(pool.invariants_hold());
-  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
-  EXPECT_EQ(pool.stats().registered_bytes, fake.live_bytes());
-  if (shape.leave_pinned == 0) {
-    EXPECT_EQ(fake.live_count(), 0u);
-  }
-  ASSERT_EQ(pool.close(), PINRAIL_SUCCESS) << "every reference was given back";
-  EXPECT_EQ(fake.live_count(), 0u);
-  EXPECT_EQ(fake.violations(), std::vector<std::string>{});
-}
 
 // What is not kept and is displaced just as its last reference goes: its drop leaves it to the insert that displaced
 // it. The larger one's registration tells the other thread to drop the smaller one, a bit later each time.
@@ -171,30 +51,6 @@ TEST(GrdmaDisplaced, as_the_last_reference_goes) {
   EXPECT_EQ(fake.violations(), std::vector<std::string>{});
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, GrdmaStress,
-                         ::testing::Values(Shape{0, 0, 0}, Shape{0, 64 * 4096, 0}, Shape{0, 0, 12}, Shape{1, 0, 0},
-                                           Shape{1, 96 * 4096, 0}, Shape{1, 0, 12}));
-
-TEST(GrdmaStressSerialized, a_registrar_that_asks_for_it_is_called_by_one_thread_at_a_time) {
-  Library library;
-  fake::FakeOptions options;
-  options.thread_mode = PINRAIL_THREAD_SERIALIZED;
-  fake::FakeRegistrar fake(options);
-  std::atomic<int> calls{0};
-  fake.on_register([&calls](const pinrail_register_request_t&, pinrail_registration_t*) {
-    // Long enough now and then for the others to come in, if they could.
-    if (++calls % 64 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  });
-  Pool pool(fake, {1, PINRAIL_UNSET, 8});
-  Traffic traffic{pool};
-  std::vector<std::thread> threads;
-  for (unsigned seed = 1; seed <= 4; ++seed) threads.emplace_back(use_shared, &traffic, seed, 3000);
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(traffic.wrong, 0u);
-  EXPECT_EQ(fake.most_at_once(), 1);
-  EXPECT_EQ(fake.violations(), std::vector<std::string>{});
-}
-
 TEST(GrdmaStressSerialized, two_pools_of_one_registrar_call_it_one_at_a_time) {
   Library library;
   fake::FakeOptions options;
@@ -204,11 +60,10 @@ TEST(GrdmaStressSerialized, two_pools_of_one_registrar_call_it_one_at_a_time) {
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   });
   Pool one(fake, {1, PINRAIL_UNSET, 8, 0, "one"}), other(fake, {1, PINRAIL_UNSET, 8, 0, "other"});
-  Traffic traffic[] = {{one}, {other}};
-  std::vector<std::thread> threads;
-  for (unsigned i = 0; i < 4; ++i) threads.emplace_back(use_shared, &traffic[i % 2], i + 1, 500);
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(traffic[0].wrong + traffic[1].wrong, 0u);
+  on_threads(4u, [&](unsigned thread) {
+    std::mt19937 random(thread);
+    for (int i = 0; i < 500; ++i) (thread % 2 == 0 ? one : other).use(kShared + random() % 64 * kPage, kPage);
+  });
   EXPECT_EQ(fake.most_at_once(), 1);
   EXPECT_EQ(fake.violations(), std::vector<std::string>{});
 }
@@ -259,23 +114,6 @@ TEST(GrdmaEvents, pools_come_and_go_while_events_arrive) {
   stop = true;
   for (std::thread& reporter : reporters) reporter.join();
   EXPECT_GT(events, 300u);
-  EXPECT_EQ(fake.live_count(), 0u);
-}
-
-// References taken on one thread and dropped on another stay right: idle ones can be evicted, held ones not.
-TEST(GrdmaCrossThread, a_reference_may_be_dropped_on_any_thread) {
-  Library library;
-  fake::FakeRegistrar fake;
-  Pool pool(fake, {1, PINRAIL_UNSET, 16});
-  for (int round = 0; round < 50; ++round) {
-    std::vector<pinrail_handle_t> held;
-    for (uintptr_t i = 0; i < 16; ++i) held.push_back(pool.must(kShared + (round * 16 + i) * 16 * kPage, kPage));
-    EXPECT_EQ(pool.answer_to(kOwn, kPage), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
-    std::thread([&] {
-      for (pinrail_handle_t handle : held) drop(handle);
-    }).join();
-  }
-  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
   EXPECT_EQ(fake.live_count(), 0u);
 }
 

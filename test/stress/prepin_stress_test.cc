@@ -17,7 +17,6 @@ namespace pinrail::test {
 namespace {
 
 constexpr uintptr_t kBase = 0x10000000;
-constexpr uintptr_t kStride = 0x1000000;  // between threads
 constexpr size_t kPages = 512;
 constexpr size_t kChunk = 8 * kPage;
 
@@ -118,12 +117,8 @@ TEST(PrepinStress, threads_that_pin_stream_use_and_unmap_leave_nothing) {
   }
 }
 
-// The gc thread beside callers, events and pools that come and go.
-
-Settings hasty() { return {{"mpool_grdma_gc_thread", "auto"}, {"mpool_grdma_gc_limit", "8K"}}; }
-
 TEST(GcThreadStress, a_pool_is_destroyed_while_it_works_and_no_device_is_called_afterwards) {
-  Library library(hasty());
+  const Library library(Settings{{"mpool_grdma_gc_thread", "auto"}, {"mpool_grdma_gc_limit", "8K"}});
   for (int round = 0; round < 300; ++round) {
     fake::FakeRegistrar device;
     Pool pool(device);
@@ -140,43 +135,6 @@ TEST(GcThreadStress, a_pool_is_destroyed_while_it_works_and_no_device_is_called_
     ASSERT_EQ(device.live_count(), 0u);
     ASSERT_EQ(late.load(), 0);
     ASSERT_EQ(device.violations(), std::vector<std::string>{});
-  }
-}
-
-TEST(GcThreadStress, beside_callers_and_events) {
-  Library library(hasty());
-  fake::FakeRegistrar device;
-  Pool pool(device);
-  std::atomic<uint64_t> wrong{0};
-  on_threads(uintptr_t{3}, [&](uintptr_t t) {
-    for (uintptr_t i = 0; i < 4000; ++i) {
-      const uintptr_t base = kBase + t * kStride + (i % 64) * 8 * kPage;
-      pinrail_handle_t one{}, two{};
-      if (pool.reg(base, 4 * kPage, &one) != PINRAIL_SUCCESS) ++wrong;
-      if (pool.reg(base, kPage, &two) != PINRAIL_SUCCESS) ++wrong;
-      if (i % 3 == 0) report(base, kPage);
-      if (!device.is_live(one.reg) || !device.is_live(two.reg)) ++wrong;
-      if (pinrail_mpool_deregister(one) != PINRAIL_SUCCESS) ++wrong;
-      if (pinrail_mpool_deregister(two) != PINRAIL_SUCCESS) ++wrong;
-    }
-  });
-  EXPECT_EQ(wrong.load(), 0u);
-  report(kBase, 4 * kStride);
-  EXPECT_TRUE(comes_true([&] { return device.live_count() == 0; }));
-  EXPECT_TRUE(pool.invariants_hold());
-  EXPECT_EQ(device.violations(), std::vector<std::string>{});
-}
-
-TEST(GcThreadStress, the_library_ends_whatever_it_is_doing) {
-  for (int round = 0; round < 100; ++round) {
-    Library library(hasty());
-    fake::FakeRegistrar device;
-    Pool pool(device);
-    pool.use(kBase, static_cast<size_t>(1 + round % 8) * kPage);
-    report(kBase, kPage);
-    if (round % 3 == 0) usleep(500);
-    ASSERT_EQ(pool.close(), PINRAIL_SUCCESS);
-    ASSERT_EQ(device.live_count(), 0u);
   }
 }
 

@@ -79,18 +79,6 @@ TEST_F(LoaderTest, what_is_no_component_is_skipped_with_one_message_that_names_f
   EXPECT_EQ(opened(), "tiny");
 }
 
-TEST_F(LoaderTest, a_truncated_component_never_ends_the_process) {
-  const Image image;
-  for (size_t length = 0; length < image.mapped_end() + 1024; length += 512) {
-    const std::string path = folder_.write("mpool_tiny.so", image.bytes().substr(0, length));
-    ASSERT_TRUE(discover().ok()) << length;
-    const bool whole = length >= image.mapped_end();
-    EXPECT_EQ(listed("tiny").status.ok(), whole) << length;
-    EXPECT_EQ(times(said_, "\n"), whole ? 0U : 1U) << length << ": " << said_;
-    EXPECT_EQ(said("skipped " + path + ": it is "), !whole) << length << ": " << said_;
-  }
-}
-
 struct Wrong {
   const char* what;
   Image image;
@@ -243,13 +231,6 @@ TEST_F(LoaderTest, a_selection_list_that_is_none_is_an_error) {
   set("mpool", "a,^b");
   EXPECT_TRUE(discover().is(PINRAIL_ERR_BAD_PARAM));
   EXPECT_TRUE(said("\"a,^b\" for parameter mpool, from the program")) << said_;
-}
-
-TEST_F(LoaderTest, a_malformed_parameter_of_a_component_is_an_error) {
-  write("mpool_tiny", Image());
-  set("mpool_tiny_open_says", "much");
-  EXPECT_TRUE(discover().is(PINRAIL_ERR_BAD_PARAM));
-  EXPECT_TRUE(said("\"much\" for parameter mpool_tiny_open_says")) << said_;
 }
 
 TEST_F(LoaderTest, a_component_that_declares_wrongly_is_skipped) {

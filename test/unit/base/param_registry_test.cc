@@ -68,15 +68,6 @@ TEST_F(ParamRegistry, a_constant_is_shown_but_never_set) {
   EXPECT_EQ(value("mpool_test_d"), "1");
 }
 
-TEST_F(ParamRegistry, a_read_only_parameter_is_not_set_at_run_time) {
-  ASSERT_TRUE(read().ok());
-  ASSERT_TRUE(declare(declaration("r", PINRAIL_TYPE_INT, "1")).ok());
-  const std::string said =
-      said_anew_by([this] { EXPECT_TRUE(registry_.set("mpool_test_r", "2").is(PINRAIL_ERR_PERM)); });
-  EXPECT_TRUE(has(said, "mpool_test_r") && has(said, "read only")) << said;
-  EXPECT_EQ(value("mpool_test_r"), "1");
-}
-
 TEST_F(ParamRegistry, a_settable_parameter_takes_what_it_is_given) {
   ASSERT_TRUE(read().ok());
   ASSERT_TRUE(declare(declaration("s", PINRAIL_TYPE_SIZE, "1K", PINRAIL_SCOPE_SETTABLE)).ok());
@@ -84,15 +75,6 @@ TEST_F(ParamRegistry, a_settable_parameter_takes_what_it_is_given) {
   EXPECT_EQ(registry_.value("mpool_test_s").u, 8U << 20);
   EXPECT_EQ(info("mpool_test_s").source, PINRAIL_SOURCE_API);
   EXPECT_EQ(registry_.describe("mpool_test_s"), "8M, from a call of the program");
-}
-
-TEST_F(ParamRegistry, setting_a_malformed_value_changes_nothing) {
-  ASSERT_TRUE(read().ok());
-  ASSERT_TRUE(declare(declaration("s", PINRAIL_TYPE_SIZE, "1K", PINRAIL_SCOPE_SETTABLE)).ok());
-  const std::string said =
-      said_anew_by([this] { EXPECT_TRUE(registry_.set("mpool_test_s", "much").is(PINRAIL_ERR_BAD_PARAM)); });
-  EXPECT_TRUE(has(said, "\"much\"") && has(said, "its value is 1K")) << said;
-  EXPECT_EQ(value("mpool_test_s"), "1K");
 }
 
 TEST_F(ParamRegistry, what_the_override_file_holds_is_not_set) {
@@ -367,20 +349,6 @@ TEST_F(ParamRegistry, a_name_is_declared_once) {
   const pinrail_param_t twice[] = {declaration("y", PINRAIL_TYPE_INT, "0"), declaration("y", PINRAIL_TYPE_INT, "0")};
   said_anew_by([&] { EXPECT_TRUE(registry_.declare("mpool", "test", twice, 2).is(PINRAIL_ERR_ERROR)); });
   EXPECT_EQ(value(), "default");
-}
-
-TEST_F(ParamRegistry, info_is_copied_as_far_as_the_caller_knows_it) {
-  start();
-  const pinrail_param_info_t whole = info("mpool_test_x");
-  pinrail_param_info_t part{};
-  part.size = offsetof(pinrail_param_info_t, framework);
-  part.framework = "untouched";
-  EXPECT_TRUE(copy_info(whole, &part).ok());
-  EXPECT_STREQ(part.name, "mpool_test_x");
-  EXPECT_STREQ(part.framework, "untouched");
-  part.size = 0;
-  EXPECT_TRUE(copy_info(whole, &part).is(PINRAIL_ERR_BAD_PARAM));
-  EXPECT_TRUE(copy_info(whole, nullptr).is(PINRAIL_ERR_BAD_PARAM));
 }
 
 }  // namespace

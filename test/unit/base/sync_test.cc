@@ -332,16 +332,5 @@ TEST(Condition, a_wait_for_a_time_sleeps) {
   EXPECT_LE(wakes, 50);
 }
 
-// A debug build would end at the second lock, whose rank is below that of the first.
-TEST(Mutex, a_failed_try_lock_does_not_hold_it) {
-  Mutex held(LockRank::leaf), lower(LockRank::cache);
-  held.lock();
-  std::thread([&] {
-    EXPECT_FALSE(held.try_lock());
-    const Guard guard(lower);
-  }).join();
-  held.unlock();
-}
-
 }  // namespace
 }  // namespace pinrail

@@ -86,19 +86,6 @@ class IndexTest : public ::testing::Test {
 
 namespace {
 
-TEST_F(IndexTest, a_larger_registration_displaces_what_it_contains_but_not_what_has_more_rights) {
-  Index index(false);
-  pinrail_registration_t* small = make(0x11000, 0x1000, 1);
-  pinrail_registration_t* strong = make(0x12000, 0x1000, 3);
-  pinrail_registration_t* pinned = make(0x13000, 0x1000, 1, 0, PINRAIL_FLAG_PERSISTENT);
-  pinrail_registration_t* across = make(0xf000, 0x2000, 1);
-  for (auto* reg : {small, strong, pinned, across}) ASSERT_TRUE(put(index, reg).ok());
-  add(index, 0x10000, 0x8000, 1);
-  EXPECT_EQ(left_.regs, std::vector<pinrail_registration_t*>{small});
-  EXPECT_EQ(index.count(), 4u);
-  EXPECT_EQ(index.check(), nullptr);
-}
-
 // The usual way of a buffer that grows; enough of them that some stand at the ends of leaves.
 TEST_F(IndexTest, a_longer_one_displaces_what_begins_where_it_begins) {
   constexpr uintptr_t kMany = 300;
@@ -109,15 +96,6 @@ TEST_F(IndexTest, a_longer_one_displaces_what_begins_where_it_begins) {
     EXPECT_EQ(index.check(), nullptr);
   }
   EXPECT_EQ(left_.regs.size(), 2 * kMany);
-}
-
-TEST_F(IndexTest, what_is_contained_in_a_stronger_one_is_refused) {
-  Index index(false);
-  ASSERT_TRUE(put(index, make(0x10000, 0x8000, 3)).ok());
-  EXPECT_TRUE(put(index, make(0x11000, 0x1000, 1)).is(PINRAIL_ERR_BUSY));
-  EXPECT_TRUE(put(index, make(0x10000, 0x8000, 3)).is(PINRAIL_ERR_BUSY));
-  EXPECT_TRUE(put(index, make(0x11000, 0x1000, 1, 0, PINRAIL_FLAG_PERSISTENT)).ok());
-  EXPECT_EQ(index.check(), nullptr);
 }
 
 TEST_F(IndexTest, a_dead_registration_is_not_found_and_one_behind_it_is) {
