@@ -107,26 +107,24 @@ test_adopt_rcache_grdma_SOURCES = test/adopt/rcache_grdma.c test/adopt/device.h
 test_adopt_rcache_grdma_LDADD = libpinrail.la
 test_adopt_ucs_rcache_SOURCES = test/adopt/ucs_rcache_test.cc test/adopt/ucs_rcache.cc test/adopt/ucs_rcache.h
 test_adopt_ucs_rcache_LDADD = libpinrail.la $(GTEST_LIBS)
-test_mpool_grdma_SOURCES = test/mpool/grdma_test.cc test/mpool/grdma_recent_test.cc test/mpool/grdma_reasons_test.cc \
-	test/mpool/grdma_events_test.cc test/mpool/grdma_settings_test.cc test/mpool/grdma_rights_test.cc \
-	test/mpool/grdma_session_test.cc test/mpool/grdma_ft_test.cc test/mpool/grdma_cache_test.cc \
-	test/mpool/grdma_refusal_test.cc test/mpool/grdma_extent_test.cc test/support/library.h test/support/host_table.h \
+test_mpool_grdma_SOURCES = test/mpool/grdma_test.cc test/mpool/grdma_hits_test.cc test/mpool/grdma_reasons_test.cc \
+	test/mpool/grdma_settings_test.cc test/mpool/grdma_ft_test.cc test/mpool/grdma_cache_test.cc \
+	test/mpool/grdma_extent_test.cc test/support/library.h test/support/host_table.h \
 	$(fake_registrar_sources) $(hook_wall_sources)
 test_mpool_grdma_LDFLAGS = $(hook_wall_ldflags)
 test_mpool_grdma_LDADD = test/libtest_support.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 nth_allocation_sources = test/support/cases.h test/support/nth_allocation.cc
 test_fault_grdma_fault_SOURCES = test/fault/grdma_fault_test.cc $(nth_allocation_sources) $(fake_registrar_sources)
 test_stress_grdma_stress_SOURCES = test/stress/grdma_stress_test.cc $(fake_registrar_sources)
-counting_tests = test/stress/hot_buffer_stress test/stress/scale test/fault/no_thread_key
+counting_tests = test/stress/hot_buffer_stress test/fault/no_thread_key
 test_programs += $(counting_tests)
 test_stress_hot_buffer_stress_SOURCES = test/stress/hot_buffer_stress.cc $(fake_registrar_sources)
 test_stress_hot_buffer_stress_LDADD = libpinrail.la $(GTEST_LIBS)
-test_stress_scale_SOURCES = test/stress/scale_test.cc $(fake_registrar_sources)
 test_fault_no_thread_key_SOURCES = test/fault/no_thread_key_test.cc $(fake_registrar_sources)
 endif
 
 # Random calls beside a model of the rules: test/attack/README. "make attack SECONDS_OF_EACH=60 SEED=7".
-attack_sources = test/attack/attack.cc test/attack/world.h test/attack/model.cc test/attack/threads.cc \
+attack_sources = test/attack/attack.cc test/attack/world.h test/attack/model.cc \
 	test/attack/world.cc test/fake/fake_registrar.h test/fake/fake_registrar.cc
 check_PROGRAMS += test/attack/attack
 test_attack_attack_SOURCES = $(attack_sources)
@@ -212,8 +210,8 @@ test_unit_base_tiny_component_la_LDFLAGS = -module -avoid-version -shared -rpath
 test_programs += test/unit/base/base_test test/unit/base/sync_test
 test_unit_base_sync_test_SOURCES = test/unit/base/sync_test.cc
 test_unit_base_sync_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
-test_unit_base_base_test_SOURCES = test/support/files.h test/unit/base/param_fixture.h test/unit/base/loader_fixture.h \
-	test/unit/base/report_test.cc test/unit/base/param_parse_test.cc test/unit/base/param_sources_test.cc \
+test_unit_base_base_test_SOURCES = test/support/files.h test/unit/base/fixtures.h \
+	test/unit/base/param_parse_test.cc test/unit/base/param_sources_test.cc \
 	test/unit/base/param_registry_test.cc test/unit/base/files_test.cc test/unit/base/loader_test.cc \
 	test/unit/base/loader_open_test.cc test/unit/base/registration_test.cc test/unit/base/core_test.cc
 test_unit_base_base_test_LDADD = test/libtest_support.la libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
@@ -247,7 +245,7 @@ EXTRA_DIST += test/tools_top_test.sh test/tools_info_test.sh test/completion_tes
 
 # Not a part of make check, for it needs an RDMA device: contrib/workshop/rdma-vm -- test/verbs/rdma_pingpong
 if HAVE_VERBS
-rdma_device_sources = test/verbs/rdma_device.h test/verbs/rdma_device.cc
+rdma_device_sources = test/verbs/rdma_device.h
 # What a message costs from end to end: test/bench/README.
 if HAVE_TOOLS
 check_PROGRAMS += test/verbs/rdma_pingpong
@@ -267,7 +265,7 @@ test_unit_tools_memory_events_test_LDADD = -lgtest_main $(GTEST_LIBS)
 endif
 
 # The oracle: contrib/workshop/oracle, test/oracle/README. The second program can leave out what monitors report.
-oracle_sources = test/oracle/choice.h test/oracle/choice.cc test/oracle/buffers.h test/oracle/buffers.cc \
+oracle_sources = test/oracle/choice.h test/oracle/buffers.h test/oracle/buffers.cc \
 	test/oracle/worker.h test/oracle/worker.cc test/oracle/oracle.cc $(command_line_sources) $(memory_events_sources)
 if HAVE_TOOLS
 check_PROGRAMS += test/oracle/oracle test/oracle/oracle_mutants
@@ -419,7 +417,7 @@ model_cxxflags = $(PINRAIL_WARNINGS) -std=c++17 -O1 -fvisibility=hidden -fno-bui
 model_link = $(LIBTOOL) $(AM_V_lt) --tag=CXX --mode=link $(CXX) $(model_wraps) -o $@
 check_LTLIBRARIES += test/libmodel.la
 test_libmodel_la_SOURCES = test/model/explorer.h test/model/explorer_state.h test/model/explorer.cc \
-	test/model/explorer_memory.cc test/model/compiler_calls.cc test/model/check.cc
+	test/model/explorer_memory.cc test/model/compiler_calls.cc
 test_libmodel_la_CXXFLAGS = $(PINRAIL_WARNINGS) -std=c++17 -O2 -fvisibility=hidden
 test_libmodel_la_LDFLAGS = -static
 check_PROGRAMS += test/model/references_model test/model/pool_model
@@ -591,17 +589,17 @@ EXTRA_test_unit_base_setuid_DEPENDENCIES = test/fake/libcuda.la
 # They need no GoogleTest: a machine with a GPU may lack it.
 check_PROGRAMS += test/gpu/soak test/gpu/story test/gpu/figures test/gpu/kinds test/gpu/hit_cost
 TESTS += test/gpu_soak_test.sh
-test_gpu_soak_SOURCES = test/gpu/soak.cc test/gpu/driver.h test/gpu/driver.cc
+test_gpu_soak_SOURCES = test/gpu/soak.cc test/gpu/driver.h
 test_gpu_soak_LDADD = libpinrail.la
 test_gpu_hit_cost_SOURCES = test/gpu/hit_cost.cc framework/mpool/gpu_block.h
 test_gpu_hit_cost_LDADD = base/libslots.la libpinrail.la
-test_gpu_story_SOURCES = test/gpu/story.cc test/gpu/driver.h test/gpu/driver.cc
+test_gpu_story_SOURCES = test/gpu/story.cc test/gpu/driver.h
 test_gpu_story_LDADD = libpinrail.la
 EXTRA_test_gpu_story_DEPENDENCIES = test/fake/libcuda.la
-test_gpu_kinds_SOURCES = test/gpu/kinds.cc test/gpu/driver.h test/gpu/driver.cc
+test_gpu_kinds_SOURCES = test/gpu/kinds.cc test/gpu/driver.h
 test_gpu_kinds_LDADD = libpinrail.la
 EXTRA_test_gpu_kinds_DEPENDENCIES = test/fake/libcuda.la
-test_gpu_figures_SOURCES = test/gpu/figures.cc test/gpu/driver.h test/gpu/driver.cc
+test_gpu_figures_SOURCES = test/gpu/figures.cc test/gpu/driver.h
 test_gpu_figures_LDADD = libpinrail.la
 EXTRA_test_gpu_figures_DEPENDENCIES = test/fake/libcuda.la
 EXTRA_test_gpu_soak_DEPENDENCIES = test/fake/libcuda.la
@@ -625,11 +623,11 @@ test_stress_start_cost_SOURCES = test/stress/start_cost.cc test/support/host_tab
 test_stress_start_cost_LDADD = libpinrail.la
 # What test/attack/README gives figures of, at full length: half an hour on a quiet machine of two processors.
 soak_programs = test/stress/exit_stress test/stress/hit_cost test/stress/hot_buffer_stress test/stress/miss_cost \
-	test/stress/signal_stress test/stress/start_cost test/stress/scale test/monitor/patcher_race
+	test/stress/signal_stress test/stress/start_cost test/stress/grdma_stress test/monitor/patcher_race
 soak: all $(soak_programs)
 	test/stress/hot_buffer_stress 10000000 64
 	test/stress/exit_stress 2000
-	PINRAIL_TEST_SCALE=full test/stress/scale
+	PINRAIL_TEST_SCALE=full test/stress/grdma_stress --gtest_filter='Scale*'
 	$(srcdir)/test/stress/hit_cost.sh
 	$(srcdir)/test/stress/miss_cost.sh || test $$? -eq 77
 	test/stress/start_cost || test $$? -eq 77

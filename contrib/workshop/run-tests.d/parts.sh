@@ -137,7 +137,7 @@ oracle_can_fail test/oracle/oracle_mutants --registrar verbs --largest 64 --size
 rdma_fork test/verbs/rdma_fork
 mrall test/mpool/mrall --gtest_filter=*MrallDevice*
 mrall_everywhere contrib/tools/pinrail_perf --scenario mrall
-oracle_mrall test/oracle/oracle --mrall --registrar verbs --largest 64 --size-limit 1024 --seconds $seconds
+oracle_mrall test/oracle/oracle --mrall --registrar verbs --largest 64 --size-limit 1024 --events munmap,mmap-over --seconds $seconds
 tutorial contrib/examples/cached_reg_mr | tee /dev/stderr | grep -q '^999 hits, 1 misses\$'
 rdma_pingpong test/verbs/rdma_pingpong --seconds $((seconds / 3))
 rdma_pingpong_can_fail test/verbs/rdma_pingpong --no-reports --seconds 1; [ \$? -eq 1 ]

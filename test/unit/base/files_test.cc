@@ -20,8 +20,7 @@
 
 #include "base/sync/own_file.h"
 #include "test/support/process.h"
-#include "test/unit/base/loader_fixture.h"
-#include "test/unit/base/param_fixture.h"
+#include "test/unit/base/fixtures.h"
 
 namespace pinrail {
 namespace {

@@ -3,7 +3,7 @@
 #include <dlfcn.h>
 
 #include "test/support/cases.h"
-#include "test/unit/base/loader_fixture.h"
+#include "test/unit/base/fixtures.h"
 
 namespace pinrail::loader {
 namespace {

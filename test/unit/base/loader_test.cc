@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // loader_test.cc - which components are found, and which are refused before any of their code runs.
-#include "test/unit/base/loader_fixture.h"
+#include "test/unit/base/fixtures.h"
 
 #include <sys/stat.h>
 

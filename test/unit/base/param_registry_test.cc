@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "test/support/threads.h"
-#include "test/unit/base/param_fixture.h"
+#include "test/unit/base/fixtures.h"
 
 namespace pinrail::param {
 namespace {

@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "test/support/cases.h"
-#include "test/unit/base/param_fixture.h"
+#include "test/unit/base/fixtures.h"
 
 namespace pinrail::param {
 namespace {
