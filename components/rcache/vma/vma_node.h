@@ -12,6 +12,7 @@
 // vma_node/N1  Cells are type-stable until the module is destroyed: only NodePool's destructor gives them back.
 // vma_node/N3  A leaf's slots rise by (base, end). An inner node's slot i >= 1 has a separator: all keys below child i
 //     - 1 are smaller than it, and none below child i is. reach[i] is the largest end below child i.
+// vma_node/N4  The base and the end of an unused slot are kUnused in a leaf, base and reach in an inner node.
 // vma_node/P1  An insert begins only if there are free cells for the most that it may take. Calls that miss bring more
 //     beforehand while these are few; an insert that finds too few nevertheless is refused.
 #ifndef PINRAIL_COMPONENTS_RCACHE_VMA_NODE_H
@@ -24,6 +25,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <iterator>
 #include <new>
 
 #include "base/core/span.h"
@@ -49,6 +51,8 @@ struct Key {
 };
 
 inline Key key_of(const Span& span) { return {span.base, span.end}; }
+
+constexpr uintptr_t kUnused = UINTPTR_MAX;  // larger than every base, and than the last address of every range
 
 struct Node {
   Word<uint32_t> count;
@@ -90,25 +94,20 @@ inline const Leaf* as_leaf(const Node* node) { return static_cast<const Leaf*>(n
 inline const Inner* as_inner(const Node* node) { return static_cast<const Inner*>(node); }
 inline bool is_leaf(const Node* node) { return node->level.get() == 0; }
 
-// Returns how many of the sorted words [0, count) are <= key: by a look at each, because these do not wait for each
-// other, as the steps of a binary search do.
-inline uint32_t upper_bound(const Word<uintptr_t>* words, uint32_t count, uintptr_t key) {
-  uint32_t up_to = 0;
-#pragma GCC unroll 8
-  for (uint32_t i = 0; i < count; ++i) up_to += words[i].get() <= key ? 1 : 0;
+// Returns how many of a node's sorted words are <= key, which is below kUnused; those before kFirst count. It looks at
+// each, of unused slots too: these looks do not wait for each other, as the steps of a binary search do, and no branch
+// depends on the node.
+template <uint32_t kFirst = 0, uint32_t kSlots>
+inline uint32_t upper_bound(const Word<uintptr_t> (&words)[kSlots], uintptr_t key) {
+  uint32_t up_to = kFirst;
+#pragma GCC unroll 32
+  for (uint32_t i = kFirst; i < kSlots; ++i) up_to += words[i].get() <= key ? 1 : 0;
   return up_to;
 }
 
-// How many slots are used. A reader without the lock may find the count of another node in the cell, but reads no slot
-// that this one has not.
-inline uint32_t used(const Leaf* leaf) { return std::min(leaf->count.get(), Leaf::kSlots); }
-inline uint32_t used(const Inner* inner) { return std::min(inner->count.get(), Inner::kSlots); }
-
 // Returns how many of a node's bases are <= base. An inner node's first one counts as one of these.
-inline uint32_t bases_up_to(const Leaf* leaf, uintptr_t base) { return upper_bound(leaf->base, used(leaf), base); }
-inline uint32_t bases_up_to(const Inner* inner, uintptr_t base) {
-  return 1 + upper_bound(inner->base + 1, std::max(used(inner), 1U) - 1, base);
-}
+inline uint32_t bases_up_to(const Leaf* leaf, uintptr_t base) { return upper_bound(leaf->base, base); }
+inline uint32_t bases_up_to(const Inner* inner, uintptr_t base) { return upper_bound<1>(inner->base, base); }
 
 // As bases_up_to() for whole keys: searches by base, then steps back over the few equal bases by end.
 template <typename N>
@@ -133,6 +132,21 @@ __attribute__((always_inline)) inline void copy_slot(Inner* to, uint32_t i, cons
   to->child[i].put(from->child[j].get());
 }
 
+// vma_node/N4.
+inline void clear_slots(Leaf* leaf, uint32_t first, uint32_t end) {
+  for (uint32_t i = first; i < end; ++i) {
+    leaf->base[i].put(kUnused);
+    leaf->end[i].put(kUnused);
+  }
+}
+
+inline void clear_slots(Inner* inner, uint32_t first, uint32_t end) {
+  for (uint32_t i = first; i < end; ++i) {
+    inner->base[i].put(kUnused);
+    inner->reach[i].put(kUnused);
+  }
+}
+
 // Opens a gap at the slot.
 template <typename N>
 void open_gap(N* node, uint32_t slot) {
@@ -146,6 +160,7 @@ template <typename N>
 void remove_slots(N* node, uint32_t first, uint32_t end) {
   const uint32_t count = node->count.get(), removed = end - first;
   for (uint32_t i = first; i + removed < count; ++i) copy_slot(node, i, node, i + removed);
+  clear_slots(node, count - removed, count);
   node->count.put(count - removed);
 }
 
@@ -161,6 +176,7 @@ void move_slots(N* other, N* node, uint32_t from) {
   uint32_t into = other->count.get();
   for (uint32_t i = from; i < count; ++i) copy_slot(other, into++, node, i);
   other->count.put(into);
+  clear_slots(node, from, count);
   node->count.put(from);
 }
 
@@ -180,6 +196,18 @@ inline uintptr_t reach_of(const Node* node) {
   uintptr_t reach = 0;
   for (uint32_t i = 0; i < node->count.get(); ++i) reach = std::max(reach, words[i].get());
   return reach;
+}
+
+// For check(): vma_node/N4.
+inline bool has_unused_slots_clear(const Node* node) {
+  const auto are_clear = [node](const auto& words, const auto& others) {
+    for (uint32_t i = node->count.get(); i < std::size(words); ++i) {
+      if (words[i].get() != kUnused || others[i].get() != kUnused) return false;
+    }
+    return true;
+  };
+  return is_leaf(node) ? are_clear(as_leaf(node)->base, as_leaf(node)->end)
+                       : are_clear(as_inner(node)->base, as_inner(node)->reach);
 }
 
 inline Key first_key(const Node* node) { return is_leaf(node) ? as_leaf(node)->key(0) : as_inner(node)->key(0); }
@@ -248,6 +276,11 @@ class NodePool {
     add_to_free_count(-1);
     node->level.put(level);
     node->count.put(0);
+    if (level == 0) {
+      clear_slots(as_leaf(node), 0, Leaf::kSlots);
+    } else {
+      clear_slots(as_inner(node), 0, Inner::kSlots);
+    }
     return node;
   }
 

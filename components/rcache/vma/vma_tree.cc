@@ -84,12 +84,10 @@ void Tree::lower_reach(const Path& path, uintptr_t end) {
 // If ends rise, and the tree is not empty: returns the path to the first slot that ends behind the address; the slot is
 // the last leaf's count if there is none.
 Tree::Path Tree::path_by_end(uintptr_t address) const {
-  Path path = path_by([address](const Inner* inner) {
-    const uint32_t count = inner->count.get();
-    return std::min(upper_bound(inner->reach, count, address), count - 1);
-  });
+  Path path = path_by(
+      [address](const Inner* inner) { return std::min(upper_bound(inner->reach, address), inner->count.get() - 1); });
   const Leaf* const leaf = as_leaf(path.node[0]);
-  path.slot[0] = upper_bound(leaf->end, leaf->count.get(), address);
+  path.slot[0] = upper_bound(leaf->end, address);
   return path;
 }
 
@@ -236,6 +234,7 @@ void Tree::shrink_root(NodePool& pool) {
 const char* Tree::check_node(const Node* node, const Key* low, const Key* high) const {
   const uint32_t count = node->count.get();
   if (count == 0 || count > capacity(node)) return "a node is empty or over-full";
+  if (!has_unused_slots_clear(node)) return "an unused slot is not clear";
   if (is_leaf(node)) {
     const Leaf* leaf = as_leaf(node);
     for (uint32_t i = 0; i < count; ++i) {

@@ -191,15 +191,15 @@ bool Tree::is_clear_of(const Span& span, Unchanged&& unchanged) const {
   if (!ends_rise()) return false;
   while (!is_leaf(node)) {
     const Inner* inner = as_inner(node);
-    const uint32_t count = used(inner), slot = upper_bound(inner->reach, count, span.base);
-    if (slot == count) return true;
+    const uint32_t slot = upper_bound(inner->reach, span.base);
+    if (slot >= std::min(inner->count.get(), Inner::kSlots)) return true;  // the cell may be a leaf by now
     node = inner->child[slot].get();
     if (!unchanged()) return false;
     fetch(node);
   }
   const Leaf* leaf = as_leaf(node);
-  const uint32_t count = used(leaf), slot = upper_bound(leaf->end, count, span.base);
-  return slot == count || leaf->base[slot].get() >= span.end;
+  const uint32_t slot = upper_bound(leaf->end, span.base);
+  return slot == Leaf::kSlots || leaf->base[slot].get() >= span.end;
 }
 
 }  // namespace pinrail::vma
