@@ -29,18 +29,17 @@ void KnownMappings::end_change_locked() {
   version_.store(version_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
 }
 
-// Returns the index of the first entry that ends above the address.
+// Returns the index of the first entry that ends above the address: a look at each block's last entry, then at all of
+// one block. Such looks do not wait for each other, as the steps of a binary search do.
 size_t KnownMappings::first_ending_above(uintptr_t at) const {
-  size_t low = 0, high = std::min(count_.load(std::memory_order_acquire), kRoom);  // acquire: as load()
-  while (low < high) {
-    const size_t middle = low + (high - low) / 2;
-    if ((load(entries_[middle].end) & ~kFlags) > at) {
-      high = middle;
-    } else {
-      low = middle + 1;
-    }
-  }
-  return low;
+  constexpr size_t kBlock = 32;
+  const auto is_below = [&](size_t place) { return (load(entries_[place].end) & ~kFlags) <= at; };
+  const size_t count = std::min(count_.load(std::memory_order_acquire), kRoom);  // acquire: as load()
+  size_t first = 0;
+  for (size_t last = kBlock - 1; last < count; last += kBlock) first += is_below(last) ? kBlock : 0;
+  const size_t end = std::min(first + kBlock, count);
+  for (size_t place = first; place < end; ++place) first += is_below(place) ? 1 : 0;
+  return first;
 }
 
 // Looks up the verdict at the address. The caller holds mutex_, or checks the version before and after.

@@ -30,8 +30,7 @@ Span whole_pages_hook(const Span& span) {
 
 // Calls all subscribers that want the event, between enter_hook() and leave_hook(). Those that want no events of host
 // memory get the range as it was reported: allocations of a GPU may share a page.
-void Subscriptions::deliver_hook(uint32_t kinds, const Span& span) {
-  const Span whole = whole_pages_hook(span);
+void Subscriptions::deliver_hook(uint32_t kinds, const Span& span, const Span& whole) {
   Count* const count = enter_hook();
   for (Subscription* at = first.load(); at != nullptr; at = at->next.load()) {
     const bool is_wanted = kinds == 0 || at->kinds == 0 || (kinds & at->kinds) != 0;
@@ -45,16 +44,16 @@ namespace {
 
 // Delivers an event to our subscribers, then to those of other runtimes.
 void deliver_report_hook(uint32_t kinds, uintptr_t base, size_t length) {
-  const Span span = Span::of(base, length);
+  const Span span = Span::of(base, length), whole = whole_pages_hook(span);
   {
     const HookScope scope;
     // First: a register that retries because of this event judges the mapping anew.
-    if (includes_host_hook(kinds)) coverage.forget_hook(whole_pages_hook(span));
-    if (!subscriptions.is_empty_hook()) subscriptions.deliver_hook(kinds, span);
+    if (includes_host_hook(kinds)) coverage.forget_hook(whole);
+    if (!subscriptions.is_empty_hook()) subscriptions.deliver_hook(kinds, span, whole);
   }
   if (likely(foreign_subscriptions.is_empty_hook())) return;
   const ForeignScope theirs;  // E3: the one exception to the hook wall
-  foreign_subscriptions.deliver_hook(kinds, span);
+  foreign_subscriptions.deliver_hook(kinds, span, whole);
 }
 
 // `kinds` is the event's kinds as a pointer, so that only events of the same kinds are merged: what happens to host

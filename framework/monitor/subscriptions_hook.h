@@ -52,8 +52,8 @@ struct Subscriptions {
   // Sends new hooks to the other side and waits for those that are here. One thread at a time.
   void wait_for_hooks();
   bool is_empty_hook() const { return first.load() == nullptr; }
-  // Calls the subscribers that want the event. kinds: PINRAIL_KIND_* bits of its memory; 0: any kind.
-  void deliver_hook(uint32_t kinds, const Span& span);
+  // Calls the subscribers that want the event. kinds: PINRAIL_KIND_* bits of its memory; 0: any kind. whole: its pages.
+  void deliver_hook(uint32_t kinds, const Span& span, const Span& whole);
 
  private:
   Line& line_of_thread_hook() {
