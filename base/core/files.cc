@@ -64,10 +64,8 @@ std::string why_untrusted(const struct stat& about) {
   return applies_to(self) ? why_untrusted_by(self, about) : "";
 }
 
-std::string why_untrusted_file(const std::string& path) {
+std::string why_untrusted_link(const std::string& path) {
   struct stat about {};
-  if (lstat(path.c_str(), &about) != 0) return "";
-  if (!S_ISLNK(about.st_mode)) return why_untrusted(about);
   const std::string file = resolved(path.c_str());
   if (stat(file.c_str(), &about) != 0) return "";
   std::string why = why_untrusted(about);

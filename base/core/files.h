@@ -88,9 +88,9 @@ std::string own_file();
 // Returns the reason why the file or folder must not be used ("may be written by all users"), or "" if it may
 // (files/X2).
 std::string why_untrusted(const struct stat& about);
-// As why_untrusted(), for a file in a folder about which the caller has asked. If it is a symbolic link: for the file
-// to which it leads and that file's folder. What does not exist is trusted: the caller reports that it is missing.
-std::string why_untrusted_file(const std::string& path);
+// As why_untrusted(), for the file to which a symbolic link leads, and that file's folder. What does not exist is
+// trusted: the caller reports that it is missing.
+std::string why_untrusted_link(const std::string& path);
 
 // The rule itself, for any set of owners; it does not ask whether files/X2 applies to the process.
 struct Owners {

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <system_error>
 
+#include "base/core/files.h"
 #include "base/loader/loader.h"
 #include "base/loader/loader_impl.h"
 
@@ -46,23 +47,10 @@ constexpr unsigned kMachine = EM_S390;
 
 class File {
  public:
-  explicit File(const std::string& path) : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
-  ~File() {
-    if (fd_ >= 0) close(fd_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-
-  // Opens and measures the file. Returns what is wrong, or "".
-  std::string measure() {
-    struct stat about {};
-    if (fd_ < 0 || fstat(fd_, &about) != 0) return "cannot be read: " + std::generic_category().message(errno);
-    if (S_ISDIR(about.st_mode)) return "is a folder";
-    if (!S_ISREG(about.st_mode)) return "is not a regular file";
-    length_ = static_cast<uint64_t>(about.st_size);
+  // status: of the file.
+  File(int fd, const struct stat& status) : fd_(fd), length_(static_cast<uint64_t>(status.st_size)) {
     const ssize_t got = pread(fd_, start_, sizeof(start_), 0);
     start_length_ = got > 0 ? static_cast<size_t>(got) : 0;
-    return "";
   }
 
   // Returns whether the range lies inside the file.
@@ -78,8 +66,8 @@ class File {
 
  private:
   const int fd_;
-  uint64_t length_ = 0;
-  size_t start_length_ = 0;
+  const uint64_t length_;
+  size_t start_length_;
   unsigned char start_[1024];  // of the file: mostly all headers
 };
 
@@ -134,17 +122,40 @@ std::string check_segments(const File& file, const Header& header) {
   return has_dynamic ? "" : "has no dynamic section";
 }
 
+// Returns what is wrong with the file, or "".
+std::string check_elf(int fd, const struct stat& status) {
+  if (S_ISDIR(status.st_mode)) return "is a folder";
+  if (!S_ISREG(status.st_mode)) return "is not a regular file";
+  const File file(fd, status);
+  Header header{};
+  const std::string why = check_header(file, &header);
+  return why.empty() ? check_segments(file, header) : why;
+}
+
+// Returns a descriptor, or -1 and an errno. *why_out: it is a link that must not be followed.
+int open_file(const std::string& path, std::string* why_out) {
+  constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
+  const int file = ::open(path.c_str(), kFlags | O_NOFOLLOW);
+  if (file >= 0 || errno != ELOOP) return file;
+  *why_out = trust::why_untrusted_link(path);
+  return why_out->empty() ? ::open(path.c_str(), kFlags) : -1;
+}
+
 }  // namespace
 
-Status check_elf(const std::string& path, std::string* why_out) {
-  File file(path);
-  Header header{};
-  std::string why = file.measure();
-  if (why.empty()) why = check_header(file, &header);
-  if (why.empty()) why = check_segments(file, header);
-  if (why.empty()) return success();
-  *why_out = std::move(why);
-  return PINRAIL_ERR_ERROR;
+Status check_file(const std::string& path, std::string* why_out) {
+  why_out->clear();
+  const Descriptor file(open_file(path, why_out));
+  if (!why_out->empty()) return PINRAIL_ERR_PERM;
+  struct stat about {};
+  if (!file.is_open() || fstat(file.get(), &about) != 0) {
+    *why_out = "cannot be read: " + std::generic_category().message(errno);
+    return PINRAIL_ERR_ERROR;
+  }
+  *why_out = trust::why_untrusted(about);
+  if (!why_out->empty()) return PINRAIL_ERR_PERM;
+  *why_out = check_elf(file.get(), about);
+  return why_out->empty() ? success() : Status(PINRAIL_ERR_ERROR);
 }
 
 // Checks component descriptors. Start-up context.

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <tuple>
 
-#include "base/core/files.h"
 #include "base/loader/loader.h"
 #include "base/loader/loader_impl.h"
 #include "base/param/param.h"
@@ -58,8 +57,8 @@ void Loader::Impl::refuse(Component* component, Status status, const std::string
 // Checks and maps the component's file and finds its descriptor. After an error the component is refused.
 Status Loader::Impl::map(Component* component) {
   const std::string& path = component->listed.path;
-  std::string why = trust::why_untrusted_file(path);
-  Status status = why.empty() ? check_elf(path, &why) : Status(PINRAIL_ERR_PERM);
+  std::string why;
+  Status status = check_file(path, &why);
   if (status.ok()) {
     component->handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (component->handle == nullptr) {

@@ -134,9 +134,9 @@ class LastLogLine {
 // Returns the `self` of the services that the loader was given, from a component's host table. Any context.
 const void* services_self(const pinrail_host_t* host);
 
-// Checks a file's ELF header and program headers. ERROR and a reason if it is not a complete ELF object of this
-// machine.
-Status check_elf(const std::string& path, std::string* why_out);
+// Checks a component's file. PERM and a reason: other users may change it (files/X2). ERROR and a reason: it is not a
+// complete ELF object of this machine.
+Status check_file(const std::string& path, std::string* why_out);
 
 // Returns the default search path: a folder beside the shared object that contains this function (installed:
 // <libdir>/pinrail; if that object is in a folder .libs of a build tree: components/.libs beside it), then the

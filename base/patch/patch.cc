@@ -212,6 +212,7 @@ Status prepare(uintptr_t function, const Calls& calls, Hook hook, void* arg, Pat
   Guard guard(mutex);
   const Status status = build_islands_locked(calls, hook, arg, &code, &patch);
   if (!status.ok()) return status;
+  patch.bare = Snapshot::of(patch, code.bytes);
   patch.own = with_jumps(patch, code);
   *patch_out = patch;
   return status;
@@ -235,7 +236,7 @@ void fork_reinit() NO_THREAD_SAFETY_ANALYSIS {
 
 bool is_in_place(const Patch& patch) { return Snapshot::of(patch) == patch.seen; }
 
-Bytes whose(const Patch& patch, const Snapshot& file, const Snapshot& now) {
+Bytes whose(const Patch& patch, const Snapshot& now) {
   if (now == patch.seen) return Bytes::expected;
   Bytes bytes = Bytes::foreign;
   for (size_t i = 0; i < patch.count; ++i) {
@@ -243,7 +244,7 @@ Bytes whose(const Patch& patch, const Snapshot& file, const Snapshot& now) {
     if (std::memcmp(place, patch.own.places[i], kJumpLength) == 0) continue;
     if (bytes == Bytes::foreign) bytes = Bytes::torn;
     for (size_t at = 0; at < kJumpLength; ++at) {
-      if (place[at] == patch.own.places[i][at] || place[at] == file.places[i][at]) continue;
+      if (place[at] == patch.own.places[i][at] || place[at] == patch.bare.places[i][at]) continue;
       if (!is_breakpoint(place, at)) return Bytes::foreign;
       bytes = Bytes::breakpoint;
     }
@@ -289,7 +290,7 @@ Status prepare(uintptr_t, const Calls&, Hook, void*, Patch*) { return PINRAIL_ER
 void activate(Patch* const*, size_t) {}
 void fork_reinit() {}
 bool is_in_place(const Patch&) { return false; }
-Bytes whose(const Patch&, const Snapshot&, const Snapshot&) { return Bytes::foreign; }
+Bytes whose(const Patch&, const Snapshot&) { return Bytes::foreign; }
 Status mend(Patch*, const Snapshot&) { return PINRAIL_ERR_NOT_SUPPORTED; }
 void accept(Patch*) {}
 bool pin_object_of(const void*) { return false; }

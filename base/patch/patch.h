@@ -82,6 +82,7 @@ struct Patch {
   Place places[Snapshot::kMaxPlaces];
   uintptr_t islands[Snapshot::kMaxPlaces] = {};
   const Record* original = nullptr;  // of another copy of this library, which was there first; NULL: none
+  Snapshot bare;                     // without any: what a probe of the kernel puts back when it ends
   Snapshot own;                      // with the jumps
   Snapshot seen;                     // what is expected: `own`, or what accept() found
   Status written = PINRAIL_SUCCESS;  // of the last activate()
@@ -111,12 +112,11 @@ bool is_in_place(const Patch& patch);
 // Whose bytes the places have.
 enum class Bytes : uint8_t {
   expected,    // Patch::seen
-  torn,        // each is one of ours or one of the file: another party has put some back
+  torn,        // each is one of ours or one of the function's: another party has put some back
   breakpoint,  // the same, but for instructions of a debugger or a probe that stop the processor
   foreign      // anything else: another runtime's patch, at a place or at the function's start
 };
-// file: the function's bytes in its file, which a probe of the kernel puts back when it ends.
-Bytes whose(const Patch& patch, const Snapshot& file, const Snapshot& now);
+Bytes whose(const Patch& patch, const Snapshot& now);
 // Writes jumps that are torn whole again. BUSY: the bytes are no longer `now`. PERM as activate().
 Status mend(Patch* patch, const Snapshot& now);
 

@@ -23,10 +23,8 @@
 #include <sys/syscall.h>
 
 #include <atomic>
-#include <optional>
 #include <string>
 
-#include "base/core/files.h"
 #include "base/core/own_component.h"
 #include "base/core/span.h"
 #include "base/core/status.h"
@@ -79,7 +77,6 @@ struct Site {
   uintptr_t address = 0;  // 0: this libc lacks the function, or it is left out
   const Function* function = nullptr;
   patch::Patch patch;     // without places: it could not be patched, but its events arrive by another function's patch
-  patch::Snapshot file;   // the function's bytes in its file
   patch::Snapshot tried;  // its bytes when its events did not arrive
   Status patched = PINRAIL_SUCCESS;  // of the last patch_locked()
   bool is_unseen = false;
@@ -100,7 +97,6 @@ struct Context {
   std::atomic<const pinrail_host_t*> host{nullptr};  // gets the events; NULL: no library is started
   std::atomic<uint32_t> in_flight{0};                // number of hooks inside the library
   std::atomic<uint32_t>* alive = nullptr;            // 0 in a forked child, because the kernel wipes it
-  size_t huge_page = 0;                              // size of the default huge page in bytes
   std::atomic<uint32_t> left_out{0};                 // one bit per entry of kFunctionTable
   std::atomic<uint32_t> sees{0};                     // PINRAIL_EVENT_*
   uint32_t found = 0;                                // what it sees while the events of all sites arrive
@@ -163,8 +159,6 @@ bool openat2_hook(const Site& site, const long* args, long* result_out);
 bool open_hook(const Site& site, const long* args, long* result_out);
 bool creat_hook(const Site& site, const long* args, long* result_out);
 #endif
-// Returns how many bytes more than the length the kernel may take at this address, if huge pages lie there.
-size_t rounded_up_by_hook(uintptr_t base, size_t length);
 
 // Whether an event that names a file can be one of memory that is kept: only then is the file looked at.
 bool may_show_files_hook(const Site& site);
@@ -173,16 +167,8 @@ void report_file_hook(const Site& site, const pinrail_file_part_t& part);
 
 // patcher_install.cc: finds the functions. Start-up context.
 uintptr_t find_function(const Function& function);
-// The files of the objects that hold the functions. The last one stays open.
-class CodeFile {
- public:
-  // The bytes of the function in the file of its object; those in memory if the file cannot be read.
-  patch::Snapshot read(const patch::Patch& patch);
-
- private:
-  const char* path_ = nullptr;  // of the loader, which keeps it
-  std::optional<Descriptor> file_;
-};
+// Whether the function begins with the bytes of its object's file; true if that cannot be read.
+bool is_as_in_file(uintptr_t function);
 bool has_libc();  // false in a program that is linked statically
 
 // patcher_probe.cc: calls the function on scratch memory. Returns whether its report reached the context's

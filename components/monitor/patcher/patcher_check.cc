@@ -47,7 +47,7 @@ void handle_change_locked(Context* context, Site* site, const Function& function
   const std::unique_ptr<const pinrail_host_t, decltype(host->monitor_release_hook)> held(host,
                                                                                          host->monitor_release_hook);
   const patch::Snapshot now = wait_until_stable(site->patch);
-  const patch::Bytes bytes = patch::whose(site->patch, site->file, now);
+  const patch::Bytes bytes = patch::whose(site->patch, now);
   const bool is_mended = bytes == patch::Bytes::torn && patch::mend(&site->patch, now).ok();
   const bool was_unseen = site->is_unseen;
   Scratch scratch(context);

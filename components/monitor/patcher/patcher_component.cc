@@ -122,7 +122,6 @@ Status read_params(Context* context, std::string* leave_out_out) {
 
 // Prepares what hooks need before they are installed. NOT_SUPPORTED: this libc or kernel lacks something.
 Status prepare_context(Context* context) {
-  context->huge_page = number_in_file("/proc/meminfo", "Hugepagesize:", 2048) * 1024;
   const bool ready = make_alive_word(context) && patch::pin_object_of(reinterpret_cast<const void*>(&enter_hook));
   if (!ready) context->services->log(context->services, PINRAIL_LOG_INFO, "this libc or kernel lacks what hooks need");
   return ready ? success() : Status(PINRAIL_ERR_NOT_SUPPORTED);

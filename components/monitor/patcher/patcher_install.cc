@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/core/files.h"
 #include "base/core/own_component.h"
 #include "base/patch/system_call.h"
 #include "components/monitor/patcher/patcher.h"
@@ -31,11 +32,11 @@ void report_unknown(const Context& context, const Function& function, const Site
 }
 
 void report_why(const Context& context, const Function& function, const Site& site, Status status) {
-  const bool is_as_in_file = patch::Snapshot::of(site.patch) == site.file;
   if (status.ok()) print_topic(context, "not seen", function);
-  if (status.is(PINRAIL_ERR_NOT_SUPPORTED) && is_as_in_file) report_unknown(context, function, site);
-  if (status.is(PINRAIL_ERR_NOT_SUPPORTED) && !is_as_in_file) print_topic(context, "patched by another", function);
-  if (status.is(PINRAIL_ERR_BUSY)) print_topic(context, "patched by another", function);
+  const bool is_unknown = status.is(PINRAIL_ERR_NOT_SUPPORTED) && is_as_in_file(site.address);
+  if (is_unknown) report_unknown(context, function, site);
+  const bool is_changed = status.is(PINRAIL_ERR_BUSY) || (status.is(PINRAIL_ERR_NOT_SUPPORTED) && !is_unknown);
+  if (is_changed) print_topic(context, "patched by another", function);
   if (status.is(PINRAIL_ERR_NOT_AVAILABLE)) print_topic(context, "no safe way", function);
   if (status.is(PINRAIL_ERR_PERM)) print_topic(context, "code cannot be written", function);
   if (status.is(PINRAIL_ERR_OUT_OF_RESOURCE)) {
@@ -46,12 +47,11 @@ void report_why(const Context& context, const Function& function, const Site& si
 }
 
 // Makes the site ready for a patch, which is not written yet.
-Status prepare_locked(Context* context, Site* site, const Function& function, CodeFile* files, patch::Patch* made_out)
+Status prepare_locked(Context* context, Site* site, const Function& function, patch::Patch* made_out)
     REQUIRES(context->mutex) {
   made_out->function = site->patch.function = site->address;
   site->function = &function;
   const Status status = patch::prepare(site->address, function.calls, enter_hook, site, made_out);
-  site->file = files->read(*made_out);
   if (!status.ok()) return status;
   site->original.store(made_out->original, std::memory_order_relaxed);  // relaxed: `context` is written behind it
   site->context.store(context, std::memory_order_release);              // release: pairs with context_of_hook()
@@ -59,12 +59,11 @@ Status prepare_locked(Context* context, Site* site, const Function& function, Co
 }
 
 // Another library has patched the function meanwhile.
-void patch_again_locked(Context* context, Site* site, const Function& function, CodeFile* files)
-    REQUIRES(context->mutex) {
+void patch_again_locked(Context* context, Site* site, const Function& function) REQUIRES(context->mutex) {
   for (int tries = 1; site->patched.is(PINRAIL_ERR_BUSY) && tries < kMaxTries; ++tries) {
     usleep(1000);  // so that the other library can finish
     patch::Patch made;
-    site->patched = prepare_locked(context, site, function, files, &made);
+    site->patched = prepare_locked(context, site, function, &made);
     if (site->patched.ok()) site->patched = patch::activate(&made);
     if (site->patched.ok()) site->patch = made;
   }
@@ -73,7 +72,7 @@ void patch_again_locked(Context* context, Site* site, const Function& function, 
 // Only what others have torn is written again.
 Status keep_patch(Site* site) {
   const patch::Snapshot now = patch::Snapshot::of(site->patch);
-  if (patch::whose(site->patch, site->file, now) != patch::Bytes::torn) return success();
+  if (patch::whose(site->patch, now) != patch::Bytes::torn) return success();
   return patch::mend(&site->patch, now);
 }
 
@@ -85,7 +84,6 @@ void print_topic(const Context& context, const char* topic, const Function& func
 
 // The jumps are written together, because to make code writable and to stop all processors take longer than that.
 void patch_locked(Context* context) {
-  CodeFile files;
   patch::Patch made[kFunctions];
   patch::Patch* wanted[kFunctions];
   size_t count = 0;
@@ -93,7 +91,7 @@ void patch_locked(Context* context) {
     Site* const site = &context->sites[i];
     if (site->address == 0) continue;
     const bool is_patched = site->patch.count != 0;
-    site->patched = is_patched ? keep_patch(site) : prepare_locked(context, site, kFunctionTable[i], &files, &made[i]);
+    site->patched = is_patched ? keep_patch(site) : prepare_locked(context, site, kFunctionTable[i], &made[i]);
     if (!is_patched && site->patched.ok()) wanted[count++] = &made[i];
   }
   patch::activate(wanted, count);
@@ -102,7 +100,7 @@ void patch_locked(Context* context) {
     if (made[i].count == 0) continue;
     site->patched = made[i].written;
     if (site->patched.ok()) site->patch = made[i];
-    if (site->patched.is(PINRAIL_ERR_BUSY)) patch_again_locked(context, site, kFunctionTable[i], &files);
+    if (site->patched.is(PINRAIL_ERR_BUSY)) patch_again_locked(context, site, kFunctionTable[i]);
   }
 }
 
@@ -242,17 +240,15 @@ int locate_in_object(dl_phdr_info* object, size_t, void* place_pointer) {
 
 }  // namespace
 
-patch::Snapshot CodeFile::read(const patch::Patch& patch) {
-  InFile place{patch.function};
-  if (dl_iterate_phdr(locate_in_object, &place) == 0) return patch::Snapshot::of(patch);
-  if (!file_ || place.path != path_) {
-    file_.emplace(open(place.path, O_RDONLY | O_CLOEXEC));
-    path_ = place.path;
-  }
-  uint8_t code[patch::kMaxCode] = {};
-  const bool is_read = file_->is_open() && pread(file_->get(), code, sizeof(code), static_cast<off_t>(place.offset)) ==
-                                               static_cast<ssize_t>(sizeof(code));
-  return is_read ? patch::Snapshot::of(patch, code) : patch::Snapshot::of(patch);
+bool is_as_in_file(uintptr_t function) {
+  InFile place{function};
+  if (dl_iterate_phdr(locate_in_object, &place) == 0) return true;
+  const Descriptor file(open(place.path, O_RDONLY | O_CLOEXEC));
+  uint8_t code[patch::Snapshot::kStart];
+  const bool is_read = file.is_open() && pread(file.get(), code, sizeof(code), static_cast<off_t>(place.offset)) ==
+                                             static_cast<ssize_t>(sizeof(code));
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of code
+  return !is_read || std::memcmp(reinterpret_cast<const void*>(function), code, sizeof(code)) == 0;
 }
 
 // Returns the function's address, or 0. musl's brk() moves nothing.

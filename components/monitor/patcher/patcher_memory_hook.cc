@@ -48,20 +48,27 @@ bool keeps_pages_hook(int advice) {
   return std::find(std::begin(kKept), std::end(kKept), advice) != std::end(kKept);
 }
 
-// The kernel rounds the length of a hugepage mapping up.
-size_t mapped_length_hook(const Site& site, const long* args) {
-  const auto length = static_cast<size_t>(args[1]);
-  const auto flags = static_cast<unsigned>(args[3]);
-  size_t unit = kPage;
-  if ((flags & MAP_ANONYMOUS) == 0) {
-    struct statfs about {};
-    const long status = patch::system_call_hook(SYS_fstatfs, args[4], &about);
-    if (status == 0 && about.f_type == HUGETLBFS_MAGIC) unit = static_cast<size_t>(about.f_bsize);
-  } else if ((flags & MAP_HUGETLB) != 0) {
-    const unsigned power = flags >> MAP_HUGE_SHIFT & MAP_HUGE_MASK;
-    unit = power != 0 ? size_t{1} << power : context_of_hook(site).huge_page;
+// Of a mapping on huge pages the kernel takes whole pages, and nothing says how large they are without a look at the
+// list of mappings. Returns how many bytes that may be more than the lengths say, at an address that is a multiple of
+// huge pages of some size. What lies there and goes on is registered again by its next use.
+size_t rounded_up_by_hook(uintptr_t base, size_t length) {
+  constexpr uintptr_t kSizes[] = {
+#ifdef __aarch64__
+      uintptr_t{64} << 10, uintptr_t{32} << 20, uintptr_t{512} << 20,
+#endif
+      uintptr_t{2} << 20, uintptr_t{1} << 30};
+  size_t more = 0;
+  for (const uintptr_t size : kSizes) {
+    if (base % size == 0 && length <= SIZE_MAX - size) more = std::max(more, round_up_hook(length, size) - length);
   }
-  return length <= SIZE_MAX - unit ? round_up_hook(length, unit) : length;
+  return more;
+}
+
+bool is_on_huge_pages_hook(const long* args) {
+  const auto flags = static_cast<unsigned>(args[3]);
+  if ((flags & MAP_ANONYMOUS) != 0) return (flags & MAP_HUGETLB) != 0;
+  struct statfs about {};
+  return patch::system_call_hook(SYS_fstatfs, args[4], &about) == 0 && about.f_type == HUGETLBFS_MAGIC;
 }
 
 }  // namespace
@@ -77,30 +84,17 @@ bool munmap_hook(const Site& site, const long* args, long* result_out) {
 
 // A call that fails may have unmapped before what it was to replace.
 bool mmap_hook(const Site& site, const long* args, long* result_out) {
-  const size_t length = mapped_length_hook(site, args);
-  const bool lays_over = (args[3] & MAP_FIXED) != 0;
-  if (lays_over) report_hook(site, address_hook(args[0]), length);
+  const bool is_on_huge_pages = is_on_huge_pages_hook(args), lays_over = (args[3] & MAP_FIXED) != 0;
+  const auto report = [&](uintptr_t base) {
+    const auto length = static_cast<size_t>(args[1]);
+    report_hook(site, base, is_on_huge_pages ? length + rounded_up_by_hook(base, length) : length);
+  };
+  if (lays_over) report(address_hook(args[0]));
   const long result = call_original_hook(site, SYS_mmap, args);
   const bool is_mapped = !patch::is_error_hook(result);
-  if (is_mapped || lays_over) report_hook(site, address_hook(is_mapped ? result : args[0]), length);
+  if (is_mapped || lays_over) report(address_hook(is_mapped ? result : args[0]));
   *result_out = result;
   return true;
-}
-
-// Of a mapping on huge pages the kernel takes whole pages, and nothing says how large they are without a look at the
-// list of mappings. Returns how many bytes that may be more than the lengths say, at an address that is a multiple of
-// huge pages of some size. What lies there and goes on is registered again by its next use.
-size_t rounded_up_by_hook(uintptr_t base, size_t length) {
-  constexpr uintptr_t kSizes[] = {
-#ifdef __aarch64__
-      uintptr_t{64} << 10, uintptr_t{32} << 20,
-#endif
-      uintptr_t{2} << 20, uintptr_t{1} << 30};
-  size_t more = 0;
-  for (const uintptr_t size : kSizes) {
-    if (base % size == 0 && length <= SIZE_MAX - size) more = std::max(more, round_up_hook(length, size) - length);
-  }
-  return more;
 }
 
 // Returns the range that mremap takes or may take from the old place. A growing mapping may move; a shrinking one loses

@@ -170,7 +170,7 @@ void open_and_close_leave_nothing_behind(const File& file, Verdict* verdict) {
 
 const pinrail_component_t* load(const File& file, Verdict* verdict) {
   std::string why;
-  if (!loader::check_elf(file.path, &why).ok()) {
+  if (!loader::check_file(file.path, &why).ok()) {
     verdict->breaks("C3", "the file " + why);
     return nullptr;
   }

@@ -116,12 +116,12 @@ namespace {
 
 // Files that dlopen must not see.
 
-class CheckElf : public testing::Test {
+class CheckFile : public testing::Test {
  protected:
   // Why the bytes are refused; "" if they are not.
   std::string check(const std::string& bytes) {
     std::string why;
-    const Status status = check_elf(folder_.write("mpool_tiny.so", bytes), &why);
+    const Status status = check_file(folder_.write("mpool_tiny.so", bytes), &why);
     EXPECT_EQ(status.ok(), why.empty());
     return why;
   }
@@ -149,21 +149,21 @@ class CheckElf : public testing::Test {
   test::TempFolder folder_;
 };
 
-TEST_F(CheckElf, a_whole_component_passes) { EXPECT_EQ(check(whole()), ""); }
+TEST_F(CheckFile, a_whole_component_passes) { EXPECT_EQ(check(whole()), ""); }
 
-TEST_F(CheckElf, what_is_no_file_is_refused) {
+TEST_F(CheckFile, what_is_no_file_is_refused) {
   std::string why;
-  EXPECT_TRUE(check_elf(folder_.path("none.so"), &why).is(PINRAIL_ERR_ERROR));
+  EXPECT_TRUE(check_file(folder_.path("none.so"), &why).is(PINRAIL_ERR_ERROR));
   EXPECT_EQ(why, "cannot be read: No such file or directory");
   ASSERT_EQ(mkdir(folder_.path("x.so").c_str(), 0700), 0);
-  EXPECT_TRUE(check_elf(folder_.path("x.so"), &why).is(PINRAIL_ERR_ERROR));
+  EXPECT_TRUE(check_file(folder_.path("x.so"), &why).is(PINRAIL_ERR_ERROR));
   EXPECT_EQ(why, "is a folder");
   ASSERT_EQ(mkfifo(folder_.path("pipe.so").c_str(), 0600), 0);
-  EXPECT_TRUE(check_elf(folder_.path("pipe.so"), &why).is(PINRAIL_ERR_ERROR));
+  EXPECT_TRUE(check_file(folder_.path("pipe.so"), &why).is(PINRAIL_ERR_ERROR));
   EXPECT_EQ(why, "is not a regular file");
 }
 
-TEST_F(CheckElf, what_is_no_elf_file_is_refused) {
+TEST_F(CheckFile, what_is_no_elf_file_is_refused) {
   EXPECT_EQ(check(""), "is not an ELF file");
   EXPECT_EQ(check("\x7f"
                   "ELF"),
@@ -171,7 +171,7 @@ TEST_F(CheckElf, what_is_no_elf_file_is_refused) {
   EXPECT_EQ(check("#!/bin/sh\necho this is no shared object at all\n"), "is not an ELF file");
 }
 
-TEST_F(CheckElf, another_kind_of_elf_file_is_refused) {
+TEST_F(CheckFile, another_kind_of_elf_file_is_refused) {
   EXPECT_EQ(check(with_header([](auto* it) { it->e_ident[EI_CLASS] = ELFCLASSNONE; })),
             "is of another word size than this process");
   EXPECT_EQ(check(with_header([](auto* it) { it->e_ident[EI_DATA] ^= 3; })),
@@ -182,7 +182,7 @@ TEST_F(CheckElf, another_kind_of_elf_file_is_refused) {
   EXPECT_EQ(check(with_header([](auto* it) { it->e_phnum = 0; })), "has no segments");
 }
 
-TEST_F(CheckElf, headers_that_reach_behind_the_file_are_refused) {
+TEST_F(CheckFile, headers_that_reach_behind_the_file_are_refused) {
   EXPECT_EQ(check(with_header([](auto* it) { it->e_phoff = ~uint64_t{0} - 7; })),
             "is cut off: its segment headers are not whole");
   EXPECT_EQ(check(with_header([](auto* it) { it->e_phnum = 0xfff0; })), "has more segments than a linker makes");
@@ -192,7 +192,7 @@ TEST_F(CheckElf, headers_that_reach_behind_the_file_are_refused) {
             "is cut off: a segment reaches behind its end");
 }
 
-TEST_F(CheckElf, segments_that_make_no_sense_are_refused) {
+TEST_F(CheckFile, segments_that_make_no_sense_are_refused) {
   EXPECT_EQ(check(with_segment(PT_LOAD, [](auto* it) { it->p_memsz = it->p_filesz - 1; })),
             "has a segment larger than its memory");
   EXPECT_EQ(check(with_segment(PT_DYNAMIC, [](auto* it) { it->p_vaddr = 1U << 30; })),
@@ -200,7 +200,7 @@ TEST_F(CheckElf, segments_that_make_no_sense_are_refused) {
   EXPECT_EQ(check(with_segment(PT_DYNAMIC, [](auto* it) { it->p_type = PT_NULL; })), "has no dynamic section");
 }
 
-TEST_F(CheckElf, a_file_is_refused_at_every_length_that_is_short_of_its_segments) {
+TEST_F(CheckFile, a_file_is_refused_at_every_length_that_is_short_of_its_segments) {
   const std::string bytes = whole();
   const size_t end = Image().mapped_end();
   std::vector<size_t> lengths = {end - 1, end, end + 1, bytes.size()};
@@ -211,7 +211,7 @@ TEST_F(CheckElf, a_file_is_refused_at_every_length_that_is_short_of_its_segments
   }
 }
 
-TEST_F(CheckElf, without_the_check_dlopen_of_a_short_file_ends_the_process) {
+TEST_F(CheckFile, without_the_check_dlopen_of_a_short_file_ends_the_process) {
   const size_t end = Image().mapped_end();
   size_t deaths = 0;
   for (size_t length = 4096; length < end; length += 4096) {
@@ -228,7 +228,7 @@ TEST_F(CheckElf, without_the_check_dlopen_of_a_short_file_ends_the_process) {
   EXPECT_GT(deaths, 0U) << "this machine does not need the check, or the test does not show it";
 }
 
-TEST_F(CheckElf, no_bytes_whatever_make_it_fall) {
+TEST_F(CheckFile, no_bytes_whatever_make_it_fall) {
   const std::string bytes = whole();
   const size_t headers = sizeof(ElfW(Ehdr)) + 12 * sizeof(ElfW(Phdr));
   // A small generator of its own: the same bytes in every run.
