@@ -38,8 +38,8 @@ base/loader/static_components.c: Makefile
 
 libpinrail_internal_la_SOURCES += base/report/report.h base/report/report.cc base/param/param.h \
 	base/param/registry_impl.h base/param/registry.cc base/param/declare.cc base/param/settings.cc \
-	base/param/file.cc base/param/text.cc base/loader/loader.h base/loader/loader_impl.h base/loader/discover.cc \
-	base/loader/load.cc base/loader/host_table.cc base/loader/check.cc
+	base/param/text.cc base/loader/loader.h base/loader/loader_impl.h base/loader/discover.cc \
+	base/loader/load.cc base/loader/check.cc
 EXTRA_DIST += base/report/base_help.txt
 
 # Patching of code. Components that patch link it, because they use no symbols of the library.
@@ -62,7 +62,7 @@ noinst_LTLIBRARIES += base/libslots.la
 base_libslots_la_CXXFLAGS = $(room_cxxflags)
 base_libslots_la_SOURCES = \
 	base/slots/slots.h base/slots/segment.h base/slots/process.h base/slots/process.cc \
-	base/slots/exporter.cc base/slots/importer.cc
+	base/slots/exporter.cc
 if STATIC_COMPONENTS
 libpinrail_internal_la_LIBADD += base/libslots.la
 endif

@@ -90,7 +90,7 @@ endif
 if HAVE_VERBS
 component_libraries += components/registrar_verbs.la
 components_registrar_verbs_la_SOURCES = components/registrar/verbs/verbs_component.cc \
-	components/registrar/verbs/verbs_device.cc components/registrar/verbs/verbs_register.cc \
+	components/registrar/verbs/verbs_device.cc \
 	components/registrar/verbs/verbs_loopback.cc components/registrar/verbs/verbs_odp.cc \
 	components/registrar/verbs/verbs.h
 components_registrar_verbs_la_LDFLAGS = $(component_ldflags)
@@ -100,7 +100,7 @@ endif
 
 # The pools of GPU memory need no driver themselves: an embedder may provide the registrar.
 component_libraries += components/mpool_gpusm.la components/mpool_rgpusm.la
-components_mpool_gpusm_la_SOURCES = components/mpool/gpusm/gpusm_component.cc components/mpool/gpusm/gpusm.h \
+components_mpool_gpusm_la_SOURCES = components/mpool/gpusm/gpusm_component.cc \
 	components/mpool/gpusm/exports.cc components/mpool/gpusm/exports.h
 components_mpool_gpusm_la_LDFLAGS = $(component_ldflags)
 components_mpool_gpusm_la_LIBADD = $(component_gpu_pool_libs)
@@ -115,8 +115,7 @@ components_mpool_rgpusm_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_mpool_rg
 components_mpool_rgpusm_la_CXXFLAGS = $(room_cxxflags)
 
 component_libraries += components/monitor_cuda.la
-components_monitor_cuda_la_SOURCES = components/monitor/cuda/cuda_component.cc \
-	components/monitor/cuda/cuda.h
+components_monitor_cuda_la_SOURCES = components/monitor/cuda/cuda_component.cc
 components_monitor_cuda_la_LDFLAGS = $(component_ldflags)
 components_monitor_cuda_la_LIBADD = $(component_patch_libs)
 components_monitor_cuda_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_monitor_cuda)
@@ -124,7 +123,7 @@ components_monitor_cuda_la_CXXFLAGS = $(room_cxxflags)
 
 component_libraries += components/registrar_cuda_ipc.la
 components_registrar_cuda_ipc_la_SOURCES = components/registrar/cuda_ipc/cuda_ipc_component.cc \
-	components/registrar/cuda_ipc/cuda_ipc_identify.cc components/registrar/cuda_ipc/cuda_ipc_register.cc \
+	components/registrar/cuda_ipc/cuda_ipc_register.cc \
 	components/registrar/cuda_ipc/cuda_ipc_vmm.cc components/registrar/cuda_ipc/cuda_ipc_event.cc \
 	components/registrar/cuda_ipc/cuda_ipc.h
 components_registrar_cuda_ipc_la_LDFLAGS = $(component_ldflags)

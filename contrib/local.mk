@@ -5,7 +5,7 @@ EXTRA_DIST += contrib/m4/pinrail.m4
 memory_events_sources = \
 	contrib/tools/common/memory_events.h contrib/tools/common/memory_events.cc \
 	contrib/tools/common/memory_calls.h contrib/tools/common/memory_calls.cc \
-	contrib/tools/common/memory_fire.cc contrib/tools/common/memory_fire_pages.cc
+	contrib/tools/common/memory_fire.cc
 
 # For the tools, and for programs among the tests.
 command_line_sources = \
@@ -45,7 +45,7 @@ replayed_memory_sources = contrib/tools/perf/basics.h contrib/tools/perf/basics.
 	contrib/tools/perf/trace.cc
 pinrail_perf_sources = $(replayed_memory_sources) $(command_line_sources) $(reasons_sources) \
 	contrib/tools/perf/budget.h contrib/tools/perf/budget.cc contrib/tools/perf/session.h \
-	contrib/tools/perf/session.cc contrib/tools/perf/table.h contrib/tools/perf/table.cc \
+	contrib/tools/perf/session.cc contrib/tools/perf/table.cc \
 	contrib/tools/perf/options.h contrib/tools/perf/options.cc contrib/tools/perf/replay.h \
 	contrib/tools/perf/replay.cc contrib/tools/perf/report.h contrib/tools/perf/report.cc \
 	contrib/tools/perf/scenario.h contrib/tools/perf/scenario.cc contrib/tools/perf/scenario_prepin.cc \
@@ -70,8 +70,7 @@ contrib_tools_pinrail_info_SOURCES = contrib/tools/info/pinrail_info.cc $(pinrai
 contrib_tools_pinrail_info_LDADD = libpinrail.la
 contrib_tools_pinrail_top_SOURCES = contrib/tools/top/pinrail_top.cc \
 	$(command_line_sources) $(reasons_sources) \
-	contrib/tools/top/top.h contrib/tools/top/figures.cc contrib/tools/top/print.cc \
-	contrib/tools/top/screen.cc
+	contrib/tools/top/top.h contrib/tools/top/figures.cc contrib/tools/top/print.cc
 contrib_tools_pinrail_top_LDADD = libpinrail.la $(NCURSES_LIBS)
 EXTRA_DIST += contrib/tools/.clang-tidy
 

@@ -23,18 +23,17 @@ libpinrail_internal_la_SOURCES += framework/registrar/registrar.h framework/regi
 	framework/mpool/allocator_slabs.cc framework/mpool/allocator_regions.cc \
 	framework/mpool/gc_thread.h framework/mpool/gc_thread.cc \
 	framework/mpool/pool_works.h framework/mpool/hit_check.h framework/mpool/hit_check.cc framework/api/api.h \
-	framework/api/api_init.cc framework/api/api_services.cc framework/api/api_pool.cc framework/api/api_fork.h \
+	framework/api/api_init.cc framework/api/api_services.cc framework/api/api_pool.cc \
 	framework/api/api_fork.cc framework/api/api_events.cc framework/api/api_call.cc framework/api/api_control.cc \
-	framework/api/api_data.cc framework/api/api_chunks.cc
+	framework/api/api_chunks.cc
 
 EXTRA_DIST += \
 	framework/registrar/registrar_help.txt framework/monitor/monitor_help.txt framework/rcache/rcache_help.txt \
 	framework/mpool/mpool_help.txt framework/api/api_help.txt
 
 public_headers += framework/include/pinrail/pin.h framework/include/pinrail/alloc.h
-libpinrail_internal_la_SOURCES += framework/api/api_alloc.cc
 libpinrail_internal_la_SOURCES += framework/api/api_pin.cc framework/api/pin_job.h framework/api/pin_job.cc \
-	framework/api/pin_job_end.cc framework/api/pin_plan.h framework/api/pin_plan.cc
+	framework/api/pin_plan.cc
 
 public_headers += framework/include/pinrail/listing.h
 libpinrail_internal_la_SOURCES += framework/api/api_listing.cc

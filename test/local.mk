@@ -178,8 +178,7 @@ test_conform_verbs_absent_LDADD = $(registrar_conformance_libs)
 test_conform_verbs_SOURCES = test/conform/verbs_test.cc $(registrar_conformance_sources)
 test_conform_verbs_LDADD = $(registrar_conformance_libs)
 test_unit_verbs_device_test_SOURCES = test/unit/verbs/device_test.cc components/registrar/verbs/verbs_device.cc \
-	components/registrar/verbs/verbs_loopback.cc components/registrar/verbs/verbs_odp.cc \
-	components/registrar/verbs/verbs_register.cc
+	components/registrar/verbs/verbs_loopback.cc components/registrar/verbs/verbs_odp.cc
 test_unit_verbs_device_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 endif
 endif

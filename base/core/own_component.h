@@ -12,9 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <initializer_list>
-#include <iterator>
 
 #include "base/core/status.h"
 

@@ -5,10 +5,8 @@
 
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #include <atomic>
-#include <cstddef>
 #include <functional>
 
 #include "base/core/files.h"

@@ -2,7 +2,6 @@
 // Registers declarations: checks and copies each one, gives it its value, and adds it to the registry. Start-up
 // context; Registry::declare() takes the registry's lock, and the functions of Registry::Impl are called with it held.
 #include <algorithm>
-#include <cstring>
 #include <tuple>
 
 #include "base/param/param.h"

@@ -7,7 +7,6 @@
 #if PINRAIL_CAN_PATCH
 
 #include <sys/mman.h>
-#include <sys/syscall.h>
 
 #include <cerrno>
 #include <cstring>

@@ -6,7 +6,6 @@
 #ifndef PINRAIL_BASE_PATCH_MAPS_H
 #define PINRAIL_BASE_PATCH_MAPS_H
 
-#include <cstddef>
 #include <cstdint>
 
 namespace pinrail::patch {

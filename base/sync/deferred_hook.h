@@ -19,7 +19,6 @@
 #ifndef PINRAIL_BASE_SYNC_DEFERRED_HOOK_H
 #define PINRAIL_BASE_SYNC_DEFERRED_HOOK_H
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 

@@ -13,7 +13,6 @@
 #include "base/sync/lock.h"
 #include "base/sync/own_threads.h"
 #include "framework/api/api.h"
-#include "framework/api/api_fork.h"
 #include "framework/api/pin_job.h"
 #include "framework/mpool/mpool.h"
 

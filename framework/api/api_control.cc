@@ -14,7 +14,6 @@
 #include "base/sync/call_scope.h"
 #include "base/sync/gate.h"
 #include "framework/api/api.h"
-#include "framework/api/api_fork.h"
 #include "framework/monitor/monitor.h"
 #include "framework/mpool/gc_thread.h"
 #include "framework/registrar/request.h"

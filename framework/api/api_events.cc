@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
-#include <cstring>
 #include <string>
 
 #include "base/core/kernel.h"
@@ -17,7 +16,6 @@
 #include "base/report/report.h"
 #include "base/sync/call_scope.h"
 #include "base/sync/deferred_hook.h"
-#include "framework/api/api_fork.h"
 #include "framework/monitor/monitor.h"
 
 namespace pinrail::api {

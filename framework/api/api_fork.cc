@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The inert operations of a parent's pool, and the re-initialisation in a forked child. API context.
-#include "framework/api/api_fork.h"
 
 #include <pthread.h>
 #include <sched.h>

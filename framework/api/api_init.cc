@@ -14,7 +14,6 @@
 #include "base/sync/fork_reinit.h"
 #include "base/sync/gate.h"
 #include "framework/api/api.h"
-#include "framework/api/api_fork.h"
 #include "framework/monitor/monitor.h"
 #include "framework/mpool/gc_thread.h"
 #include "framework/registrar/fork_marks.h"

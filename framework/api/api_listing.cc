@@ -16,7 +16,6 @@
 #include "base/core/machine.h"
 #include "base/core/status.h"
 #include "framework/api/api.h"
-#include "framework/api/api_fork.h"
 #include "framework/monitor/monitor.h"
 #include "framework/mpool/default_limits.h"
 

@@ -15,9 +15,7 @@
 #include "base/sync/call_scope.h"
 #include "base/sync/own_file.h"
 #include "framework/api/api.h"
-#include "framework/api/api_fork.h"
 #include "framework/api/pin_job.h"
-#include "framework/api/pin_plan.h"
 
 struct pinrail_prepin {
   std::shared_ptr<pinrail::api::PinJob> job;

@@ -16,7 +16,6 @@
 #include "base/sync/lock.h"
 #include "base/sync/own_threads.h"
 #include "framework/api/api.h"
-#include "framework/api/pin_plan.h"
 
 namespace pinrail::api {
 namespace {

@@ -19,8 +19,6 @@
 
 #include <pinrail/component.h>
 
-#include <string>
-
 #include "base/core/own_component.h"
 #include "base/core/span.h"
 #include "base/core/status.h"

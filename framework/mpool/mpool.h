@@ -37,7 +37,7 @@ struct alignas(64) pinrail_mpool {
   std::string name;
   bool is_exact = false;  // PINRAIL_POOL_EXACT
   pinrail::mpool::PinTable pins;
-  std::atomic<pinrail::mpool::Allocator*> allocator{nullptr};  // made by the first allocation: api_alloc.cc
+  std::atomic<pinrail::mpool::Allocator*> allocator{nullptr};  // made by the first allocation: api_pool.cc
   pinrail::mpool::PoolWorks works;
   std::atomic<pinrail_mpool*> next{nullptr};  // in the process's list: framework/api/api_pool.cc
 

@@ -275,7 +275,7 @@ class TwoOpen {
   PeersSlots importer_;
 };
 
-// gpusm/O3: the gc thread closes the registration of the second while the first is waited for.
+// gpusm_component/O3: the gc thread closes the registration of the second while the first is waited for.
 TEST_F(Gpusm, a_deferred_free_waits_for_all_that_it_ends) {
   Settings settings = deferring_frees("3600000");
   settings.emplace_back("mpool_gpusm_gc_interval", "5");
@@ -285,7 +285,7 @@ TEST_F(Gpusm, a_deferred_free_waits_for_all_that_it_ends) {
   EXPECT_TRUE(importer.are_both_waited_for());
 }
 
-// gpusm/O3.
+// gpusm_component/O3.
 TEST_F(Gpusm, a_deferred_free_waits_for_importers_of_what_was_evicted) {
   start(deferring_frees("3600000"));
   const CUdeviceptr first = alloc(), second = alloc();
@@ -298,7 +298,7 @@ TEST_F(Gpusm, a_deferred_free_waits_for_importers_of_what_was_evicted) {
   pinrail_monitor_report(nullptr, SIZE_MAX);  // comes back: nothing is open
 }
 
-// gpusm/O3.
+// gpusm_component/O3.
 TEST_F(Gpusm, importers_that_stay_are_waited_for_once_and_do_not_use_up_the_slots) {
   Settings settings = deferring_frees("200");
   settings.emplace_back("mpool_gpusm_max_exports", "2");

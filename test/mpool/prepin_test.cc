@@ -78,7 +78,7 @@ TEST_F(Prepin, what_is_pinned_can_be_pinned_again_inside_a_longer_registration) 
   EXPECT_EQ(device_->live_count(), 0u);
 }
 
-// pin_plan/L2: a device of small granularity does not get what its maximum forbids, because pools register whole pages.
+// pin_job/L2: a device of small granularity does not get what its maximum forbids, because pools register whole pages.
 TEST_F(Prepin, chunks_of_a_device_with_small_pages_are_whole_pages) {
   fake::FakeOptions device;
   device.granularity = 64;

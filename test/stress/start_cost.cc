@@ -45,7 +45,7 @@ bool go_on(pid_t child, int* status) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const unsigned long most = argc > 1 ? std::strtoul(argv[1], nullptr, 10) : 480;
+  const unsigned long most = argc > 1 ? std::strtoul(argv[1], nullptr, 10) : 430;
   const pid_t child = fork();
   if (child == 0) start();
   int status = 0;

@@ -23,7 +23,6 @@
 #include <sys/syscall.h>
 
 #include <atomic>
-#include <string>
 
 #include "base/core/own_component.h"
 #include "base/core/span.h"

@@ -4,7 +4,6 @@
 #include <sched.h>
 #include <sys/mman.h>
 
-#include <cstring>
 #include <new>
 
 #include "base/core/kernel.h"

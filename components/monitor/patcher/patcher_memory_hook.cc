@@ -9,7 +9,6 @@
 #include <sys/uio.h>
 
 #include <algorithm>
-#include <cerrno>
 
 #include "base/core/kernel.h"
 #include "base/patch/system_call.h"
@@ -27,24 +26,11 @@ uintptr_t address_hook(long arg) { return static_cast<uintptr_t>(arg); }
 // Returns whether the advice leaves every page in place. Unknown advice is reported: that costs a needless miss, but
 // leaves no stale page.
 bool keeps_pages_hook(int advice) {
-  constexpr int kKept[] = {MADV_NORMAL,
-                           MADV_RANDOM,
-                           MADV_SEQUENTIAL,
-                           MADV_WILLNEED,
-                           MADV_DONTFORK,
-                           MADV_DOFORK,
-                           MADV_MERGEABLE,
-                           MADV_HUGEPAGE,
-                           MADV_NOHUGEPAGE,
-                           MADV_DONTDUMP,
-                           MADV_DODUMP,
-                           MADV_WIPEONFORK,
-                           MADV_KEEPONFORK,
-                           MADV_COLD,
-                           MADV_PAGEOUT,
-                           22 /* POPULATE_READ */,
-                           23 /* POPULATE_WRITE */,
-                           25 /* COLLAPSE: not of pinned pages */};
+  constexpr int kPopulateRead = 22, kPopulateWrite = 23, kCollapse = 25;  // the last one spares pinned pages
+  constexpr int kKept[] = {MADV_NORMAL,   MADV_RANDOM,     MADV_SEQUENTIAL, MADV_WILLNEED,   MADV_DONTFORK,
+                           MADV_DOFORK,   MADV_MERGEABLE,  MADV_HUGEPAGE,   MADV_NOHUGEPAGE, MADV_DONTDUMP,
+                           MADV_DODUMP,   MADV_WIPEONFORK, MADV_KEEPONFORK, MADV_COLD,       MADV_PAGEOUT,
+                           kPopulateRead, kPopulateWrite,  kCollapse};
   return std::find(std::begin(kKept), std::end(kKept), advice) != std::end(kKept);
 }
 

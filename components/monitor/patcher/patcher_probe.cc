@@ -8,7 +8,6 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
-#include <cerrno>
 #include <cstdio>
 
 #include "base/core/kernel.h"

@@ -25,7 +25,6 @@
 #define PINRAIL_COMPONENTS_MONITOR_UFFD_H
 
 #include <pinrail/component.h>
-#include <sys/syscall.h>
 
 #include <atomic>
 

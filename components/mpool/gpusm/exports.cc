@@ -43,7 +43,7 @@ void Exports::unlink_locked(uint32_t slot, unsigned shift) {
   if (--in_class_[shift] == 0) classes_.fetch_and(~(uint64_t{1} << shift));
 }
 
-// The range is linked before the driver is asked again (gpusm/O2). API context; takes mutex_.
+// The range is linked before the driver is asked again (gpusm_component/O2). API context; takes mutex_.
 void Exports::put(uint32_t slot, uintptr_t base, size_t length) {
   Guard guard(mutex_);
   ranges_[slot].base.store(base);

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <string>
 
 #include "base/core/own_component.h"
 #include "components/mpool/rgpusm/rgpusm.h"

@@ -258,7 +258,7 @@ inline bool is_current_device(const Registrar& registrar, const Tail& tail) {
   return std::memcmp(registrar.uuids[tail.device], tail.block.device, sizeof(tail.block.device)) == 0;
 }
 
-// cuda_ipc_identify.cc. NOT_FOUND: the address is no GPU memory. NOT_SUPPORTED: the driver tells too little about
+// cuda_ipc_register.cc. NOT_FOUND: the address is no GPU memory. NOT_SUPPORTED: the driver tells too little about
 // memory of this kind.
 Status look_up(Registrar* registrar, const void* addr, Found* found_out);
 // Returns the id of the memory at an address; no later memory of this process has the same one. False: the driver does

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <new>
-#include <utility>
 
 #include "base/core/files.h"
 #include "base/core/own_component.h"

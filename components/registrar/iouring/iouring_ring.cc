@@ -3,7 +3,6 @@
 // pop_slot_locked() is called with the slots lock held; the other functions take the locks that they need.
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>

@@ -140,7 +140,7 @@ inline bool is_device_open(Registrar* registrar) {
   return false;
 }
 
-// verbs_register.cc
+// verbs_device.cc
 pinrail_status_t register_mem(void* context, const pinrail_register_request_t* request, pinrail_registration_t* reg);
 pinrail_status_t deregister_mem(void* context, pinrail_registration_t* reg, pinrail_reason_t reason);
 

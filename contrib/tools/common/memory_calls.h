@@ -71,12 +71,12 @@ Event fire_munmap, fire_munmap_half, fire_munmap_reuse, fire_mmap_over, fire_mre
     fire_mremap_dontunmap, fire_mremap_shrink, fire_mremap_back, fire_brk, fire_shmdt, fire_shmat_remap, fire_dlclose,
     fire_free, fire_trim, fire_realloc, fire_fork;
 
-// memory_fire_pages.cc: events that keep the mapping and may replace its pages.
+// memory_fire.cc: events that keep the mapping and may replace its pages.
 Event fire_dontneed, fire_locked_dontneed, fire_free_pages, fire_remove, fire_guard_install, fire_cold, fire_pageout,
     fire_process_madvise, fire_remap_file_pages, fire_punch_hole, fire_ftruncate, fire_truncate, fire_open_truncate,
     fire_creat, fire_direct_write, fire_uncached_write, fire_map_again, fire_mprotect;
 
-// memory_fire_pages.cc: events by io_uring operations.
+// memory_fire.cc: events by io_uring operations.
 Event fire_ring_madvise, fire_ring_fallocate, fire_ring_ftruncate, fire_ring_open_truncate;
 
 }  // namespace pinrail::tools

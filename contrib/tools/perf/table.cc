@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // table.cc - the rows of the table and their timing.
-#include "contrib/tools/perf/table.h"
+#include "contrib/tools/perf/report.h"
 
 #include <pthread.h>
 #include <sched.h>
