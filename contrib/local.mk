@@ -106,7 +106,7 @@ endif
 
 # The skeletons of components.
 template_files = contrib/new-component.d/component.mk contrib/new-component.d/README.in \
-	contrib/new-component.d/conform_test.sh contrib/new-component.d/hook_lock.h contrib/new-component.d/monitor.c \
+	contrib/new-component.d/hook_lock.h contrib/new-component.d/monitor.c \
 	contrib/new-component.d/mpool.c contrib/new-component.d/rcache.c contrib/new-component.d/registrar.c
 EXTRA_DIST += contrib/new-component $(template_files)
 if !EMBEDDED
