@@ -30,17 +30,11 @@ std::string joined(const std::vector<std::string>& folders) {
   return text;
 }
 
-// Returns the names of the entries, sorted. Empty, and an errno in *error_out, if the folder cannot be read.
-std::vector<std::string> entries_of(const std::string& folder, int* error_out) {
+// Returns the names of the entries, sorted.
+std::vector<std::string> entries_of(DIR* folder) {
   std::vector<std::string> entries;
-  *error_out = 0;
-  const std::unique_ptr<DIR, int (*)(DIR*)> stream(opendir(folder.c_str()), closedir);
-  if (stream == nullptr) {
-    *error_out = errno;
-    return entries;
-  }
-  // NOLINTNEXTLINE(concurrency-mt-unsafe): the stream is this function's own.
-  while (const dirent* entry = readdir(stream.get())) entries.emplace_back(entry->d_name);
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): the stream is the caller's own.
+  while (const dirent* entry = readdir(folder)) entries.emplace_back(entry->d_name);
   std::sort(entries.begin(), entries.end());
   return entries;
 }
@@ -163,22 +157,24 @@ void Loader::Impl::add_file(const std::string& folder, const std::string& file) 
 
 // Records the components in a folder. A folder that other users may change is skipped with a warning (files/X2).
 void Loader::Impl::find_in_folder(const std::string& folder) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> stream(opendir(folder.c_str()), closedir);
+  if (stream == nullptr) {
+    const std::string why = std::generic_category().message(errno);
+    // A folder that the user named should exist; folders of the default path need not.
+    pinrail_param_info_t info{};
+    const bool by_default = params.find(kPathParam, &info).ok() && info.source == PINRAIL_SOURCE_DEFAULT;
+    log(by_default ? PINRAIL_LOG_DEBUG : PINRAIL_LOG_WARN,
+        "no components in " + folder + " (" + kPathParam + "): " + why);
+    return;
+  }
   struct stat about {};
-  const std::string why = stat(folder.c_str(), &about) == 0 ? trust::why_untrusted(about) : "";
+  const std::string why = fstat(dirfd(stream.get()), &about) == 0 ? trust::why_untrusted(about) : "";
   if (!why.empty()) {
     log(PINRAIL_LOG_WARN,
         "no component is loaded from " + folder + ": it " + why + ", and this program runs with root's rights");
     return;
   }
-  int error = 0;
-  const std::vector<std::string> entries = entries_of(folder, &error);
-  for (const std::string& entry : entries) add_file(folder, entry);
-  if (error == 0) return;
-  // A folder that the user named should exist; folders of the default path need not.
-  pinrail_param_info_t info{};
-  const bool by_default = params.find(kPathParam, &info).ok() && info.source == PINRAIL_SOURCE_DEFAULT;
-  log(by_default ? PINRAIL_LOG_DEBUG : PINRAIL_LOG_WARN,
-      "no components in " + folder + " (" + kPathParam + "): " + std::generic_category().message(error));
+  for (const std::string& entry : entries_of(stream.get())) add_file(folder, entry);
 }
 
 // Records the components in the folders of mca_base_component_path; earlier folders win.
