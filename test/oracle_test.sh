@@ -27,7 +27,7 @@ last | grep -Eq '^oracle: [1-9][0-9]* operations, [1-9][0-9]* bytes verified, 0 
 grep -q '^munmap .* [1-9][0-9]* *0$' "$work/out" || fail "munmap is not counted, or was answered from the cache"
 
 # Two events of its own that move the break leave each other's memory alone.
-try 0 $oracle --seconds 3 --threads 8 --events brk,free-trim --largest 64
+try 0 $oracle --seconds 2 --threads 8 --events brk,free-trim --largest 64
 
 # A user's limit, as most systems set it: both pools fill it, and requests that find it in use are no failures.
 privileged=
@@ -35,14 +35,14 @@ privileged=
 # shellcheck disable=SC3045 # dash and bash have it
 if (ulimit -l 8192) 2>/dev/null && { [ "$(id -u)" -ne 0 ] || [ -n "$privileged" ]; }; then
   # shellcheck disable=SC2016,SC2086
-  try 0 $privileged sh -c 'ulimit -l 8192 && exec "$@"' sh $oracle --seconds 4 --events munmap,mmap-over
+  try 0 $privileged sh -c 'ulimit -l 8192 && exec "$@"' sh $oracle --seconds 3 --events munmap,mmap-over
 fi
 
 # It can fail: without a monitor, and if one kind of event is hidden.
-try 1 $oracle --seconds 2 --monitor none
+try 1 $oracle --seconds 1 --monitor none
 last | grep -Eq ', [1-9][0-9]* differences$' || fail "without a monitor no difference was found"
 grep -q 'DIFFERENCE: buffer .* the device' "$work/out" || fail "a difference is not explained"
-try 0 $mutants --seconds 3 --prepin --events munmap,mmap-over
+try 0 $mutants --seconds 2 --prepin --events munmap,mmap-over
 grep -q "^pinned ahead  [1-9]" "$work/out" || fail "nothing was pinned ahead"
 try 1 $mutants --seconds 30 --mutant munmap-reuse
 last | grep -Eq ', [1-9][0-9]* differences$' || fail "the mutant was not caught"

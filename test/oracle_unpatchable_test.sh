@@ -49,7 +49,7 @@ says ftruncate "not cached"
 for event in munmap mmap-over madvise-dontneed shmdt; do says $event before; done
 for kind in "${kinds[@]}"; do keeps "$kind" "$([[ $kind == *file ]] && echo NO || echo YES)"; done
 grep -q "^shared file .*no monitor sees punch_hole" "$work/out" || fail "the reason for shared files is not said"
-finds_nothing fallocate "$oracle" --seconds 5
+finds_nothing fallocate "$oracle" --seconds 2
 grep -Eq '^ftruncate +[1-9][0-9]* +0 ' "$work/out" || fail "a mapping of a file was kept"
 grep -Eq '^munmap +[1-9][0-9]* +[1-9][0-9]* ' "$work/out" || fail "private memory was not kept"
 
@@ -66,7 +66,7 @@ unset PINRAIL_MCA_monitor
 under munmap "$info" --monitors || fail "pinrail_info"
 if grep -Eq '^anonymous +kept' "$work/out"; then
   says munmap after
-  finds_nothing munmap "$oracle" --seconds 5
+  finds_nothing munmap "$oracle" --seconds 2
   grep -Eq '^munmap +[1-9][0-9]* +[1-9][0-9]* ' "$work/out" || fail "what userfaultfd watches was not kept"
   grep -Eq '^shmdt +[1-9][0-9]* +0 ' "$work/out" || fail "memory was kept whose events are not seen"
 else

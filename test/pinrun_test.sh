@@ -68,7 +68,7 @@ if [ -x test/pinrun/calls ]; then
     fail "a colon in a folder's name is not refused"
   fi
   # Threads of Pinrail deregister while a program with one thread forks.
-  children=2000
+  children=500
   [ -z "${PINRAIL_TEST_LONG:-}" ] || children=20000
   expect 0 "0 of $children children" test/pinrun/fork_children $children
   # The program opens libibverbs itself.

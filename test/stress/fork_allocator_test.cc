@@ -47,7 +47,7 @@ class AllocatingRegistrar {
   pinrail_registrar_t table_{};
 };
 
-int children() { return short_or_long(3000, 20000); }
+int children() { return short_or_long(800, 20000); }
 
 class ForkAllocator : public testing::Test {
  protected:

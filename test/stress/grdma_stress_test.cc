@@ -75,6 +75,26 @@ TEST(GrdmaStressSerialized, two_pools_of_one_registrar_call_it_one_at_a_time) {
   EXPECT_EQ(fake.violations(), std::vector<std::string>{});
 }
 
+// R8: what a victim leaves over is no room before the device has deregistered the victim.
+TEST(GrdmaEviction, what_a_victim_leaves_over_waits_for_the_device) {
+  const Library library;
+  fake::FakeRegistrar fake;
+  const Pool pool(fake, {1, 4 * kPage, PINRAIL_UNSET});
+  pool.use(kShared, 4 * kPage);
+  std::atomic<bool> is_first{true};
+  std::thread other;
+  fake.on_deregister([&](const pinrail_registration_t*, pinrail_reason_t) {
+    if (!is_first.exchange(false)) return;
+    other = std::thread([&] { pool.use(kShared + 200 * kPage, 3 * kPage); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  });
+  pool.use(kShared + 100 * kPage, kPage);
+  ASSERT_TRUE(other.joinable()) << "nothing was evicted";
+  other.join();
+  EXPECT_LE(fake.peak_live_bytes(), 4 * kPage);
+  fake.on_deregister(nullptr);
+}
+
 // R5: equal requests at once ask the device once; if it refuses, each asks for itself.
 TEST(GrdmaPending, equal_calls_wait_for_the_one_that_is_under_way) {
   const Library library{{{"mpool_grdma_rights", "asked"}}};  // else what is refused is asked for with fewer, too

@@ -48,12 +48,6 @@ class LeavingRegistrar {
     };
   }
   const pinrail_registrar_t& table() const { return table_; }
-  void page_on_demand() {
-    table_.on_demand = PINRAIL_ON_DEMAND_EXPLICIT;
-    table_.advise = [](void*, const pinrail_registration_t*, size_t, size_t, pinrail_advice_t) {
-      return PINRAIL_SUCCESS;
-    };
-  }
   // From now on register_mem() waits until may_go_on; is_inside: a call has come there.
   void hold_registrations() {
     in_register = [this] {

@@ -11,6 +11,7 @@
 #include <pinrail/component_mpool.h>
 #include <pinrail/types.h>
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -18,10 +19,11 @@ namespace pinrail::conform {
 
 // What a check found. The first rule that is broken is kept.
 struct Verdict {
-  std::string rule;     // "R2", of framework/RULES; empty: every rule was kept
-  std::string words;    // what is not so
-  std::string skipped;  // why the check does not apply here
-  std::string at;       // the case that the check has reached; a part of the words
+  std::string rule;                      // "R2", of framework/RULES; empty: every rule was kept
+  std::string words;                     // what is not so
+  std::string skipped;                   // why the check does not apply here
+  std::string at;                        // the case that the check has reached; a part of the words
+  std::chrono::milliseconds trial{500};  // of a check that tries something again and again
 
   void breaks(const char* broken_rule, const std::string& what) {
     if (!rule.empty()) return;
