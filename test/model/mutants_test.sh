@@ -1,12 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 # The model can fail: each line of test/model/mutants breaks a copy of one file, and the program built with that copy
-# must find an execution that goes wrong. Every tenth line is tried so, with PINRAIL_TEST_LONG=1 every fourth,
-# and with PINRAIL_MODEL_ALL=1 (make model-soak) every one; of the others only the expression is tried. That the programs find nothing in the unchanged code is what
-# make check shows with test/model/references_model and test/model/pool_model.
+# must find an execution that goes wrong. Every tenth line is tried so, with PINRAIL_TEST_LONG=1 every third, and with
+# PINRAIL_MODEL_ALL=1 (make model-soak) every one; of the others only the expression is tried. That the programs find
+# nothing in the unchanged code is what make check shows with test/model/references_model and test/model/pool_model.
 set -u
 every=10
-[ -z "${PINRAIL_TEST_LONG:-}" ] || every=4
+[ -z "${PINRAIL_TEST_LONG:-}" ] || every=3
 [ -z "${PINRAIL_MODEL_ALL:-}" ] || every=1
 seconds=600 # the most that one program may take, on a machine that others use: it ends by itself in some seconds
 srcdir=${srcdir:-$(dirname "$0")/../..}

@@ -25,7 +25,8 @@
 // Listeners get the event before the driver frees the memory. The monitor reports nothing about host memory and does
 // not count as a monitor for it.
 //
-// cuda_component/K3  A forked child has no listeners: those of the parent are the parent's. In a process that was restarted from
+// cuda_component/K3  A forked child has no listeners: those of the parent are the parent's. In a process that was
+// restarted from
 //     a checkpoint the listeners still get events, even if its pid has changed.
 
 namespace pinrail::cuda_monitor {

@@ -20,10 +20,12 @@
 // A block names the process's identity since the last restart. After a restart no earlier slot is valid, and slots of
 // another process are not written, because the process that was checkpointed may still run.
 //
-// gpusm_component/O1  If a free is reported, the slot's word changes before the memory can be reallocated; if not, when the
+// gpusm_component/O1  If a free is reported, the slot's word changes before the memory can be reallocated; if not, when
+// the
 //     address is exported again.
 // gpusm_component/O2  A block is given out only if its memory was seen alive after the hook could find its range.
-// gpusm_component/O3  With Free::defer, a free waits for all that have the memory open, whether its registration is still there
+// gpusm_component/O3  With Free::defer, a free waits for all that have the memory open, whether its registration is
+// still there
 //     or was closed by an eviction or by the gc thread. An importer that still has it open when the time limit has
 //     passed is not waited for again. If all slots are taken, those whose registration has ended are given back.
 
@@ -414,8 +416,8 @@ Status Pool::export_range(pinrail_thread_t* thread, uintptr_t addr, size_t lengt
   return deregister(thread, handle);
 }
 
-// Completes the block after the registrar has filled in its part, and identifies the memory once more (gpusm_component/O2).
-// NOT_FOUND: it was freed meanwhile.
+// Completes the block after the registrar has filled in its part, and identifies the memory once more
+// (gpusm_component/O2). NOT_FOUND: it was freed meanwhile.
 Status Pool::after_open(const gpu_pool::Request& request, pinrail_registration_t* reg) {
   pinrail_gpu_block_t* block = block_of(reg);
   Status status = session_->fill_owner(request.key, &gpu_pool::identity_of(reg), block);
