@@ -158,7 +158,8 @@ void Loader::Impl::add_file(const std::string& folder, const std::string& file) 
 // Records the components in a folder. A folder that other users may change is skipped with a warning (files/X2).
 void Loader::Impl::find_in_folder(const std::string& folder) {
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(opendir(folder.c_str()), closedir);
-  if (stream == nullptr) {
+  struct stat about {};
+  if (stream == nullptr || fstat(dirfd(stream.get()), &about) != 0) {
     const std::string why = std::generic_category().message(errno);
     // A folder that the user named should exist; folders of the default path need not.
     pinrail_param_info_t info{};
@@ -167,8 +168,7 @@ void Loader::Impl::find_in_folder(const std::string& folder) {
         "no components in " + folder + " (" + kPathParam + "): " + why);
     return;
   }
-  struct stat about {};
-  const std::string why = fstat(dirfd(stream.get()), &about) == 0 ? trust::why_untrusted(about) : "";
+  const std::string why = trust::why_untrusted(about);
   if (!why.empty()) {
     log(PINRAIL_LOG_WARN,
         "no component is loaded from " + folder + ": it " + why + ", and this program runs with root's rights");

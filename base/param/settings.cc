@@ -277,7 +277,6 @@ void Registry::replace_default(const std::string& name, const std::string& value
 }
 
 // Reads parameter files. Start-up context, no lock.
-//
 
 namespace {
 

@@ -18,7 +18,7 @@ namespace pinrail::patch {
 
 constexpr uintptr_t kPage = 4096;
 // Another copy of the library reads records, so the mark has to change with the layout.
-constexpr uint64_t kMark = 0x324c4941524e4950;  // "PINRAIL2"
+constexpr uint64_t kMark = 0x334c4941524e4950;  // "PINRAIL3"
 
 // When the code does not go on behind the system call.
 enum class Leaves : uint8_t { never, on_success, always };
@@ -33,7 +33,8 @@ struct alignas(16) Record {
   int number, or_number;  // as in Calls
   Leaves leaves;          // the code behind the call returns the kernel's result, and so does the island
   Place place;
-  uint64_t mark;  // kMark
+  uint64_t mark;               // kMark
+  uint8_t bytes[kJumpLength];  // of the function at the place, without any patch of this library
 };
 // The code of islands and of pinrail_patch_enter_hook reads these.
 static_assert(offsetof(Record, enter) == 0 && offsetof(Record, resume) == 8 && offsetof(Record, behind) == 16 &&

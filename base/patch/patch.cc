@@ -64,7 +64,9 @@ void begin_record(const Calls& calls, Hook hook, void* arg, const Patch& patch, 
   const Record* const first = island == 0 ? nullptr : record_of(island);
   if (first != nullptr) {
     *record_out = *first;
-    std::memcpy(code->bytes + place.offset, code_at(island), kJumpLength);
+    std::memcpy(code->bytes + place.offset, first->bytes, kJumpLength);
+  } else {
+    std::memcpy(record_out->bytes, code->bytes + place.offset, kJumpLength);
   }
   record_out->enter = reinterpret_cast<uintptr_t>(&pinrail_patch_enter_hook);
   record_out->hook = hook;

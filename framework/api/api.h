@@ -196,8 +196,8 @@ void evicted(pinrail_status_t status);
 
 }  // namespace pinrail::record
 
-// How calls on a pool begin, and those on a handle; rule api/F1: what the first call in a forked
-// child does with the inherited state.
+// How calls on a pool begin, and those on a handle; rule api/F1: what the first call in a forked child does with the
+// inherited state.
 //
 // The kernel wipes the gate in the child (base/sync/gate.h), so the child's first register or find enters here; every
 // other call that could take a lock or reach a device calls handle_fork(). The first such call replaces the parent's
@@ -208,8 +208,7 @@ void evicted(pinrail_status_t status);
 // Threads  handle_fork() may run at any time, in API context. A hook must not call it: hooks ask gate::is_child() and
 //          return.
 //
-// api/F1  A parent's pool has a table of operations that do nothing, and an empty shortcut: no device is
-//     called.
+// api/F1  A parent's pool has a table of operations that do nothing, and an empty shortcut: no device is called.
 //
 // A child of vfork or posix_spawn shares the parent's memory, and its gate was not wiped: nothing happens.
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// API context; takes no lock and no reference.
+// What a call pins, chunk by chunk, and how a job of helper threads ends (pin_job.h). API context. A plan takes no lock
+// and no reference; a job takes its own lock, and the references that its pins hold.
 #include <fcntl.h>
 #include <sched.h>
 #include <unistd.h>

@@ -63,8 +63,7 @@ bool find_mapping(uintptr_t at, pinrail_mapping_t* mapping_out);
 // The same by reading the whole list, for kernels before 6.11.
 bool find_mapping_in_list(uintptr_t at, pinrail_mapping_t* mapping_out);
 
-// Derives the kind of a mapping: of a file from the file's type and file system (file_kind.cc). path: as in
-// /proc/self/maps.
+// Derives the kind of a mapping: of a file from the file's type and file system. path: as in /proc/self/maps.
 pinrail_mapping_kind_t kind_of(const std::string& path, bool is_shared, uint64_t device, uint64_t inode);
 
 // The kind's name for messages, for example "shared file".

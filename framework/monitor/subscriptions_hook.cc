@@ -5,6 +5,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "base/sync/deferred_hook.h"
 #include "base/sync/gate.h"
 #include "base/sync/hook_scope.h"
@@ -74,8 +76,8 @@ __attribute__((noinline)) void defer_hook(uint32_t kinds, uintptr_t base, size_t
 
 // Delivers an event now, or defers it if this thread holds or waits for a lock of hooks (in a signal handler).
 void report_hook(uint32_t kinds, uintptr_t base, size_t length) {
+  length = std::min(length, UINTPTR_MAX - base);
   if (length == 0 || gate::is_child()) return;  // F1: before any lock of a subscriber
-  if (length > UINTPTR_MAX - base) length = UINTPTR_MAX - base;
   if (deferred::must_defer_hook()) return defer_hook(kinds, base, length);
   deliver_report_hook(kinds, base, length);
 }

@@ -238,7 +238,7 @@ class Pool : public mpool::Engine<Pool, Settings> {
   };
   enum class LookupResult : uint8_t { found, announced, gone };
 
-  // register.cc
+  // gpu_pool_register.cc
   LookupResult find_or_announce(pinrail_thread_t* thread, const Request& request, Pending* own,
                                 pinrail_registration_t** stale_out, pinrail_registration_t** reg_out);
   void withdraw(Pending* own);
@@ -255,7 +255,7 @@ class Pool : public mpool::Engine<Pool, Settings> {
       REQUIRES(cache_->mutex);
   void give_back_stale(pinrail_thread_t* thread, pinrail_registration_t* stale);
 
-  // close.cc
+  // gpu_pool_close.cc
   static int progress_entry(void* pool, pinrail_thread_t* thread);
   void link(pinrail_registration_t* reg);
   void unindex_locked(pinrail_registration_t* reg) REQUIRES(cache_->mutex);

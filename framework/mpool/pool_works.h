@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// pool_works.h - what helper threads do for a pool: registering a large range, or registering ahead of an iterator.
+// pool_works.h - what helper threads do for a pool: registering a large range, or registering ahead of an iterator; and
+// which ranges are pinned so.
 //
 // Owns     the list of a pool's works. A work lives until its owner and every call that uses it are done with it.
 // Threads  all functions may run together, except that stop_all() and detach_all() run while the pool is destroyed,
@@ -130,10 +131,10 @@ class PoolWorks {
   std::atomic<size_t> serving_{0};
 };
 
-// Which ranges of a pool the program has pinned ahead of their use, and how often. framework/api/pin_job.cc takes, and
-// api_pin.cc drops, the references that the pins hold. All functions may run together; the caller holds no lock of a
-// pool. An entry has a count above 0, and a handle for each chunk of its range: all pins of the range hold these
-// references together.
+// Which ranges of a pool the program has pinned ahead of their use, and how often. PinJob (framework/api/pin_job.h)
+// takes, and api_pin.cc drops, the references that the pins hold. All functions may run together; the caller holds no
+// lock of a pool. An entry has a count above 0, and a handle for each chunk of its range: all pins of the range hold
+// these references together.
 class PinTable {
  public:
   struct Key {

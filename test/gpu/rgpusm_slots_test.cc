@@ -97,6 +97,23 @@ TEST_F(RgpusmSlots, an_importer_is_counted_from_open_to_close) {
   EXPECT_EQ(cuda_double_open_handles(), 0u);
 }
 
+// R10; rgpusm/P2: an exporter that defers its frees would wait for us for ever.
+TEST_F(RgpusmSlots, a_forced_destroy_closes_what_is_held_and_leaves_no_importer) {
+  const PeerMemory memory(pid(), kBase, 4096);
+  const pinrail_gpu_block_t block = with_slot(memory);
+  const pinrail_handle_t handle = pool_.must(block);
+  const std::string said = said_by([&] { EXPECT_EQ(pool_.close(), PINRAIL_ERR_BUSY); });
+  EXPECT_NE(said.find("1 reference"), std::string::npos) << said;
+  EXPECT_EQ(cuda_double_open_handles(), 1u) << "nothing changed";
+  EXPECT_EQ(exporter_->importers_hook(block.slot), 1u);
+  ASSERT_EQ(pool_.close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
+  EXPECT_EQ(cuda_double_open_handles(), 0u);
+  EXPECT_EQ(exporter_->importers_hook(block.slot), 0u);
+  drop(handle);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(cuda_double_calls("cuIpcCloseMemHandle"), 1u);
+}
+
 TEST_F(RgpusmSlots, an_open_that_fails_is_not_counted) {
   const PeerMemory memory(pid(), kBase, 4096);
   const pinrail_gpu_block_t block = with_slot(memory);

@@ -106,6 +106,23 @@ int make_file(size_t pages) {
   return file;
 }
 
+// E1: of shared memory the kernel tells the same, from 5.19 on.
+TEST(Uffd, shared_memory_is_kept_until_it_is_removed_or_unmapped) {
+  WATCHED(watched, shared_too());
+  const int file = make_file(4);
+  const uintptr_t base = raw_map(4, 0, MAP_SHARED, file);
+  close(file);
+  watched.pool.use(base, 4 * kPage);
+  if (!watched.has(base, 4)) GTEST_SKIP() << "this kernel watches no shared memory (before 5.19)";
+  ASSERT_TRUE(raw_advise(base, 1, MADV_REMOVE));
+  EXPECT_FALSE(watched.has(base, 4));
+  watched.pool.use(base, 4 * kPage);
+  EXPECT_TRUE(watched.has(base, 4));
+  ASSERT_TRUE(raw_unmap(base + kPage, 1));
+  EXPECT_FALSE(watched.has(base, 4));
+  raw_unmap(base, 4);
+}
+
 // What the kernel does not watch, or what can happen to it unseen, is registered and not kept.
 void expect_not_kept(Watched* watched, uintptr_t base, const char* what) {
   watched->pool.use(base, kPage);

@@ -289,6 +289,9 @@ TEST_F(GrdmaRefusal, a_call_that_races_four_times_is_one_miss) {
   EXPECT_EQ(pool.answer_to(kLow, kPage), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
   EXPECT_EQ(pool.stats().races, 4u);
   EXPECT_EQ(pool.stats().misses, 1u);
+  EXPECT_EQ(fake_.register_calls(), 4u) << "R13: three times again";
+  EXPECT_EQ(fake_.live_count(), 0u);
+  EXPECT_EQ(pool.stats().registered_bytes + pool.stats().registered_count, 0u);
 }
 
 TEST_F(GrdmaRefusal, what_never_fits_is_said_once_whatever_its_size_is) {

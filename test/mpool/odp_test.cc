@@ -162,6 +162,30 @@ TEST_F(Odp, tiles_longer_than_the_limit_are_not_tried) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "") << "the request fits the limit";
 }
 
+// R7.
+TEST_F(Odp, a_device_without_room_gets_idle_ones_back) {
+  start();
+  pool_->use(kBase, kPage);
+  pool_->use(kBase + kTile, kPage);
+  device_->set_capacity(SIZE_MAX, 2);
+  pool_->use(kBase + 2 * kTile, kPage);
+  EXPECT_EQ(device_->live_count(), 2u);
+  EXPECT_EQ(pool_->stats().retries, 1u);
+  EXPECT_EQ(device_->deregistered(PINRAIL_REASON_EVICTED), 1u);
+}
+
+// R2: and the next request does not wait for the one that failed.
+TEST_F(Odp, what_the_device_refuses_whole_leaves_nothing_behind) {
+  start();
+  device_->fail_every_register(PINRAIL_ERR_ERROR);
+  EXPECT_EQ(pool_->answer_to(kBase, kTile), PINRAIL_ERR_ERROR);
+  EXPECT_EQ(pool_->stats().registered_count, 0u);
+  EXPECT_EQ(device_->live_count(), 0u);
+  device_->fail_every_register(PINRAIL_SUCCESS);
+  pool_->use(kBase, kTile);
+  EXPECT_EQ(pool_->stats().registered_bytes, kTile);
+}
+
 TEST_F(Odp, its_limits_count_nothing_of_other_pools) {
   PoolOptions options;
   options.size_limit = kTile;

@@ -95,6 +95,34 @@ TEST(GrdmaEviction, what_a_victim_leaves_over_waits_for_the_device) {
   fake.on_deregister(nullptr);
 }
 
+// R10: ThreadSanitizer sees whether the neighbour comes back to a pool that is gone.
+TEST(GrdmaEviction, a_pool_may_end_while_its_neighbour_evicts_from_it) {
+  const Library library;
+  fake::FakeRegistrar fake;
+  const PoolOptions shared = {1, PINRAIL_UNSET, 4, 0, "shared"};
+  const Pool neighbour(fake, shared);
+  std::atomic<bool> is_over{false};
+  std::atomic<uint64_t> wrong{0};
+  std::thread evictor([&] {
+    for (uintptr_t i = 0; !is_over; ++i) {
+      const pinrail_handle_t held = neighbour.must(kShared + i % 16 * 2 * kPage, kPage);
+      if (!fake.is_live(held.reg)) ++wrong;
+      std::this_thread::yield();
+      if (!fake.is_live(held.reg)) ++wrong;
+      if (pinrail_mpool_deregister(held) != PINRAIL_SUCCESS) ++wrong;
+    }
+  });
+  for (int i = 0; i < short_or_long(1000, 3000) && wrong == 0; ++i) {
+    Pool ending(fake, shared);
+    for (uintptr_t page = 0; page < 3; ++page) ending.use(kShared + 2 * page * kPage, kPage);
+    if (ending.close() != PINRAIL_SUCCESS) ++wrong;
+  }
+  is_over = true;
+  evictor.join();
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_EQ(fake.violations(), std::vector<std::string>{});
+}
+
 // R5: equal requests at once ask the device once; if it refuses, each asks for itself.
 TEST(GrdmaPending, equal_calls_wait_for_the_one_that_is_under_way) {
   const Library library{{{"mpool_grdma_rights", "asked"}}};  // else what is refused is asked for with fewer, too

@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// E4 over real pins: memory that comes and goes leaves nothing behind, and the last of it goes without any call.
+// E4 over real pins: memory that comes and goes leaves nothing behind, and the last of it goes without any call. And
+// every byte that the device sees is right.
 // A million rounds: --gtest_also_run_disabled_tests --gtest_filter='*million*'
 #include <gtest/gtest.h>
 #include <pinrail/pinrail.h>
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <iterator>
+#include <random>
+#include <vector>
 
 #include "base/patch/system_call.h"
 #include "test/support/process.h"
@@ -116,6 +122,80 @@ TEST_F(IouringFlatAsAsked, a_thousand_buffers_are_released_at_once_without_a_cal
   for (void* memory : all) unmap(memory);
   EXPECT_TRUE(comes_true([] { return vm_pin_bytes() == 0; }));
 }
+
+// Every byte, on threads that map their memory anew, through a pool that evicts. Runs under ThreadSanitizer, too, and
+// without the tools, unlike the oracle.
+class IouringBytes : public IouringFlat {
+ protected:
+  static constexpr size_t kLimit = 16 * kLength;
+  void SetUp() override {
+    const pinrail_setting_t settings[] = {{"monitor", "external"}};
+    pinrail_init_options_t options = PINRAIL_INIT_OPTIONS_INIT;
+    options.settings = settings;
+    options.setting_count = std::size(settings);
+    ASSERT_EQ(pinrail_init(&options), PINRAIL_SUCCESS);
+    pinrail_registrar_choice_t choice{};
+    choice.name = "iouring";
+    pinrail_mpool_options_t wanted = PINRAIL_MPOOL_OPTIONS_INIT;
+    wanted.leave_pinned = 1;
+    wanted.size_limit = static_cast<int64_t>(kLimit);
+    if (pinrail_mpool_create("grdma", &choice, nullptr, &wanted, &pool_) != PINRAIL_SUCCESS) {
+      GTEST_SKIP() << "io_uring does not work here";
+    }
+  }
+  // Whether the device reads and writes the bytes of the buffer, all of which are changed.
+  bool is_right(unsigned char* at, int round) const {
+    std::vector<unsigned char> seen(kLength);
+    std::memset(at, round % 251, kLength);
+    pinrail_handle_t handle{};
+    if (pinrail_mpool_register(pool_, at, kLength, PINRAIL_RIGHTS_MASK, 0, &handle) != PINRAIL_SUCCESS) return false;
+    const auto offset = static_cast<size_t>(at - static_cast<unsigned char*>(handle.reg->base));
+    bool right = pinrail_mpool_device_read(handle, offset, seen.data(), kLength) == PINRAIL_SUCCESS &&
+                 std::memcmp(seen.data(), at, kLength) == 0;
+    std::memset(seen.data(), (round + 100) % 251, kLength);
+    right = pinrail_mpool_device_write(handle, offset, seen.data(), kLength) == PINRAIL_SUCCESS &&
+            std::memcmp(seen.data(), at, kLength) == 0 && right;
+    return pinrail_mpool_deregister(handle) == PINRAIL_SUCCESS && right;
+  }
+  // In how many rounds something was wrong. A buffer in four is mapped anew.
+  uint64_t count_wrong(unsigned seed, int rounds, bool reports) const {
+    std::mt19937 random(seed);
+    std::vector<unsigned char*> buffers(8);
+    for (auto& each : buffers) each = static_cast<unsigned char*>(map());
+    uint64_t wrong = 0;
+    for (int round = 0; round < rounds; ++round) {
+      unsigned char* const at = buffers[random() % buffers.size()];
+      if (random() % 4 == 0) {
+        if (reports) pinrail_monitor_report(at, kLength);
+        constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+        if (mmap(at, kLength, PROT_READ | PROT_WRITE, kFlags, -1, 0) != at) std::abort();
+      }
+      if (!is_right(at, round)) ++wrong;
+    }
+    for (unsigned char* const each : buffers) {
+      pinrail_monitor_report(each, kLength);
+      munmap(each, kLength);
+    }
+    return wrong;
+  }
+};
+
+TEST_F(IouringBytes, are_right_while_memory_is_mapped_anew_and_the_limit_evicts) {
+  std::atomic<uint64_t> wrong{0};
+  std::atomic<unsigned> seed{0};
+  on_threads(4, [&] { wrong += count_wrong(++seed, 500, true); });
+  EXPECT_EQ(wrong, 0u);
+  pinrail_mpool_stats_t stats{};
+  stats.size = sizeof(stats);
+  ASSERT_EQ(pinrail_mpool_read_stats(pool_, &stats), PINRAIL_SUCCESS);
+  EXPECT_GT(stats.hits, 0u);
+  EXPECT_GT(stats.evictions, 0u);
+  EXPECT_GT(stats.invalidations, 0u);
+  EXPECT_LE(stats.peak_registered_bytes, kLimit);
+}
+
+// The case above can fail.
+TEST_F(IouringBytes, are_others_where_nothing_is_reported) { EXPECT_GT(count_wrong(1, 500, false), 0u); }
 
 }  // namespace
 }  // namespace pinrail::test

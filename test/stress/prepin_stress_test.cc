@@ -118,8 +118,8 @@ TEST(PrepinStress, threads_that_pin_stream_use_and_unmap_leave_nothing) {
 }
 
 TEST(GcThreadStress, a_pool_is_destroyed_while_it_works_and_no_device_is_called_afterwards) {
-  const Library library(Settings{{"mpool_grdma_gc_thread", "auto"}, {"mpool_grdma_gc_limit", "8K"}});
   for (int round = 0; round < 300; ++round) {
+    const Library library(Settings{{"mpool_grdma_gc_thread", "auto"}, {"mpool_grdma_gc_limit", "8K"}});  // ends as well
     fake::FakeRegistrar device;
     Pool pool(device);
     std::atomic<bool> is_over{false};

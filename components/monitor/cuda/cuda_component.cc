@@ -26,8 +26,7 @@
 // not count as a monitor for it.
 //
 // cuda_component/K3  A forked child has no listeners: those of the parent are the parent's. In a process that was
-// restarted from
-//     a checkpoint the listeners still get events, even if its pid has changed.
+//     restarted from a checkpoint the listeners still get events, even if its pid has changed.
 
 namespace pinrail::cuda_monitor {
 

@@ -40,7 +40,7 @@ bool keeps_pages_hook(int advice) {
 size_t rounded_up_by_hook(uintptr_t base, size_t length) {
   constexpr uintptr_t kSizes[] = {
 #ifdef __aarch64__
-      uintptr_t{64} << 10, uintptr_t{32} << 20, uintptr_t{512} << 20,
+      uintptr_t{64} << 10, uintptr_t{32} << 20,
 #endif
       uintptr_t{2} << 20, uintptr_t{1} << 30};
   size_t more = 0;
@@ -50,11 +50,16 @@ size_t rounded_up_by_hook(uintptr_t base, size_t length) {
   return more;
 }
 
-bool is_on_huge_pages_hook(const long* args) {
+// The size of the pages that the kernel takes whole for a new mapping; 0: the default one of huge pages, whichever.
+size_t page_of_hook(const long* args) {
   const auto flags = static_cast<unsigned>(args[3]);
-  if ((flags & MAP_ANONYMOUS) != 0) return (flags & MAP_HUGETLB) != 0;
-  struct statfs about {};
-  return patch::system_call_hook(SYS_fstatfs, args[4], &about) == 0 && about.f_type == HUGETLBFS_MAGIC;
+  if ((flags & MAP_ANONYMOUS) == 0) {
+    struct statfs about {};
+    const bool is_huge = patch::system_call_hook(SYS_fstatfs, args[4], &about) == 0 && about.f_type == HUGETLBFS_MAGIC;
+    return is_huge ? static_cast<size_t>(about.f_bsize) : kPage;
+  }
+  const unsigned power = flags >> MAP_HUGE_SHIFT & MAP_HUGE_MASK;
+  return (flags & MAP_HUGETLB) == 0 ? kPage : power == 0 ? 0 : size_t{1} << power;
 }
 
 }  // namespace
@@ -70,10 +75,12 @@ bool munmap_hook(const Site& site, const long* args, long* result_out) {
 
 // A call that fails may have unmapped before what it was to replace.
 bool mmap_hook(const Site& site, const long* args, long* result_out) {
-  const bool is_on_huge_pages = is_on_huge_pages_hook(args), lays_over = (args[3] & MAP_FIXED) != 0;
+  const size_t page = page_of_hook(args);
+  const bool lays_over = (args[3] & MAP_FIXED) != 0;
   const auto report = [&](uintptr_t base) {
     const auto length = static_cast<size_t>(args[1]);
-    report_hook(site, base, is_on_huge_pages ? length + rounded_up_by_hook(base, length) : length);
+    const bool is_known = page != 0 && length <= SIZE_MAX - page;
+    report_hook(site, base, is_known ? round_up_hook(length, page) : length + rounded_up_by_hook(base, length));
   };
   if (lays_over) report(address_hook(args[0]));
   const long result = call_original_hook(site, SYS_mmap, args);

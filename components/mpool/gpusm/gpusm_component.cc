@@ -21,13 +21,12 @@
 // another process are not written, because the process that was checkpointed may still run.
 //
 // gpusm_component/O1  If a free is reported, the slot's word changes before the memory can be reallocated; if not, when
-// the
-//     address is exported again.
+//     the address is exported again.
 // gpusm_component/O2  A block is given out only if its memory was seen alive after the hook could find its range.
 // gpusm_component/O3  With Free::defer, a free waits for all that have the memory open, whether its registration is
-// still there
-//     or was closed by an eviction or by the gc thread. An importer that still has it open when the time limit has
-//     passed is not waited for again. If all slots are taken, those whose registration has ended are given back.
+//     still there or was closed by an eviction or by the gc thread. An importer that still has it open when the time
+//     limit has passed is not waited for again. If all slots are taken, those whose registration has ended are given
+//     back.
 
 namespace pinrail::gpusm {
 

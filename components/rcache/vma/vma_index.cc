@@ -299,6 +299,7 @@ bool Index::is_clear_hook(const Span& span) const {
 // it to visit_hook, which marks it dead, with the index lock held. Takes no lock if nothing overlaps and no call is
 // under way. The caller has passed a full barrier (vma_announcements/W2).
 void Index::invalidate_hook(const Span& span, pinrail_visit_hook_t visit_hook, void* arg) {
+  if (span.base >= span.end) return;  // an empty one at the top would be sought among unused slots (vma_node/N4)
   if (announcements_.is_empty_hook() && is_clear_hook(span)) return;
   Guard guard(mutex_);
   announcements_.overtake_hook(span);

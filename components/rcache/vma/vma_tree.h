@@ -10,8 +10,8 @@
 // vma_tree/T1  No two slots have equal (base, end).
 // vma_tree/T2  Unless is_exact is set or persistent registrations are in the tree: no slot contains another, so ends
 //     rise as bases do.
-// vma_tree/T3  vma_node/N1 to vma_node/N3 hold; every leaf except the root has at least one slot; all leaves are at
-//     level 0.
+// vma_tree/T3  vma_node/N1, vma_node/N3 and vma_node/N4 hold; every leaf except the root has at least one slot; all
+//     leaves are at level 0.
 #ifndef PINRAIL_COMPONENTS_RCACHE_VMA_TREE_H
 #define PINRAIL_COMPONENTS_RCACHE_VMA_TREE_H
 

@@ -247,7 +247,9 @@ TEST(Patch, a_function_of_the_driver_goes_on_behind_its_frame) {
   EXPECT_EQ(victim_of_driver(30, 11, 0, 0, 0, 0), 42) << "the word is found from the island";
   expect_args(first, {30, 11});
   // Another copy of the library.
-  EXPECT_NE(patched(victim_of_driver, {kNoCall}, &second).original, nullptr);
+  const Patch later = patched(victim_of_driver, {kNoCall}, &second);
+  EXPECT_NE(later.original, nullptr);
+  EXPECT_EQ(later.bare, patch.bare) << "it knows the function's own bytes from the first copy";
   EXPECT_EQ(victim_of_driver(30, 11, 0, 0, 0, 0), 42);
   EXPECT_EQ(second.calls, 1);
 }

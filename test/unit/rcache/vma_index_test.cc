@@ -98,6 +98,20 @@ TEST_F(IndexTest, a_longer_one_displaces_what_begins_where_it_begins) {
   EXPECT_EQ(left_.regs.size(), 2 * kMany);
 }
 
+// As a report of MAP_FAILED says, which is clipped to nothing. A call under way makes the event search.
+TEST_F(IndexTest, an_empty_event_at_the_last_address_ends_nothing) {
+  Index index(false);
+  for (uintptr_t i = 1; i <= 3; ++i) add(index, 0x10000 * i, 0x1000, 1);
+  pinrail_announcement_t announcement = announcing(0x50000, 0x1000, 1);
+  pinrail_registration_t* found = nullptr;
+  ASSERT_TRUE(index.find_or_announce(&announcement, &found).is(PINRAIL_ERR_NOT_FOUND));
+  index.invalidate_hook({UINTPTR_MAX, UINTPTR_MAX}, Left::visit, &left_);
+  EXPECT_TRUE(left_.regs.empty());
+  EXPECT_TRUE(index.withdraw(&announcement).ok());
+  EXPECT_EQ(index.check(), nullptr);
+  EXPECT_EQ(index.count(), 3u);
+}
+
 TEST_F(IndexTest, a_dead_registration_is_not_found_and_one_behind_it_is) {
   Index index(false);
   pinrail_registration_t* const outer = add(index, 0x10000, 0x3000, 1);
