@@ -202,19 +202,22 @@ inline Killed orphan(pinrail_registration_t* reg) {
   return (next & state::kLast) != 0 ? Killed::owned : Killed::held;
 }
 
-// pinrail_registration_t::used of what was hit since the evictor last passed by; otherwise the chances that are left.
-inline constexpr uint32_t kHit = UINT32_MAX;
+// pinrail_registration_t::used of what was hit since the evictor last passed by; otherwise the chances that are left,
+// up to kMostChances. The owner of a dead one may keep another number there, which is none of these.
+inline constexpr uint32_t kHit = UINT32_MAX, kMostChances = 4;
 
 // Notes a hit for the evictor. relaxed: only the order of eviction depends on it. Stored only if it changes; the line
 // is the thread's own, because it has taken a reference.
 __attribute__((always_inline)) inline void mark_used(pinrail_registration_t* reg) {
   if (__atomic_load_n(&reg->used, __ATOMIC_RELAXED) != kHit) __atomic_store_n(&reg->used, kHit, __ATOMIC_RELAXED);
 }
-// Takes a chance away, and returns whether there was one. A hit has given it so many: chances, 1 or more.
+// Takes a chance away, and returns whether there was one. A hit has given it so many: chances, 1 to kMostChances. By an
+// exchange, because the registration may be dead by now, and the word its owner's.
 inline bool take_chance(pinrail_registration_t* reg, uint32_t chances) {
-  const uint32_t used = __atomic_load_n(&reg->used, __ATOMIC_RELAXED);
-  if (used == 0) return false;
-  __atomic_store_n(&reg->used, (used == kHit ? chances : used) - 1, __ATOMIC_RELAXED);
+  uint32_t used = __atomic_load_n(&reg->used, __ATOMIC_RELAXED);
+  if (used == 0 || (used > kMostChances && used != kHit)) return false;
+  __atomic_compare_exchange_n(&reg->used, &used, (used == kHit ? chances : used) - 1, false, __ATOMIC_RELAXED,
+                              __ATOMIC_RELAXED);
   return true;
 }
 

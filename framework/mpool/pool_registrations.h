@@ -28,7 +28,6 @@ namespace pinrail::mpool {
 
 // How often the hand passes by a registration that was hit; bytes: what it is charged for. Measured on the recorded
 // traces (test/bench/README, Limits).
-inline constexpr uint32_t kMostChances = 4;
 inline constexpr uint32_t chances_of(uint64_t bytes) {
   return bytes < 16384 ? kMostChances : bytes < 65536 ? 3 : bytes < 262144 ? 2 : 1;
 }

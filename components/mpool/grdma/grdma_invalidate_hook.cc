@@ -36,7 +36,9 @@ void Pool::displace_hook(pinrail_registration_t* reg, Displaced* displaced) {
   if (!is_indexed(reg)) return;
   outside_.link(reg);
   if (kill(reg) != Killed::owned) return;
-  __atomic_store_n(&reg->used, displaced->first, __ATOMIC_RELAXED);  // relaxed: this thread owns it
+  // relaxed: this thread owns it. An evictor that has met it before leaves the number alone (take_chance()).
+  static_assert(!arena::is_number(kMostChances), "no number of a registration is a count of chances");
+  __atomic_store_n(&reg->used, displaced->first, __ATOMIC_RELAXED);
   displaced->first = static_cast<uint32_t>(arena::number_of(reg));
 }
 

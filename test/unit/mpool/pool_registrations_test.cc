@@ -122,6 +122,18 @@ TEST_F(RegistrationsTest, what_is_hit_during_the_search_is_found_in_the_end) {
   EXPECT_LE(looks, 5 * regs.size());
 }
 
+// grdma keeps a chain of numbers there of what an insert has displaced.
+TEST_F(RegistrationsTest, what_dies_during_the_search_keeps_what_its_owner_stores) {
+  const Regs regs = add_some(2);
+  constexpr uint32_t kNumber = 5000;
+  const auto displace_first = [&](pinrail_registration_t* reg) {
+    if (reg == regs[0] && kill(reg) == Killed::owned) reg->used = kNumber;
+    return true;
+  };
+  EXPECT_EQ(all_.retire_next(displace_first), regs[1]);
+  EXPECT_EQ(regs[0]->used, kNumber);
+}
+
 TEST_F(RegistrationsTest, if_all_was_hit_the_oldest_goes) {
   const Regs regs = add_some(4);
   for (pinrail_registration_t* reg : regs) mark_used(reg);
