@@ -29,7 +29,7 @@ dist_openmpi_SCRIPTS = contrib/openmpi/mpirun-args
 openmpi_module_ldflags = $(AM_LDFLAGS) -module -avoid-version -shared -Wl,-Bsymbolic -Wl,-z,nodelete \
 	-Wl,--version-script=$(top_srcdir)/contrib/openmpi/component.map $(PINRAIL_NO_UNDEFINED)
 openmpi_grdma_sources = $(openmpi_shared_sources) contrib/openmpi/grdma.h contrib/openmpi/grdma_module.c \
-	contrib/openmpi/grdma_calls.c contrib/openmpi/grdma_invalidate_hook.c \
+	contrib/openmpi/grdma_calls.c contrib/openmpi/grdma_invalidate_hook.c contrib/openmpi/grdma_pvars.c \
 	contrib/openmpi/grdma_alloc.h
 
 contrib_openmpi_mca_rcache_pinrail_la_CPPFLAGS = $(AM_CPPFLAGS) $(OPENMPI_CPPFLAGS) -D_GNU_SOURCE
