@@ -11,7 +11,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <random>
 #include <vector>
 
@@ -46,15 +45,16 @@ class IouringFlat : public ::testing::Test {
  protected:
   void SetUp() override { start("2M"); }
   void start(const char* extent) {
-    const pinrail_setting_t settings[] = {
-        {"monitor", kMonitor}, {"mpool_grdma_leave_pinned", "yes"}, {"mpool_grdma_extent", extent}};
+    open({{"monitor", kMonitor}, {"mpool_grdma_leave_pinned", "yes"}, {"mpool_grdma_extent", extent}}, nullptr);
+  }
+  void open(const std::vector<pinrail_setting_t>& settings, const pinrail_mpool_options_t* wanted) {
     pinrail_init_options_t options = PINRAIL_INIT_OPTIONS_INIT;
-    options.settings = settings;
-    options.setting_count = std::size(settings);
+    options.settings = settings.data();
+    options.setting_count = settings.size();
     ASSERT_EQ(pinrail_init(&options), PINRAIL_SUCCESS);
     pinrail_registrar_choice_t choice{};
     choice.name = "iouring";
-    if (pinrail_mpool_create("grdma", &choice, nullptr, nullptr, &pool_) != PINRAIL_SUCCESS) {
+    if (pinrail_mpool_create("grdma", &choice, nullptr, wanted, &pool_) != PINRAIL_SUCCESS) {
       GTEST_SKIP() << "io_uring does not work here";
     }
   }
@@ -129,19 +129,10 @@ class IouringBytes : public IouringFlat {
  protected:
   static constexpr size_t kLimit = 16 * kLength;
   void SetUp() override {
-    const pinrail_setting_t settings[] = {{"monitor", "external"}};
-    pinrail_init_options_t options = PINRAIL_INIT_OPTIONS_INIT;
-    options.settings = settings;
-    options.setting_count = std::size(settings);
-    ASSERT_EQ(pinrail_init(&options), PINRAIL_SUCCESS);
-    pinrail_registrar_choice_t choice{};
-    choice.name = "iouring";
     pinrail_mpool_options_t wanted = PINRAIL_MPOOL_OPTIONS_INIT;
     wanted.leave_pinned = 1;
     wanted.size_limit = static_cast<int64_t>(kLimit);
-    if (pinrail_mpool_create("grdma", &choice, nullptr, &wanted, &pool_) != PINRAIL_SUCCESS) {
-      GTEST_SKIP() << "io_uring does not work here";
-    }
+    open({{"monitor", "external"}}, &wanted);
   }
   // Whether the device reads and writes the bytes of the buffer, all of which are changed.
   bool is_right(unsigned char* at, int round) const {
