@@ -177,8 +177,9 @@ part_guest() {
   [[ -n $guest_is_prepared ]] ||
     { broken guest "$work/guest/prepare.log" "the guest could not be prepared"; return; }
   in_guest device < <(guest_tests)
-  in_guest memlock --memlock 16384 <<'END'
-oracle_memlock test/oracle/oracle --registrar verbs --largest 64 --seconds 10
+  # The device refuses what is beyond the limit, so the pool without one of its own must have evicted.
+  in_guest memlock --memlock 4096 <<'END'
+oracle_memlock test/oracle/oracle --registrar verbs --largest 64 --size-limit 1024 --seconds 10 >"$RDMA_VM_OUT/figures"; rc=$?; cat "$RDMA_VM_OUT/figures"; [ $rc -eq 0 ] && grep -Eq "^pool unlimited .* [1-9][0-9]+ evictions" "$RDMA_VM_OUT/figures"
 END
   # A kernel whose soft-RoCE pages on demand; both must be seen: right bytes, and wrong ones refused.
   [[ -z ${PINRAIL_TEST_LONG:-} ]] || in_guest paging --kernel odp --memlock 16384 <<'END'
