@@ -12,13 +12,14 @@
 //
 // descriptors/D1  fetch() returns the descriptor that was put in under that number and was still in the table when it
 //     was fetched.
-// descriptors/D2  Each side checks that the other one belongs to the same user (SO_PEERCRED). The fetching side also
-//     checks that it talks to the process that the ticket names: a later process with that pid, or a later server, is
+// descriptors/D2  Each side checks that the other one belongs to the same user (SCM_CREDENTIALS). The fetching side
+// also
+//     checks that the process that the ticket names has answered: a later process with that pid, or a later server, is
 //     refused.
 //
-// A peer that connects and sends nothing, or nonsense, delays no other peer: it is dropped after a second, and the
-// oldest one is dropped when more than kMaxPeers are connected. A fetch ends after its time limit, whatever the
-// exporter does. A crash leaves nothing behind.
+// A question is a datagram and its answer is another, so the server keeps nothing of a peer, and one that sends
+// nonsense or does not read its answer delays no other. A fetch ends after its time limit, whatever the exporter does.
+// A crash leaves nothing behind.
 //
 // descriptors/D5  A forked child has no copy of a descriptor in the table, so it keeps no memory of the parent's alive
 //     (F1, base/sync/own_file.h). If the program has closed the server's own descriptors, the next put() starts another
@@ -46,13 +47,15 @@ struct Ticket {
   uint32_t directory = 0;  // the number of the table's descriptor in the exporter
 };
 
+struct Address;
 struct Directory;
+struct Question;
 
 class Server {
  public:
   static constexpr uint32_t kMost = 16384;  // the most descriptors at a time
 
-  explicit Server(own_threads::Calls calls = {});
+  Server();
   ~Server();
 
   // Takes over the descriptor, also when it fails. The first call starts the server. forks_before: the result of
@@ -72,25 +75,23 @@ class Server {
   void disown();
 
  private:
-  Status start_locked(const slots::Process& self) REQUIRES(mutex_);
-  bool is_whole_locked() const REQUIRES(mutex_);
-  Status open_socket_locked(const slots::Process& self) REQUIRES(mutex_);
+  Status start(const slots::Process& self) EXCLUDES(starting_, mutex_);
+  Status open_socket(const Address& address);
+  bool is_whole() EXCLUDES(mutex_);
+  void end_thread() EXCLUDES(mutex_);
   void close_all_locked() REQUIRES(mutex_);
-  void end_thread();
-  void end_lost_server() EXCLUDES(mutex_);
   static void run(void* server);
+  void answer_next() EXCLUDES(mutex_);
+  int find_locked(const Question& question) const REQUIRES(mutex_);
 
-  const own_threads::Calls calls_;
-  OwnThread thread_;  // started while running_
-  Mutex mutex_{LockRank::leaf};
-  std::unique_ptr<Directory> directory_ GUARDED_BY(mutex_);
-  bool running_ GUARDED_BY(mutex_) = false;
-  bool is_ending_ GUARDED_BY(mutex_) = false;  // by end_lost_server()
-  Condition ended_;
-  uint32_t lowest_ GUARDED_BY(mutex_) = 0;  // no entry below this one is free
-  OwnFile listener_;                        // opened before the thread starts
+  Mutex starting_{LockRank::device};  // held while the server starts, or ends because it was lost
+  OwnThread thread_;                  // started while the server runs
+  OwnFile listener_;                  // opened before the thread starts
   std::atomic<bool> stopping_{false};
   std::atomic<uint32_t> losses_{0};
+  Mutex mutex_{LockRank::leaf};
+  std::unique_ptr<Directory> directory_ GUARDED_BY(mutex_);
+  uint32_t lowest_ GUARDED_BY(mutex_) = 0;  // no entry below this one is free
 };
 
 // How to fetch. any: pidfd if the kernel permits it, otherwise the socket.

@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -31,40 +32,44 @@ class Deadline {
   const Clock::time_point at_;
 };
 
-// The queue of a busy server is full: connect() fails with EAGAIN and is tried again after a pause.
-Status connect_to(int socket, const sockaddr_un& address, socklen_t length, const Deadline& deadline) {
+// Connects the socket to the server, so that it receives nothing of others. SO_PASSCRED gives it a name to
+// which the server can answer.
+Status connect_to(int socket, const Address& server) {
+  constexpr int kYes = 1;
+  if (setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &kYes, sizeof(kYes)) != 0) return PINRAIL_ERR_ERROR;
+  if (connect(socket, reinterpret_cast<const sockaddr*>(&server.name), server.length) == 0) return success();
+  return errno == ECONNREFUSED || errno == ENOENT ? PINRAIL_ERR_NOT_FOUND : PINRAIL_ERR_PERM;
+}
+
+// The queue of a busy server is full: the question is sent again after a pause.
+Status ask(int socket, const Question& question, const Deadline& deadline) {
   const timespec pause{0, 1000000};
-  for (;;) {
-    if (connect(socket, reinterpret_cast<const sockaddr*>(&address), length) == 0) return success();
-    if (errno == ECONNREFUSED || errno == ENOENT) return PINRAIL_ERR_NOT_FOUND;
-    if (errno != EAGAIN && errno != EINTR) return PINRAIL_ERR_PERM;
+  while (!send_message(socket, nullptr, &question, sizeof(question), -1)) {
+    if (errno != EAGAIN) return PINRAIL_ERR_NOT_FOUND;
     if (deadline.left_ms() == 0) return PINRAIL_ERR_NOT_AVAILABLE;
     nanosleep(&pause, nullptr);
   }
+  return success();
 }
 
-// Keeps descriptors/D2.
-Status check_server(int socket, const slots::Process& exporter) {
-  ucred peer{};
-  socklen_t length = sizeof(peer);
-  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return PINRAIL_ERR_PERM;
-  const bool same = peer.uid == geteuid() && static_cast<uint32_t>(peer.pid) == exporter.pid;
-  return same ? success() : Status(PINRAIL_ERR_PERM);
-}
-
-// Waits until the socket can be read. NOT_AVAILABLE: the time limit has passed.
-Status wait_for_word(int socket, const Deadline& deadline) {
+// Waits until the socket can be read. NOT_FOUND: the server has ended, of which the kernel does not tell.
+// NOT_AVAILABLE: the time limit has passed.
+Status wait_for_answer(int socket, const Address& server, const Deadline& deadline) {
+  constexpr int kLookMs = 100;
   for (;;) {
+    const int left = deadline.left_ms();
     pollfd entry{socket, POLLIN, 0};
-    const int ready = poll(&entry, 1, deadline.left_ms());
+    const int ready = poll(&entry, 1, std::min(left, kLookMs));
     if (ready > 0) return success();
-    if (ready == 0) return PINRAIL_ERR_NOT_AVAILABLE;
-    if (errno != EINTR) return PINRAIL_ERR_ERROR;
+    if (ready < 0 && errno != EINTR) return PINRAIL_ERR_ERROR;
+    const Status exists = connect_to(socket, server);
+    if (!exists.ok()) return exists;
+    if (left == 0) return PINRAIL_ERR_NOT_AVAILABLE;
   }
 }
 
-// Takes the one descriptor of the message. If more than one came, all are closed and the result is ERROR.
-// OUT_OF_RESOURCE: the message had one, and this process has none left.
+// Takes the one descriptor of the message. If more than one came, all are closed and the result is ERROR. NOT_FOUND:
+// none was sent. OUT_OF_RESOURCE: one was sent, and this process has none left.
 Status take_descriptor(msghdr* message, int* descriptor_out) {
   int first = -1;
   size_t came = 0;
@@ -80,19 +85,21 @@ Status take_descriptor(msghdr* message, int* descriptor_out) {
       }
     }
   }
-  if (came == 1 && (message->msg_flags & MSG_CTRUNC) == 0) {
+  const bool is_cut = (message->msg_flags & MSG_CTRUNC) != 0;
+  if (came == 1 && !is_cut) {
     *descriptor_out = first;
     return success();
   }
   if (first >= 0) close(first);
-  return came == 0 && (message->msg_flags & MSG_CTRUNC) != 0 ? PINRAIL_ERR_OUT_OF_RESOURCE : PINRAIL_ERR_ERROR;
+  if (came != 0) return PINRAIL_ERR_ERROR;
+  return is_cut ? PINRAIL_ERR_OUT_OF_RESOURCE : PINRAIL_ERR_NOT_FOUND;
 }
 
-// Reads the server's answer. NOT_FOUND: the server ended or has no such descriptor. ERROR: the answer is malformed. On
-// success the caller owns the descriptor.
-Status read_answer(int socket, int* descriptor_out) {
-  Answer answer, right;
-  alignas(cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))];
+// Reads the server's answer. PERM: another process, or one of another user, has sent it (descriptors/D2). ERROR: it is
+// malformed. Otherwise as take_descriptor(); on success the caller owns the descriptor.
+Status read_answer(int socket, const slots::Process& exporter, int* descriptor_out) {
+  uint32_t answer = 0;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(ucred)) + CMSG_SPACE(4 * sizeof(int))];
   iovec bytes{&answer, sizeof(answer)};
   msghdr message{};
   message.msg_iov = &bytes;
@@ -100,37 +107,31 @@ Status read_answer(int socket, int* descriptor_out) {
   message.msg_control = control;
   message.msg_controllen = sizeof(control);
   const ssize_t length = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-  // The server has ended or has dropped this connection.
-  if (length == 0 || (length < 0 && errno == ECONNRESET)) return PINRAIL_ERR_NOT_FOUND;
   if (length < 0) return PINRAIL_ERR_ERROR;
-  const Status taken = take_descriptor(&message, descriptor_out);
-  const bool sane = length == sizeof(answer) && answer.magic == right.magic;
-  const auto said = static_cast<pinrail_status_t>(answer.status);
-  if (sane && said == PINRAIL_SUCCESS) return taken;
-  if (taken.ok()) close(*descriptor_out);
-  return sane && said == PINRAIL_ERR_NOT_FOUND ? said : PINRAIL_ERR_ERROR;
+  int descriptor = -1;
+  const Status taken = take_descriptor(&message, &descriptor);
+  Descriptor owned(descriptor);
+  const ucred sender = sender_of(&message);
+  const bool is_exporter = sender.uid == geteuid() && static_cast<uint32_t>(sender.pid) == exporter.pid;
+  if (!is_exporter) return PINRAIL_ERR_PERM;
+  if (length != sizeof(answer) || answer != kAnswer) return PINRAIL_ERR_ERROR;
+  if (taken.ok()) *descriptor_out = owned.release();
+  return taken;
 }
 
 // Asks the exporter's server; waits at most timeout_ms. Errors as fetch().
 Status fetch_by_socket(const slots::Process& exporter, const Ticket& ticket, uint32_t timeout_ms, int* descriptor_out) {
   const Deadline deadline(timeout_ms);
-  const Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const Descriptor socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.is_open()) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  sockaddr_un address;
-  const socklen_t length = name_socket(exporter, ticket.server, &address);
-  Status status = connect_to(socket.get(), address, length, deadline);
-  if (status.ok()) status = check_server(socket.get(), exporter);
-  if (!status.ok()) return status;
+  const Address server(exporter, ticket.server);
   Question question;
   question.number = ticket.number;
   question.place = ticket.place;
-  if (send(socket.get(), &question, sizeof(question), MSG_NOSIGNAL) != sizeof(question)) return PINRAIL_ERR_NOT_FOUND;
-  status = wait_for_word(socket.get(), deadline);
-  if (!status.ok()) return status;
-  int descriptor = -1;
-  status = read_answer(socket.get(), &descriptor);
-  if (status.ok()) *descriptor_out = descriptor;
-  return status;
+  Status status = connect_to(socket.get(), server);
+  if (status.ok()) status = ask(socket.get(), question, deadline);
+  if (status.ok()) status = wait_for_answer(socket.get(), server, deadline);
+  return status.ok() ? read_answer(socket.get(), exporter, descriptor_out) : status;
 }
 
 // The status of a failed pidfd_open() or pidfd_getfd(). gone: the error that tells that there is no such process or

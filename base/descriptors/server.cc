@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The exporter's side: the table, and the start and the end of the server. server.cc has the thread's loop.
+// The exporter's side: the table, the server's start and end, its answers; and the datagrams of both sides.
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <time.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,13 +15,10 @@
 
 #include "base/core/calling_thread.h"
 #include "base/core/files.h"
-#include "base/core/kernel.h"
 #include "base/descriptors/wire.h"
 
 namespace pinrail::descriptors {
 namespace {
-
-constexpr int kBacklog = 64;
 
 // Returns an odd number, so never 0.
 bool random_number(uint64_t* number_out) {
@@ -31,16 +27,56 @@ bool random_number(uint64_t* number_out) {
   return true;
 }
 
+// Adds a control message behind those that the message has already.
+template <typename T>
+void add_control(msghdr* message, int type, const T& value) {
+  auto* const header = reinterpret_cast<cmsghdr*>(static_cast<char*>(message->msg_control) + message->msg_controllen);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = type;
+  header->cmsg_len = CMSG_LEN(sizeof(value));
+  std::memcpy(CMSG_DATA(header), &value, sizeof(value));
+  message->msg_controllen += CMSG_SPACE(sizeof(value));
+}
+
 }  // namespace
 
-socklen_t name_socket(const slots::Process& process, uint64_t server, sockaddr_un* address_out) {
-  *address_out = {};
-  address_out->sun_family = AF_UNIX;
-  char* name = address_out->sun_path + 1;  // an abstract name begins with 0 and ends with its socket
-  const int length =
-      std::snprintf(name, sizeof(address_out->sun_path) - 1, "pinrail-gpu.%u.%u.%llx.%llx", process.user, process.pid,
+Address::Address(const slots::Process& process, uint64_t server) {
+  name.sun_family = AF_UNIX;
+  char* const text = name.sun_path + 1;  // an abstract name begins with 0 and ends with its socket
+  const int written =
+      std::snprintf(text, sizeof(name.sun_path) - 1, "pinrail-fds.%u.%u.%llx.%llx", process.user, process.pid,
                     static_cast<unsigned long long>(process.start), static_cast<unsigned long long>(server));
-  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<size_t>(length));
+  length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<size_t>(written));
+}
+
+// The kernel checks the credentials. It would add the real user by itself, which may be another one than the effective.
+bool send_message(int socket, const Address* to, const void* bytes, size_t length, int descriptor) {
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(ucred)) + CMSG_SPACE(sizeof(int))] = {};
+  iovec content{const_cast<void*>(bytes), length};  // NOLINT(cppcoreguidelines-pro-type-const-cast): it is only read
+  msghdr message{};
+  message.msg_iov = &content;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  if (to != nullptr) {
+    message.msg_name = const_cast<sockaddr_un*>(&to->name);  // NOLINT(cppcoreguidelines-pro-type-const-cast): as above
+    message.msg_namelen = to->length;
+  }
+  add_control(&message, SCM_CREDENTIALS, ucred{getpid(), geteuid(), getegid()});
+  if (descriptor >= 0) add_control(&message, SCM_RIGHTS, descriptor);
+  ssize_t sent = 0;
+  do {
+    sent = sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  } while (sent < 0 && errno == EINTR);
+  return sent >= 0;
+}
+
+ucred sender_of(msghdr* message) {
+  ucred sender{0, static_cast<uid_t>(-1), static_cast<gid_t>(-1)};
+  for (cmsghdr* header = CMSG_FIRSTHDR(message); header != nullptr; header = CMSG_NXTHDR(message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_CREDENTIALS) continue;
+    std::memcpy(&sender, CMSG_DATA(header), sizeof(sender));
+  }
+  return sender;
 }
 
 // The file is sealed, so that its length cannot change while another process reads or maps it.
@@ -62,20 +98,19 @@ Directory::~Directory() {
   if (table != nullptr) munmap(table, sizeof(Table));
 }
 
-Server::Server(own_threads::Calls calls) : calls_(calls) {}
+Server::Server() = default;
 
-// Takes the server's lock. Owns the descriptor in any case.
+// Owns the descriptor in any case.
 Status Server::put(const slots::Process& self, int descriptor, FileKind kind, uint64_t forks_before,
                    Ticket* ticket_out) {
   const NoCancel no_cancel;
   if (descriptor < 0) return PINRAIL_ERR_BAD_PARAM;
   Descriptor owned(descriptor);
   uint64_t number = 0;
-  end_lost_server();
-  Guard guard(mutex_);
-  while (is_ending_) ended_.wait(mutex_);
-  const Status started = running_ ? success() : start_locked(self);
+  const Status started = start(self);
   if (!started.ok()) return started;
+  Guard guard(mutex_);
+  if (directory_ == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;  // lost since, and another thread cannot start it anew
   Table* table = directory_->table;
   uint32_t place = lowest_;
   while (place < kMost && table->entries[place].number.load() != 0) ++place;
@@ -101,43 +136,85 @@ void Server::remove(const Ticket& ticket) {
   lowest_ = std::min(lowest_, ticket.place);
 }
 
-// The lock is held. Makes the table, the socket and the thread; after an error nothing of them is left.
-Status Server::start_locked(const slots::Process& self) {
+// Takes both locks. Makes the table, the socket and the thread unless they are there; after an error nothing of them is
+// left. Ends a server whose descriptors the program has closed first, without the table's lock, which its thread takes.
+Status Server::start(const slots::Process& self) {
+  Guard starting(starting_);
+  if (thread_.is_started()) {
+    if (is_whole()) return success();
+    end_thread();
+    ++losses_;
+  }
+  Guard guard(mutex_);
+  close_all_locked();
   uint64_t random = 0;
   directory_.reset(new (std::nothrow) Directory);
   Status status = directory_ != nullptr && random_number(&random) ? success() : Status(PINRAIL_ERR_OUT_OF_RESOURCE);
   if (status.ok()) status = directory_->create(self, random);
-  if (status.ok()) status = open_socket_locked(self);
+  if (status.ok()) status = open_socket(Address(self, random));
   if (status.ok() && !thread_.start("pinrail-fds", run, this)) status = PINRAIL_ERR_OUT_OF_RESOURCE;
-  running_ = status.ok();
   if (!status.ok()) close_all_locked();
   return status;
 }
 
-// The lock is held. OUT_OF_RESOURCE after any error; close_all_locked() then closes what was opened.
-Status Server::open_socket_locked(const slots::Process& self) {
-  sockaddr_un address;
-  const socklen_t length = name_socket(self, directory_->table->header.server, &address);
-  const auto make = [] { return above_standard(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)); };
+// Whether the program has left the server's own descriptors open.
+bool Server::is_whole() {
+  Guard guard(mutex_);
+  return listener_.is_open() && directory_->file.is_open();
+}
+
+// OUT_OF_RESOURCE after any error; close_all_locked() then closes what was opened. The thread looks once a second
+// whether the socket is still its own: the kernel does not tell that the program has closed it.
+Status Server::open_socket(const Address& address) {
+  constexpr timeval kLook = {1, 0};
+  constexpr int kYes = 1;
+  const auto make = [] { return above_standard(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)); };
   const bool open = listener_.open(FileKind::has_inode, make) &&
-                    bind(listener_.number(), reinterpret_cast<const sockaddr*>(&address), length) == 0 &&
-                    listen(listener_.number(), kBacklog) == 0;
+                    setsockopt(listener_.number(), SOL_SOCKET, SO_PASSCRED, &kYes, sizeof(kYes)) == 0 &&
+                    setsockopt(listener_.number(), SOL_SOCKET, SO_RCVTIMEO, &kLook, sizeof(kLook)) == 0 &&
+                    bind(listener_.number(), reinterpret_cast<const sockaddr*>(&address.name), address.length) == 0;
   return open ? success() : Status(PINRAIL_ERR_OUT_OF_RESOURCE);
 }
 
-// Holds the lock only while it duplicates a descriptor, so a peer that reads slowly delays no put().
+// The thread allocates nothing and opens no descriptor, so that the process may fork at any time.
 void Server::run(void* server_pointer) {
-  auto* server = static_cast<Server*>(server_pointer);
-  serve(server->listener_, server->stopping_, server->calls_, [server](const Question& question) {
-    Guard guard(server->mutex_);
-    if (question.place >= kMost) return -1;
-    const Entry& entry = server->directory_->table->entries[question.place];
-    if (question.number == 0 || entry.number.load() != question.number) return -1;
-    return fcntl(server->directory_->descriptors[question.place].number(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-  });
+  auto* const server = static_cast<Server*>(server_pointer);
+  while (!server->stopping_.load() && server->listener_.is_open()) server->answer_next();
 }
 
-// The lock is held. Closes all descriptors in the table, the table and the socket.
+// Waits for a question, at most a second, and answers it.
+void Server::answer_next() {
+  Question question, right;
+  Address from;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(ucred))];  // the kernel closes descriptors, which have no room
+  iovec bytes{&question, sizeof(question)};
+  msghdr message{};
+  message.msg_name = &from.name;
+  message.msg_namelen = sizeof(from.name);
+  message.msg_iov = &bytes;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  const ssize_t length = recvmsg(listener_.number(), &message, MSG_CMSG_CLOEXEC);
+  const bool is_well_formed = length == sizeof(question) && (message.msg_flags & MSG_TRUNC) == 0 &&
+                              question.magic == right.magic && question.version == right.version;
+  // A peer of another user gets no answer.
+  if (!is_well_formed || sender_of(&message).uid != geteuid()) return;
+  from.length = message.msg_namelen;
+  // With the lock, so that the descriptor is still in the table when it is sent (descriptors/D1). A peer that does not
+  // read its answers gets none, so no put() waits for it.
+  Guard guard(mutex_);
+  send_message(listener_.number(), &from, &kAnswer, sizeof(kAnswer), find_locked(question));
+}
+
+// The number of the descriptor that was asked for, or -1.
+int Server::find_locked(const Question& question) const {
+  if (question.number == 0 || question.place >= kMost) return -1;
+  if (directory_->table->entries[question.place].number.load() != question.number) return -1;
+  return directory_->descriptors[question.place].number();
+}
+
+// Closes all descriptors in the table, the table and the socket.
 void Server::close_all_locked() {
   if (directory_ != nullptr && directory_->table != nullptr) {
     for (uint32_t place = 0; place < kMost; ++place) {
@@ -147,15 +224,11 @@ void Server::close_all_locked() {
   }
   directory_.reset();
   listener_.close();
-  running_ = false;
   lowest_ = 0;
 }
 
-// Whether the program has left the server's own descriptors open. The lock is held.
-bool Server::is_whole_locked() const { return listener_.is_open() && directory_->file.is_open(); }
-
 // Wakes the thread by its socket and waits for its end. Without the socket, which the program may have closed, the
-// thread ends within a second. The thread takes the lock, so the caller does not hold it.
+// thread ends within a second. The thread takes the table's lock, so the caller does not hold it.
 void Server::end_thread() {
   stopping_.store(true);
   shutdown(listener_.number(), SHUT_RDWR);
@@ -163,178 +236,17 @@ void Server::end_thread() {
   stopping_.store(false);
 }
 
-// Ends a server whose descriptors the program has closed, so that the next one can start. One thread does it; others
-// wait.
-void Server::end_lost_server() {
-  {
-    Guard guard(mutex_);
-    while (is_ending_) ended_.wait(mutex_);
-    if (!running_ || is_whole_locked()) return;
-    is_ending_ = true;
-  }
-  end_thread();
-  Guard guard(mutex_);
-  close_all_locked();
-  ++losses_;
-  is_ending_ = false;
-  ended_.notify_all();
-}
-
-// No other call runs any more.
+// No other call runs any more. Takes no lock, which in a forked child another thread of the parent may have held.
 Server::~Server() {
   const NoCancel no_cancel;
   end_thread();
-  Guard guard(mutex_);
   close_all_locked();
 }
 
-// In a forked child another thread of the parent may have held the lock, so it is not taken.
+// Takes no lock, as the destructor.
 void Server::disown() NO_THREAD_SAFETY_ANALYSIS {
-  running_ = false;
   thread_.forget();
   directory_.reset();
-}
-
-// Runs in the server's thread, which holds no lock except inside `find`.
-
-namespace {
-
-struct Peer {
-  OwnFile socket;
-  int64_t deadline = 0;
-  uint64_t arrival = 0;  // the order of arrival
-};
-
-bool is_own_user(int socket) {
-  ucred peer{};
-  socklen_t length = sizeof(peer);
-  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
-}
-
-// Never waits: a peer that does not read its answer gets none.
-void send_answer(int socket, pinrail_status_t status, int descriptor) {
-  Answer answer;
-  answer.status = status;
-  iovec bytes{&answer, sizeof(answer)};
-  msghdr message{};
-  message.msg_iov = &bytes;
-  message.msg_iovlen = 1;
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  if (descriptor >= 0) {
-    message.msg_control = control;
-    message.msg_controllen = sizeof(control);
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
-  }
-  while (sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno == EINTR) {
-  }
-}
-
-// The connected peers that have not asked yet. Used by the server's thread alone.
-class Peers {
- public:
-  explicit Peers(const Find& find) : find_(find) {}
-
-  // Answers at once if the question has arrived. Otherwise the peer gets a place, if need be that of the oldest peer.
-  void welcome(int socket, uint64_t forks) {
-    Peer* place = &peers_[0];
-    for (Peer& peer : peers_) {
-      if (!peer.socket.is_taken() || (place->socket.is_taken() && peer.arrival < place->arrival)) place = &peer;
-      if (!place->socket.is_taken()) break;
-    }
-    // A peer of another user knows from SO_PEERCRED why it is refused.
-    if (!is_own_user(socket) || !place->socket.take(socket, FileKind::has_inode, forks)) {
-      close(socket);
-      return;
-    }
-    place->deadline = now_ms_hook() + kQuestionTimeoutMs;
-    place->arrival = ++arrivals_;
-    receive_question(place);
-  }
-
-  // Answers the peer's one question and drops the peer. A message of another length is not answered.
-  void receive_question(Peer* peer) {
-    Question question, more;
-    iovec bytes{&question, sizeof(question)};
-    msghdr message{};
-    message.msg_iov = &bytes;
-    message.msg_iovlen = 1;  // no room for descriptors: the kernel closes those that were sent
-    const ssize_t length = recvmsg(peer->socket.number(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    if (length < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    const bool is_well_formed = length == sizeof(question) && (message.msg_flags & MSG_TRUNC) == 0 &&
-                                question.magic == more.magic && question.version == more.version;
-    if (is_well_formed) answer(peer->socket, question);
-    peer->socket.close();
-  }
-
-  void drop_timed_out(int64_t now) {
-    for (Peer& peer : peers_) {
-      if (peer.socket.is_taken() && peer.deadline <= now) peer.socket.close();
-    }
-  }
-
-  // Fills entries and `who` for poll(), and returns how many.
-  nfds_t fill_poll_entries(pollfd* entries, Peer** peers_out) {
-    nfds_t count = 0;
-    for (Peer& peer : peers_) {
-      if (!peer.socket.is_taken()) continue;
-      entries[count] = {peer.socket.number(), POLLIN, 0};
-      peers_out[count++] = &peer;
-    }
-    return count;
-  }
-
- private:
-  void answer(const OwnFile& socket, const Question& question) const {
-    const Descriptor descriptor(find_(question));
-    send_answer(socket.number(), descriptor.is_open() ? PINRAIL_SUCCESS : PINRAIL_ERR_NOT_FOUND, descriptor.get());
-  }
-  const Find& find_;
-  Peer peers_[kMaxPeers];
-  uint64_t arrivals_ = 0;
-};
-
-// Accepts all peers that wait. False: accept4() failed, for example because the process has no descriptor left.
-bool accept_all(const OwnFile& listener, Peers* peers) {
-  for (;;) {
-    const uint64_t forks = own_file::count_forks();
-    const int socket = accept4(listener.number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (socket >= 0) {
-      peers->welcome(socket, forks);
-      continue;
-    }
-    if (errno == EINTR || errno == ECONNABORTED) continue;
-    return errno == EAGAIN;
-  }
-}
-
-}  // namespace
-
-// poll() fails for example while the process has lowered its limit of descriptors below the number of entries. That may
-// pass: the server must not end before it is told to.
-void serve(const OwnFile& listener, const std::atomic<bool>& stopping, const own_threads::Calls& calls,
-           const Find& find) {
-  constexpr int kRetryMs = 100;  // the interval for dropping late peers and for a new attempt to accept
-  constexpr int kLookMs = 1000;  // the kernel does not tell that the program has closed the socket
-  constexpr timespec kNap = {0, kRetryMs * 1000000L};
-  Peers peers(find);
-  bool may_accept = true;
-  while (!stopping.load() && listener.is_open()) {
-    pollfd entries[1 + kMaxPeers] = {{may_accept ? listener.number() : -1, POLLIN, 0}};
-    Peer* peers_out[kMaxPeers] = {};
-    const nfds_t count = peers.fill_poll_entries(entries + 1, peers_out);
-    const int ready = poll(entries, 1 + count, count != 0 || !may_accept ? kRetryMs : kLookMs);
-    if (ready < 0 && errno != EINTR) nanosleep(&kNap, nullptr);
-    const own_threads::ComponentWork work(calls);
-    for (nfds_t i = 0; ready > 0 && i < count; ++i) {
-      if (entries[1 + i].revents != 0) peers.receive_question(peers_out[i]);
-    }
-    peers.drop_timed_out(now_ms_hook());
-    may_accept = accept_all(listener, &peers);
-  }
 }
 
 }  // namespace pinrail::descriptors

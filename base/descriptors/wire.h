@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// wire.h - the protocol of a server of descriptors: the table's file, the socket's name, one question and one answer.
+// wire.h - the protocol of a server of descriptors: the table's file, the socket's name, the question and the answer.
 #ifndef PINRAIL_BASE_DESCRIPTORS_WIRE_H
 #define PINRAIL_BASE_DESCRIPTORS_WIRE_H
 
@@ -7,7 +7,6 @@
 #include <sys/un.h>
 
 #include <atomic>
-#include <functional>
 
 #include "base/core/files.h"
 #include "base/descriptors/descriptors.h"
@@ -15,18 +14,14 @@
 
 namespace pinrail::descriptors {
 
-constexpr uint32_t kQuestion = 0x51444650, kAnswer = 0x41444650, kTable = 0x54444650;
+constexpr uint32_t kQuestion = 0x51444650, kTable = 0x54444650;
 constexpr uint32_t kVersion = 1;
+constexpr uint32_t kAnswer = 0x41444650;  // all of an answer; the descriptor comes with it, or there is none
 
 struct Question {
   uint32_t magic = kQuestion, version = kVersion;
   uint64_t number = 0;
   uint32_t place = 0, zero = 0;
-};
-
-struct Answer {
-  uint32_t magic = kAnswer;
-  int32_t status = 0;  // SUCCESS, and the message carries the descriptor; or NOT_FOUND
 };
 
 // The file contains this header and then kMost entries.
@@ -59,22 +54,20 @@ struct Directory {
   OwnFile descriptors[Server::kMost];  // of the entries
 };
 
-// Writes the socket's address and returns its length.
-socklen_t name_socket(const slots::Process& process, uint64_t server, sockaddr_un* address_out);
+// The address of a socket for datagrams.
+struct Address {
+  Address() = default;
+  Address(const slots::Process& process, uint64_t server);
 
-// The loop of the server's thread (server.cc).
+  sockaddr_un name{};
+  socklen_t length = 0;
+};
 
-constexpr int kMaxPeers = 16;                 // connected peers that have not asked yet
-constexpr int64_t kQuestionTimeoutMs = 1000;  // how long such a peer may stay
-
-// Returns a duplicate of the descriptor that was asked for, which the caller closes, or -1.
-using Find = std::function<int(const Question&)>;
-
-// Answers on the listening socket until `stopping` is set and the socket is shut down, or a second has passed. Ends
-// also when the program has closed the socket. It works in each round except while it waits: a forked child gets no
-// peer's socket and no descriptor that is on its way.
-void serve(const OwnFile& listener, const std::atomic<bool>& stopping, const own_threads::Calls& calls,
-           const Find& find);
+// Sends a datagram with the credentials of this process and, unless it is -1, the descriptor. Never waits. to: NULL:
+// the socket is connected. False, and errno: it was not sent.
+bool send_message(int socket, const Address* to, const void* bytes, size_t length, int descriptor);
+// Who sent the datagram that was received; pid 0, and no user's id: the kernel does not tell.
+ucred sender_of(msghdr* message);
 
 }  // namespace pinrail::descriptors
 

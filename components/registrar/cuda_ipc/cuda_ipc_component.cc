@@ -104,8 +104,7 @@ pinrail_status_t read_device(Registrar* registrar) {
 // Records which process the registrar belongs to, and makes a server for it. The descriptors of the former server are
 // closed.
 pinrail_status_t start_session(Registrar* registrar) {
-  std::unique_ptr<descriptors::Server> server(
-      new (std::nothrow) descriptors::Server(own_threads::Calls::of(registrar->component->host)));
+  std::unique_ptr<descriptors::Server> server(new (std::nothrow) descriptors::Server);
   if (server == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   registrar->process = getpid();
   if (!slots::this_process(&registrar->self).ok()) registrar->self = {};

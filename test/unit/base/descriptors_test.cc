@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -92,13 +93,20 @@ class Descriptors : public ::testing::Test {
   void expect_status(const Ticket& ticket, pinrail_status_t status) const {
     for (const Way way : {Way::any, Way::socket, Way::pidfd}) EXPECT_EQ(try_fetch(ticket, way).code(), status);
   }
-  // A connection to the server, as a peer of any manners has it.
+  // A socket to the server, as a peer of any manners has it.
   int connect_to(const Ticket& ticket) const {
-    sockaddr_un address;
-    const socklen_t length = descriptors::name_socket(process_, ticket.server, &address);
-    const int peer = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    EXPECT_EQ(connect(peer, reinterpret_cast<const sockaddr*>(&address), length), 0);
+    constexpr int kYes = 1;
+    const descriptors::Address server(process_, ticket.server);
+    const int peer = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    EXPECT_EQ(setsockopt(peer, SOL_SOCKET, SO_PASSCRED, &kYes, sizeof(kYes)), 0);
+    EXPECT_EQ(connect(peer, reinterpret_cast<const sockaddr*>(&server.name), server.length), 0);
     return peer;
+  }
+  static descriptors::Question question_of(const Ticket& ticket) {
+    descriptors::Question question;
+    question.number = ticket.number;
+    question.place = ticket.place;
+    return question;
   }
 
   const slots::Process process_ = self();
@@ -251,130 +259,135 @@ TEST_F(Descriptors, another_user_is_refused) {
   const ChildAnswer answer = answer_of([&] {
     if (setresuid(65534, 65534, 65534) != 0) return ChildAnswer{1};
     const Descriptor stranger(connect_to(ticket));
-    descriptors::Question question;
-    question.number = ticket.number;
-    question.place = ticket.place;
-    descriptors::Answer said;
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
-    iovec bytes{&said, sizeof(said)};
-    msghdr message{};
-    message.msg_iov = &bytes;
-    message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = sizeof(control);
-    send(stranger.get(), &question, sizeof(question), MSG_NOSIGNAL);
-    return ChildAnswer{0, recvmsg(stranger.get(), &message, 0)};
+    const descriptors::Question question = question_of(ticket);
+    const bool is_sent = descriptors::send_message(stranger.get(), nullptr, &question, sizeof(question), -1);
+    pollfd entry{stranger.get(), POLLIN, 0};
+    return ChildAnswer{is_sent ? 0 : 1, poll(&entry, 1, 2 * kShortMs)};
   });
   EXPECT_EQ(answer[0], 0);
-  EXPECT_LE(answer[1], 0) << "there was an answer";
+  EXPECT_EQ(answer[1], 0) << "there was an answer";
   expect_content(ticket, 1);
 }
 
-TEST_F(Descriptors, silent_peers_delay_no_other_peer) {
+TEST_F(Descriptors, peers_that_do_not_read_their_answers_delay_no_other_peer) {
   const Ticket ticket = put(7);
+  const descriptors::Question question = question_of(ticket);
   std::vector<int> silent;
-  for (int i = 0; i < 3 * descriptors::kMaxPeers; ++i) silent.push_back(connect_to(ticket));
-  uint64_t seen = 0;
-  EXPECT_TRUE(try_fetch(ticket, Way::socket, &seen).ok());
-  EXPECT_EQ(seen, 7u);
-  char byte = 0;
-  EXPECT_EQ(recv(silent[0], &byte, 1, 0), 0) << "the oldest is dropped when there are too many";
-  EXPECT_EQ(recv(silent.back(), &byte, 1, 0), 0) << "the youngest when its time is over";
+  for (int i = 0; i < 48; ++i) {
+    silent.push_back(connect_to(ticket));
+    EXPECT_EQ(send(silent.back(), &question, sizeof(question), MSG_NOSIGNAL), ssize_t{sizeof(question)});
+  }
+  expect_content(ticket, 7);
   for (const int peer : silent) close(peer);
 }
 
-TEST_F(Descriptors, peers_that_talk_nonsense_are_dropped) {
+TEST_F(Descriptors, peers_that_talk_nonsense_get_no_answer) {
   const Ticket ticket = put(8);
-  descriptors::Question question;
-  question.number = ticket.number;
-  question.place = ticket.place;
-  descriptors::Question strange = question;
+  const descriptors::Question question = question_of(ticket);
+  descriptors::Question strange = question, other_version = question;
   strange.magic ^= 1;
+  other_version.version ^= 1;
   std::vector<char> much(10000, 'x');
-  const std::pair<const void*, size_t> words[] = {
-      {&question, sizeof(question) - 1}, {&strange, sizeof(strange)}, {much.data(), much.size()}, {much.data(), 0}};
+  const std::pair<const void*, size_t> words[] = {{&question, sizeof(question) - 1},
+                                                  {&strange, sizeof(strange)},
+                                                  {&other_version, sizeof(other_version)},
+                                                  {much.data(), much.size()},
+                                                  {much.data(), 0}};
+  const Descriptor peer(connect_to(ticket));
   for (const auto& [bytes, length] : words) {
-    const Descriptor peer(connect_to(ticket));
-    char byte = 0;
     ASSERT_EQ(send(peer.get(), bytes, length, MSG_NOSIGNAL), static_cast<ssize_t>(length));
-    EXPECT_EQ(recv(peer.get(), &byte, 1, 0), 0) << length;
   }
-  const Descriptor gone(connect_to(ticket));  // asks, and does not wait for its answer
-  EXPECT_EQ(send(gone.get(), &question, sizeof(question), MSG_NOSIGNAL), ssize_t{sizeof(question)});
-  close(Descriptor(connect_to(ticket)).release());
-  expect_content(ticket, 8);
+  ASSERT_TRUE(descriptors::send_message(peer.get(), nullptr, &strange, sizeof(strange), 0)) << "with a descriptor";
+  EXPECT_EQ(send(Descriptor(connect_to(ticket)).get(), &question, sizeof(question), MSG_NOSIGNAL),
+            ssize_t{sizeof(question)})
+      << "asks, and does not wait for its answer";
+  expect_content(ticket, 8);  // so the server has read all of them
+  char byte = 0;
+  EXPECT_EQ(recv(peer.get(), &byte, 1, MSG_DONTWAIT), -1);
 }
 
 // A server of the test's own manners, under the name of a ticket.
 class Impostor {
  public:
-  Impostor(const slots::Process& process, const Ticket& ticket, std::function<void(int)> manners)
-      : manners_(std::move(manners)) {
-    sockaddr_un address;
-    const socklen_t length = descriptors::name_socket(process, ticket.server, &address);
-    EXPECT_EQ(bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), length), 0);
-    EXPECT_EQ(listen(listener_.get(), 1), 0);
+  using Manners = std::function<void(int socket, const descriptors::Address& peer)>;
+
+  Impostor(const slots::Process& process, const Ticket& ticket, Manners manners) : manners_(std::move(manners)) {
+    const descriptors::Address own(process, ticket.server);
+    EXPECT_EQ(bind(socket_, reinterpret_cast<const sockaddr*>(&own.name), own.length), 0);
     thread_ = std::thread([this] {
-      const Descriptor peer(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-      if (peer.is_open()) manners_(peer.get());
+      descriptors::Question question;
+      descriptors::Address peer;
+      peer.length = sizeof(peer.name);
+      const ssize_t length =
+          recvfrom(socket_, &question, sizeof(question), 0, reinterpret_cast<sockaddr*>(&peer.name), &peer.length);
+      if (length > 0) manners_(socket_, peer);
     });
   }
   ~Impostor() {
-    shutdown(listener_.get(), SHUT_RDWR);
+    shutdown(socket_, SHUT_RDWR);
     thread_.join();
+    close(socket_);
   }
 
  private:
-  const Descriptor listener_{socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)};
-  const std::function<void(int)> manners_;
+  const int socket_ = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  const Manners manners_;
   std::thread thread_;
 };
 
-void wait_for_the_end(int peer) {
-  char bytes[64];
-  while (recv(peer, bytes, sizeof(bytes), 0) > 0) {
-  }
-}
-
-void send_files(int peer, int count) {
-  descriptors::Answer answer;
+void send_files(int socket, const descriptors::Address& peer, size_t count) {
+  uint32_t answer = descriptors::kAnswer;
   iovec bytes{&answer, sizeof(answer)};
+  sockaddr_un to = peer.name;
   msghdr message{};
+  message.msg_name = &to;
+  message.msg_namelen = peer.length;
   message.msg_iov = &bytes;
   message.msg_iovlen = 1;
   alignas(cmsghdr) char control[CMSG_SPACE(8 * sizeof(int))] = {};
   if (count != 0) {
     message.msg_control = control;
-    message.msg_controllen = CMSG_SPACE(static_cast<size_t>(count) * sizeof(int));
+    message.msg_controllen = CMSG_SPACE(count * sizeof(int));
     cmsghdr* header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(static_cast<size_t>(count) * sizeof(int));
+    header->cmsg_len = CMSG_LEN(count * sizeof(int));
     const int zeros[8] = {};
-    std::memcpy(CMSG_DATA(header), zeros, static_cast<size_t>(count) * sizeof(int));
+    std::memcpy(CMSG_DATA(header), zeros, count * sizeof(int));
   }
-  EXPECT_GT(sendmsg(peer, &message, MSG_NOSIGNAL), 0);
+  EXPECT_GT(sendmsg(socket, &message, MSG_NOSIGNAL), 0);
+}
+
+void send_words(int socket, const descriptors::Address& peer) {
+  EXPECT_TRUE(descriptors::send_message(socket, &peer, "hello", 5, 0));
 }
 
 TEST_F(Descriptors, a_server_that_never_answers_ends_in_time) {
   const Ticket ticket{0x1234567, 1, 0, 0};
-  const Impostor impostor(process_, ticket, wait_for_the_end);
+  const Impostor impostor(process_, ticket, [](int, const descriptors::Address&) {});
   EXPECT_TRUE(try_fetch(ticket, Way::socket, nullptr, kShortMs).is(PINRAIL_ERR_NOT_AVAILABLE));
 }
 
 TEST_F(Descriptors, an_answer_that_is_none_is_an_error_and_leaves_nothing_open) {
   const Ticket ticket{0x1234567, 1, 0, 0};
-  const std::function<void(int)> manners[] = {
-      [](int peer) { send_files(peer, 0); }, [](int peer) { send_files(peer, 2); },
-      [](int peer) { send_files(peer, 7); }, [](int peer) { send(peer, "hello", 5, MSG_NOSIGNAL); }};
+  const Impostor::Manners manners[] = {
+      [](int socket, const descriptors::Address& peer) { send_files(socket, peer, 2); },
+      [](int socket, const descriptors::Address& peer) { send_files(socket, peer, 7); }, send_words};
   for (const auto& each : manners) {
-    const Impostor impostor(process_, ticket, [&](int peer) {
-      each(peer);
-      wait_for_the_end(peer);
-    });
+    const Impostor impostor(process_, ticket, each);
     EXPECT_EQ(try_fetch(ticket, Way::socket).code(), PINRAIL_ERR_ERROR);
   }
-  const Impostor impostor(process_, ticket, [](int) {});  // hangs up
+  const Impostor impostor(process_, ticket,
+                          [](int socket, const descriptors::Address& peer) { send_files(socket, peer, 0); });
+  EXPECT_EQ(try_fetch(ticket, Way::socket).code(), PINRAIL_ERR_NOT_FOUND);
+}
+
+TEST_F(Descriptors, a_server_that_ends_before_it_answers_is_not_waited_for) {
+  const Ticket ticket{0x1234567, 1, 0, 0};
+  const Impostor impostor(process_, ticket, [](int socket, const descriptors::Address&) {
+    const Descriptor other(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(dup3(other.get(), socket, O_CLOEXEC), socket);
+  });
   EXPECT_EQ(try_fetch(ticket, Way::socket).code(), PINRAIL_ERR_NOT_FOUND);
 }
 
@@ -385,10 +398,8 @@ TEST_F(Descriptors, another_process_under_the_exporters_name_is_not_believed) {
   const Descriptor reading(ready[0]), writing(ready[1]);
   const pid_t child = fork();
   if (child == 0) {
-    const Impostor impostor(process_, ticket, [](int peer) {
-      send_files(peer, 1);
-      wait_for_the_end(peer);
-    });
+    const Impostor impostor(process_, ticket,
+                            [](int socket, const descriptors::Address& peer) { send_files(socket, peer, 1); });
     if (write(writing.get(), "r", 1) == 1) pause();
     _exit(0);
   }
@@ -412,20 +423,6 @@ TEST_F(Descriptors, where_the_kernel_bars_the_one_way_the_other_is_taken) {
   EXPECT_EQ(answer[1], PINRAIL_ERR_NOT_SUPPORTED);
   EXPECT_EQ(answer[2], PINRAIL_SUCCESS);
   EXPECT_EQ(answer[3], 5);
-}
-
-// poll() refuses more entries than the limit permits.
-TEST_F(Descriptors, a_limit_below_what_the_server_waits_for_does_not_end_it) {
-  const Ticket ticket = put(5);
-  const int silent = connect_to(ticket);  // the server looks for its question in intervals
-  rlimit before{};
-  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-  const rlimit one{1, before.rlim_max};
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &one), 0);
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
-  close(silent);
-  expect_content(ticket, 5);
 }
 
 // F1, descriptors/D5: otherwise the child would keep the memory behind it alive.
