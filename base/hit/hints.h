@@ -98,15 +98,18 @@ class Hints {
   static Line& line_of(const Table& table, uint64_t hash) { return table.lines[hash & table.mask]; }
   static constexpr size_t bytes_of(size_t lines) { return lines * sizeof(Line) + sizeof(Table); }
 
-  // The place for an entry: its own if it is there already, else one that is free or not current, else one that depends
-  // on the hash.
+  // The place for an entry: that of its own or of an older registration of the same hash, else one that is free or not
+  // current, else one that depends on the hash.
   template <typename IsCurrent>
   std::atomic<uint64_t>* place_for(Line* line, uint64_t entry, uint64_t hash, IsCurrent&& is_current) {
     std::atomic<uint64_t>* free_place = nullptr;
     for (std::atomic<uint64_t>& each : line->entries) {
       const uint64_t other = each.load(std::memory_order_relaxed);
-      if (other == entry) return &each;
-      if (other == 0 && free_place == nullptr) free_place = &each;
+      if (other == 0) {
+        if (free_place == nullptr) free_place = &each;
+      } else if (tag_of(other) == tag_of(entry) && (other == entry || !is_current(other))) {
+        return &each;
+      }
     }
     if (free_place != nullptr) return free_place;
     const size_t first = hash >> kNumberBits;
