@@ -309,18 +309,14 @@ const char* fault_of(size_t length, size_t alignment, int node) {
   return node < PINRAIL_NODE_ANY || node >= Allocator::kNodes ? "numa_node is no node's number" : nullptr;
 }
 
-// Calls function(allocator, number of the thread). in_child: the status in a forked child.
+// Calls function(allocator). in_child: the status in a forked child.
 template <typename Function>
 pinrail_status_t with_allocator(pinrail_mpool_t* pool, pinrail_status_t in_child, Function&& function) {
   const deferred::Call call;
   if (!call) return PINRAIL_ERR_BUSY;
   handle_fork();
   if (is_inherited(pool)) return in_child;
-  return guarded([&]() -> Status {
-    const pinrail_thread_t* const thread = thread::current();
-    if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-    return function(allocator_of(pool), thread->index);
-  });
+  return guarded([&] { return function(allocator_of(pool)); });
 }
 
 }  // namespace
@@ -336,8 +332,8 @@ pinrail_status_t pinrail_mpool_alloc(pinrail_mpool_t* pool, size_t length, size_
   if (pool == nullptr || addr_out == nullptr) return refuse(kCall, "pool or addr_out is NULL");
   const char* const fault = api::fault_of(length, alignment, numa_node);
   if (fault != nullptr) return refuse(kCall, fault);
-  return api::with_allocator(pool, PINRAIL_ERR_NOT_AVAILABLE, [&](Allocator* allocator, uint32_t thread) {
-    return allocator->alloc(thread, length, alignment, numa_node, addr_out);
+  return api::with_allocator(pool, PINRAIL_ERR_NOT_AVAILABLE, [&](Allocator* allocator) {
+    return allocator->alloc(length, alignment, numa_node, addr_out);
   });
 }
 
@@ -345,9 +341,9 @@ pinrail_status_t pinrail_mpool_realloc(pinrail_mpool_t* pool, void* addr, size_t
   constexpr const char* kCall = "pinrail_mpool_realloc";
   if (pool == nullptr || addr_out == nullptr) return refuse(kCall, "pool or addr_out is NULL");
   if (length == 0) return refuse(kCall, "length is 0");
-  const pinrail_status_t status = api::with_allocator(
-      pool, PINRAIL_ERR_NOT_AVAILABLE,
-      [&](Allocator* allocator, uint32_t thread) { return allocator->realloc(thread, addr, length, addr_out); });
+  const pinrail_status_t status = api::with_allocator(pool, PINRAIL_ERR_NOT_AVAILABLE, [&](Allocator* allocator) {
+    return allocator->realloc(addr, length, addr_out);
+  });
   return status == PINRAIL_ERR_BAD_PARAM ? refuse(kCall, "addr is not an allocation of this pool") : status;
 }
 
@@ -355,8 +351,8 @@ pinrail_status_t pinrail_mpool_free(pinrail_mpool_t* pool, void* addr) {
   constexpr const char* kCall = "pinrail_mpool_free";
   if (pool == nullptr) return refuse(kCall, "pool is NULL");
   if (addr == nullptr) return PINRAIL_SUCCESS;
-  const pinrail_status_t status = api::with_allocator(
-      pool, PINRAIL_SUCCESS, [&](Allocator* allocator, uint32_t thread) { return allocator->free(thread, addr); });
+  const pinrail_status_t status =
+      api::with_allocator(pool, PINRAIL_SUCCESS, [&](Allocator* allocator) { return allocator->free(addr); });
   return status == PINRAIL_ERR_BAD_PARAM ? refuse(kCall, "addr is not an allocation of this pool, or was freed before")
                                          : status;
 }
@@ -366,7 +362,7 @@ pinrail_status_t pinrail_mpool_alloc_read_stats(pinrail_mpool_t* pool, pinrail_a
   if (pool == nullptr || stats_out == nullptr) return refuse(kCall, "pool or stats_out is NULL");
   if (stats_out->size != sizeof(*stats_out))
     return refuse(kCall, "stats_out->size is not sizeof(pinrail_alloc_stats_t)");
-  return api::with_allocator(pool, PINRAIL_ERR_NOT_AVAILABLE, [&](Allocator* allocator, uint32_t) {
+  return api::with_allocator(pool, PINRAIL_ERR_NOT_AVAILABLE, [&](Allocator* allocator) {
     allocator->stats(stats_out);
     return success();
   });
