@@ -100,8 +100,7 @@ endif
 
 # The pools of GPU memory need no driver themselves: an embedder may provide the registrar.
 component_libraries += components/mpool_gpusm.la components/mpool_rgpusm.la
-components_mpool_gpusm_la_SOURCES = components/mpool/gpusm/gpusm_component.cc \
-	components/mpool/gpusm/exports.cc components/mpool/gpusm/exports.h
+components_mpool_gpusm_la_SOURCES = components/mpool/gpusm/gpusm_component.cc
 components_mpool_gpusm_la_LDFLAGS = $(component_ldflags)
 components_mpool_gpusm_la_LIBADD = $(component_gpu_pool_libs)
 components_mpool_gpusm_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_mpool_gpusm)

@@ -45,7 +45,7 @@ public_headers += framework/include/pinrail/gpu.h
 # What the pools of allocations of GPU memory share; gpusm and rgpusm link it, because they use no symbol of the library.
 noinst_LTLIBRARIES += framework/libgpu_pool.la
 framework_libgpu_pool_la_CXXFLAGS = $(room_cxxflags)
-framework_libgpu_pool_la_SOURCES = framework/mpool/gpu_pool.h framework/mpool/gpu_pool_table.h \
+framework_libgpu_pool_la_SOURCES = framework/mpool/gpu_pool.h \
 	framework/mpool/gpu_pool_register.cc framework/mpool/gpu_pool_close.cc
 if STATIC_COMPONENTS
 libpinrail_internal_la_LIBADD += framework/libgpu_pool.la

@@ -26,12 +26,13 @@
 #define PINRAIL_FRAMEWORK_MPOOL_GPU_POOL_H
 
 #include <memory>
+#include <unordered_map>
+#include <vector>
 
 #include "base/hit/hints.h"
 #include "base/slots/slots.h"
 #include "framework/mpool/engine.h"
 #include "framework/mpool/forward.h"
-#include "framework/mpool/gpu_pool_table.h"
 #include "framework/mpool/params.h"
 
 namespace pinrail::gpu_pool {
@@ -138,7 +139,7 @@ struct Request {
   uint32_t flags() const { return static_cast<uint32_t>(access_and_flags >> PINRAIL_ACCESS_FLAGS_SHIFT); }
 };
 
-// The hash of a Key or an Identity in the pool's Table: of the exporter and the base.
+// The hash of a Key or an Identity in the pool's table: of the exporter and the base.
 template <typename Named>
 uint64_t hash_of(const Named& named) {
   const uint64_t exporter = ((named.start ^ named.segment) + named.pid) * 0xD6E8FEB86659FD93u;
@@ -279,7 +280,7 @@ class Pool : public mpool::Engine<Pool, Settings> {
   char* const* const chunks_ = shortcut::of(host_)->chunks;
   std::atomic<Peer*> peers_{nullptr};
   // Guarded by cache_->mutex.
-  Table table_;
+  std::unordered_multimap<uint64_t, pinrail_registration_t*> table_;  // what is indexed, by hash_of()
   Pending* pending_ = nullptr;
   uint64_t events_ = 0;  // how often kill_local() has begun
   Condition pending_ended_;

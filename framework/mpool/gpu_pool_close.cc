@@ -3,6 +3,8 @@
 // referenced is never closed (R9). API context. A function whose name ends in _locked runs under the cache lock; before
 // all others the caller holds no lock, because they call the registrar. The calling thread may hold references of other
 // registrations.
+#include <algorithm>
+
 #include "base/sync/lock.h"
 #include "framework/mpool/gpu_pool.h"
 
@@ -75,7 +77,8 @@ void Pool::after_close(pinrail_registration_t* reg) {
 void Pool::unindex_locked(pinrail_registration_t* reg) {
   if (!area_of(reg).is_indexed) return;
   area_of(reg).is_indexed = false;
-  table_.remove(hash_of(identity_of(reg)), reg);
+  const auto [first, last] = table_.equal_range(hash_of(identity_of(reg)));
+  table_.erase(std::find_if(first, last, [reg](const auto& each) { return each.second == reg; }));
 }
 
 // The reason becomes INVALIDATED if the memory is gone (R12).
@@ -206,7 +209,7 @@ void Pool::kill_local(pinrail_thread_t* thread, uintptr_t base, size_t length) {
 
 size_t Pool::count_indexed() const {
   Guard guard(cache_->mutex);
-  return table_.count();
+  return table_.size();
 }
 
 // Referenced or not.
@@ -238,7 +241,7 @@ const char* Pool::check() {
     if (area_of(reg).is_indexed) ++indexed;
     if (is_indexed(reg) && !area_of(reg).is_indexed) broken = "the table lacks what is indexed";
   });
-  return indexed == table_.count() ? broken : "the table has others than the indexed ones";
+  return indexed == table_.size() ? broken : "the table has others than the indexed ones";
 }
 
 }  // namespace pinrail::gpu_pool

@@ -3,8 +3,6 @@
 //
 // API context. The caller of a function whose name ends in _locked holds the cache lock; that of any other one holds no
 // lock. The calling thread may hold references, and takes one more by each successful call.
-#include <new>
-
 #include "framework/mpool/gpu_pool.h"
 #include "framework/registrar/request.h"
 
@@ -28,13 +26,15 @@ pinrail_register_request_t request_for(const Request& request, const pinrail_reg
 // Returns the registration that answers the key, or NULL. mismatch_out receives one of the same range but of other
 // memory, which is stale.
 pinrail_registration_t* Pool::match_locked(const Key& key, pinrail_registration_t** mismatch_out) const {
-  return table_.find(hash_of(key), [&](pinrail_registration_t* reg) {
+  const auto [first, last] = table_.equal_range(hash_of(key));
+  for (auto at = first; at != last; ++at) {
+    pinrail_registration_t* const reg = at->second;
     const Identity& identity = identity_of(reg);
-    if (!is_same_range(identity, key) || !is_indexed(reg)) return false;
-    if (is_same_memory(identity, key) && is_current(reg)) return true;
+    if (!is_same_range(identity, key) || !is_indexed(reg)) continue;
+    if (is_same_memory(identity, key) && is_current(reg)) return reg;
     *mismatch_out = reg;
-    return false;
-  });
+  }
+  return nullptr;
 }
 
 // Follows the hints. A registration of another pool may be in the memory to which one leads; the pool of an indexed one
@@ -248,19 +248,18 @@ Status Pool::publish(pinrail_thread_t* thread, const Request& request, bool cach
 
 // False: there is no memory for the index.
 bool Pool::index_locked(const Request& request, pinrail_registration_t* reg, pinrail_registration_t** stale_out) {
-  try {
-    table_.reserve_one();
-  } catch (const std::bad_alloc&) {
-    return false;
-  }
   pinrail_registration_t* mismatch = nullptr;
   match_locked(request.key, &mismatch);
+  const Status inserted = guarded([&] {
+    assert_held(cache_->mutex, LockRank::cache);
+    table_.emplace(hash_of(request.key), reg);
+  });
+  if (!inserted.ok()) return false;
   if (mismatch != nullptr) {
     if (kill(mismatch) == Killed::owned) *stale_out = mismatch;
     unindex_locked(mismatch);
   }
   const bool is_kept = settings_.leave_pinned && (reg->flags & PINRAIL_FLAG_PERSISTENT) == 0;
-  table_.insert(hash_of(request.key), reg);
   area_of(reg).is_indexed = true;
   state::publish(reg, state::kIndexed | quick_ | (is_kept ? 0 : state::kTransient));
   return true;

@@ -373,8 +373,7 @@ void* release_all(void* pointer) {
   return nullptr;
 }
 
-// Allocates, resizes, and frees on another thread, which has no magazines yet. Returns the first error of alloc and
-// realloc.
+// Allocates, resizes, and frees on another thread. Returns the first error of alloc and realloc.
 pinrail_status_t use(pinrail_mpool_t* pool) {
   pinrail_status_t first = PINRAIL_SUCCESS;
   const auto note = [&](pinrail_status_t status) { first = first == PINRAIL_SUCCESS ? status : first; };

@@ -3,10 +3,13 @@
 // invalidate_range_hook(). The caller holds no lock and may hold references.
 #include <time.h>
 
+#include <memory>
+#include <new>
+
 #include "base/core/calling_thread.h"
 #include "base/core/kernel.h"
 #include "base/core/own_component.h"
-#include "components/mpool/gpusm/exports.h"
+#include "base/core/span.h"
 #include "framework/mpool/gpu_block.h"
 #include "framework/mpool/gpu_pool.h"
 #include "framework/registrar/request.h"
@@ -22,7 +25,8 @@
 //
 // gpusm_component/O1  If a free is reported, the slot's word changes before the memory can be reallocated; if not, when
 //     the address is exported again.
-// gpusm_component/O2  A block is given out only if its memory was seen alive after the hook could find its range.
+// gpusm_component/O2  A block is given out only if its memory was seen alive after the hook could find its range: a
+//     range is found if its put() returned before the search began and its give_back() has not begun.
 // gpusm_component/O3  With Free::defer, a free waits for all that have the memory open, whether its registration is
 //     still there or was closed by an eviction or by the gc thread. An importer that still has it open when the time
 //     limit has passed is not waited for again. If all slots are taken, those whose registration has ended are given
@@ -63,15 +67,33 @@ class Session {
   explicit Session(const pinrail_host_t* host) : host_(host) {}
   static void report_hook(void* life, uintptr_t base, size_t length);
   void wait_for_importers_hook(uint32_t slot, int64_t until);
+  void put(uint32_t slot, uintptr_t base, size_t length);
   void give_back(uint32_t slot);
   // Gives back the slots that stayed and have no importer any more; Importers::any: all of them.
   enum class Importers : uint8_t { none, any };
   void give_back_kept(Importers whose);
+  // Calls visit(slot) for each slot whose memory overlaps the span. Without a lock: each free looks at all slots that
+  // were ever taken, a nanosecond each.
+  template <typename Visit>
+  void for_overlapping_hook(const Span& span, Visit&& visit) const {
+    const uint32_t used = used_.load();
+    for (uint32_t slot = 0; slot < used; ++slot) {
+      if (Span{exports_[slot].base.load(), exports_[slot].end.load()}.overlaps(span)) visit(slot);
+    }
+  }
+
+  // What is behind a slot. All accesses are seq_cst.
+  struct Export {
+    std::atomic<uintptr_t> base{0}, end{0};
+    std::atomic<bool> is_kept{false};  // its registration has ended, and importers have the memory open
+    std::atomic<uint64_t> waited{0};   // the slot's word when a free had waited for its importers: no other one waits
+  };
 
   const pinrail_host_t* const host_;
   slots::Process self_;
   slots::Exporter exporter_;
-  Exports exports_;
+  std::unique_ptr<Export[]> exports_;  // by slot
+  std::atomic<uint32_t> used_{0};      // slots from here on were never taken
   Free free_ = Free::notify;
   uint64_t free_timeout_ms_ = 0;
   void* subscription_ = nullptr;
@@ -188,9 +210,8 @@ Status Session::create(const pinrail_host_t* host, std::unique_ptr<Session>* ses
   session->free_ = free_way.i == 1 ? Free::defer : Free::notify;
   session->free_timeout_ms_ = timeout.u;
   if (status.ok()) status = slots::this_process(&session->self_);
-  if (status.ok()) status = session->exports_.create(slots);
-  if (status.ok() && session->free_ == Free::defer) status = session->exports_.create_kept(slots);
   if (!status.ok()) return status;
+  session->exports_ = std::make_unique<Export[]>(slots);
   const Status made_segment = session->exporter_.create(session->self_, slots);
   if (made_segment.is(PINRAIL_ERR_OUT_OF_RESOURCE)) return made_segment;
   if (!made_segment.ok()) show(host, "no segment");
@@ -244,7 +265,7 @@ Status Session::fill_owner(const gpu_pool::Key& key, gpu_pool::Identity* name, p
     name->slot_word = slot_word;
     block->slot = slot;
     block->slot_word = slot_word;
-    exports_.put(slot, key.base, key.length);
+    put(slot, key.base, key.length);
   }
   seal_block(block);
   return success();
@@ -257,14 +278,22 @@ void Session::end_slot(gpu_pool::Identity* name) {
   exporter_.kill_hook(slot);
   name->slot = nullptr;
   if (free_ == Free::defer && exporter_.importers_hook(slot) != 0) {
-    exports_.keep(slot);
+    exports_[slot].is_kept.store(true);
   } else {
     give_back(slot);
   }
 }
 
+void Session::put(uint32_t slot, uintptr_t base, size_t length) {
+  exports_[slot].base.store(base);
+  exports_[slot].end.store(base + length);
+  uint32_t used = used_.load();
+  while (used <= slot && !used_.compare_exchange_weak(used, slot + 1)) {
+  }
+}
+
 void Session::give_back(uint32_t slot) {
-  exports_.clear(slot);
+  exports_[slot].end.store(0);
   exporter_.give_back(slot);
 }
 
@@ -273,17 +302,18 @@ void Session::look_at_importers() {
   give_back_kept(Importers::none);
 }
 
-// The caller takes the whole list, so no other thread has a slot of it meanwhile.
+// Who exchanges the mark of a slot has it alone meanwhile.
 void Session::give_back_kept(Importers whose) {
-  for (uint32_t slot = exports_.take_kept(); slot != Exports::kNone;) {
-    const uint32_t next = exports_.next_kept(slot);
+  const uint32_t used = used_.load();
+  for (uint32_t slot = 0; slot < used; ++slot) {
+    std::atomic<bool>& is_kept = exports_[slot].is_kept;
+    if (!is_kept.load() || !is_kept.exchange(false)) continue;
     if (whose == Importers::none) exporter_.forget_dead_hook(slot);
     if (whose == Importers::any || exporter_.importers_hook(slot) == 0) {
       give_back(slot);
     } else {
-      exports_.keep(slot);
+      is_kept.store(true);
     }
-    slot = next;
   }
 }
 
@@ -297,11 +327,11 @@ void Session::report_hook(void* session, uintptr_t base, size_t length) {
 // Ends all slots of the range before it waits for the importers of the first. Free::defer: one time limit for all. A
 // thread that holds the gate does not wait (gate/T2): such an event was postponed, so the free has happened already.
 void Session::free_hook(uintptr_t base, size_t length) {
-  const uintptr_t end = base + length;
-  exports_.for_overlapping_hook(base, end, [&](uint32_t slot) { exporter_.kill_hook(slot); });
+  const Span span = Span::of(base, length);
+  for_overlapping_hook(span, [&](uint32_t slot) { exporter_.kill_hook(slot); });
   if (free_ != Free::defer || host_->depth_hook()->gates != 0) return;
   const int64_t until = now_ms_hook() + static_cast<int64_t>(free_timeout_ms_);
-  exports_.for_overlapping_hook(base, end, [&](uint32_t slot) { wait_for_importers_hook(slot, until); });
+  for_overlapping_hook(span, [&](uint32_t slot) { wait_for_importers_hook(slot, until); });
 }
 
 // Waits until no importer has the memory open, or until the time limit. The caller is about to free GPU memory, which
@@ -310,7 +340,7 @@ void Session::free_hook(uintptr_t base, size_t length) {
 void Session::wait_for_importers_hook(uint32_t slot, int64_t until) {
   const NoCancel no_cancel;
   const uint64_t freed = exporter_.incarnation_hook(slot);
-  if (exports_.waited_hook(slot) == freed) return;
+  if (exports_[slot].waited.load() == freed) return;
   constexpr unsigned kLookEvery = 50;  // pauses: checking a process costs as much as a dozen pauses
   const timespec pause{0, 200000};
   for (unsigned pauses = 0; exporter_.importers_hook(slot) != 0 && exporter_.incarnation_hook(slot) == freed;
@@ -322,7 +352,7 @@ void Session::wait_for_importers_hook(uint32_t slot, int64_t until) {
     if (now_ms_hook() >= until) break;
     nanosleep(&pause, nullptr);
   }
-  exports_.set_waited_hook(slot, freed);
+  exports_[slot].waited.store(freed);
 }
 
 // From a pointer to a block: identifies the allocation, finds it in the index, or gets a handle and a validity slot.

@@ -15,21 +15,12 @@
 #ifndef PINRAIL_COMPONENTS_MPOOL_RGPUSM_RGPUSM_H
 #define PINRAIL_COMPONENTS_MPOOL_RGPUSM_RGPUSM_H
 
-#include <unordered_map>
-#include <vector>
-
 #include "framework/mpool/gpu_block.h"
 #include "framework/mpool/gpu_pool.h"
 
 namespace pinrail::rgpusm {
 
 using mpool::Component;
-
-struct HashOfOwner {
-  size_t operator()(const gpu_pool::Owner& exporter) const {
-    return (exporter.segment ^ exporter.start) * 0x9E3779B97F4A7C15u + exporter.pid;
-  }
-};
 
 class Pool final : public gpu_pool::Pool {
  public:
@@ -75,22 +66,19 @@ class Pool final : public gpu_pool::Pool {
   Status acquire_peer(const pinrail_gpu_block_t& block, gpu_pool::Peer** peer_out) EXCLUDES(peers_mutex_);
   Status open_peer_locked(const pinrail_gpu_block_t& block, gpu_pool::Peer** peer_out) REQUIRES(peers_mutex_);
   void release_peer(gpu_pool::Peer* peer);
-  size_t close_dead_peer(pinrail_thread_t* thread, gpu_pool::Peer* peer, const gpu_pool::Owner& owner);
+  gpu_pool::Peer* find_peer_locked(const gpu_pool::Owner& owner) const REQUIRES(cache_->mutex);
+  template <typename IsAskedFor>
+  size_t close_if_ended(pinrail_thread_t* thread, gpu_pool::Peer* peer, IsAskedFor&& is_asked_for);
   size_t close_ended_peers(pinrail_thread_t* thread, const gpu_pool::Peer* successor) override;
   void free_peer(gpu_pool::Peer* peer, const gpu_pool::Owner& owner);
   void forget_slots();
   void drain_invalidated(pinrail_thread_t* thread);
 
   slots::Process self_;
-  std::atomic<uint32_t> reported_{0};    // a bit for each Report that was made
-  Mutex peers_mutex_{LockRank::caches};  // held while an exporter's segment is opened; before cache_->mutex
-  // Guarded by cache_->mutex.
-  std::unordered_map<gpu_pool::Owner, gpu_pool::Peer*, HashOfOwner> known_;
-  std::vector<gpu_pool::Peer*> free_peers_;  // Peer objects of dead exporters, for reuse
-  size_t peer_objects_ = 0;                  // Peer objects in known_ and free_peers_; free_peers_ has room for all
-  gpu_pool::Peer* last_checked_ =
-      nullptr;  // the last peer checked by before_progress(), which one thread at a time runs
-  std::atomic<bool> is_checking_{false};
+  std::atomic<uint32_t> reported_{0};       // a bit for each Report that was made
+  Mutex peers_mutex_{LockRank::caches};     // held while an exporter's segment is opened; before cache_->mutex
+  std::atomic<bool> is_checking_{false};    // a thread runs before_progress()
+  gpu_pool::Peer* last_checked_ = nullptr;  // by that thread
   // The union of mappings of this process that were reported gone. While there is one, hits do not follow hints.
   Mutex invalidated_mutex_{LockRank::pending};
   uintptr_t invalidated_base_ GUARDED_BY(invalidated_mutex_) = UINTPTR_MAX, invalidated_end_

@@ -212,16 +212,22 @@ gpu_pool::Owner owner_of(const pinrail_gpu_block_t& block) { return {block.pid, 
 
 }  // namespace
 
+// The Peer that serves the owner; with no owner, one that serves none. NULL: there is none. Visits all.
+gpu_pool::Peer* Pool::find_peer_locked(const gpu_pool::Owner& owner) const {
+  gpu_pool::Peer* peer = first_peer();
+  while (peer != nullptr && !(peer->owner == owner)) peer = peer->next;
+  return peer;
+}
+
 // Returns the block's exporter, counted as in use; release_peer() uncounts it. The errors are those of opening its
 // segment.
 Status Pool::acquire_peer(const pinrail_gpu_block_t& block, gpu_pool::Peer** peer_out) {
   Guard opening(peers_mutex_);
   {
     Guard guard(cache_->mutex);
-    const auto known = known_.find(owner_of(block));
-    if (known != known_.end()) {
-      ++known->second->users;
-      *peer_out = known->second;
+    *peer_out = find_peer_locked(owner_of(block));
+    if (*peer_out != nullptr) {
+      ++(*peer_out)->users;
       return success();
     }
   }
@@ -241,14 +247,8 @@ Status Pool::open_peer_locked(const pinrail_gpu_block_t& block, gpu_pool::Peer**
   gpu_pool::Peer* peer = nullptr;
   {
     Guard guard(cache_->mutex);
-    peer = free_peers_.empty() ? fresh.get() : free_peers_.back();
-    free_peers_.reserve(peer_objects_ + 1);
-    known_.emplace(owner_of(block), peer);  // the last statement that may throw
-    if (free_peers_.empty()) {
-      ++peer_objects_;
-    } else {
-      free_peers_.pop_back();
-    }
+    peer = find_peer_locked({});
+    if (peer == nullptr) peer = fresh.get();
     peer->owner = owner_of(block);
     peer->deaths = segment != nullptr ? segment->deaths() : nullptr;
     peer->deaths_seen = segment != nullptr ? segment->deaths()->load() : 0;
@@ -266,44 +266,46 @@ void Pool::release_peer(gpu_pool::Peer* peer) {
   --peer->users;
 }
 
-// Closes a dead exporter's idle registrations, and frees its Peer if none is left; returns how many it closed.
-// Referenced ones die now and are closed at their last drop. Does nothing if the Peer serves another exporter by now.
-size_t Pool::close_dead_peer(pinrail_thread_t* thread, gpu_pool::Peer* peer, const gpu_pool::Owner& owner) {
-  const size_t closed = close_all_of(thread, peer, owner);
-  free_peer(peer, owner);
-  return closed;
-}
-
 // Frees the Peer for another exporter, unless it has a registration or a request, or serves another exporter by now.
 void Pool::free_peer(gpu_pool::Peer* peer, const gpu_pool::Owner& owner) {
   std::unique_ptr<slots::Importer> segment;
   Guard guard(cache_->mutex);
-  if (peer->regs != nullptr || peer->users != 0 || peer->owner.pid == 0) return;
-  if (!(peer->owner == owner)) return;
-  known_.erase(peer->owner);
-  free_peers_.push_back(peer);  // has room: open_peer_locked() reserved it
+  if (peer->regs != nullptr || peer->users != 0 || !(peer->owner == owner)) return;
   segment = std::move(peer->slots);
   peer->deaths = nullptr;
   peer->owner = {};
 }
 
-// Closes what exporters left whose segments are marked as ended: of all, because that costs a load each. Also of
-// other processes with the successor's pid that do not run any more. Returns how many it closed.
+// Closes an exporter's idle registrations if its segment is marked as ended, or if the system is asked about it and it
+// does not run any more; and frees its Peer if none is left. Returns how many it closed. Referenced ones die now and
+// are closed at their last drop.
+template <typename IsAskedFor>
+size_t Pool::close_if_ended(pinrail_thread_t* thread, gpu_pool::Peer* peer, IsAskedFor&& is_asked_for) {
+  bool has_ended = false;
+  gpu_pool::Owner owner;
+  slots::Source source;
+  {
+    Guard guard(cache_->mutex);
+    has_ended = peer->has_ended();
+    owner = peer->owner;
+    source = peer->source();
+  }
+  if (!has_ended && is_asked_for(owner)) has_ended = !source.is_alive();
+  if (!has_ended) return 0;
+  const size_t closed = close_all_of(thread, peer, owner);
+  free_peer(peer, owner);
+  return closed;
+}
+
+// Looks at the marks of all exporters, because that costs a load each; asks about other processes with the successor's
+// pid. Returns how many registrations it closed.
 size_t Pool::close_ended_peers(pinrail_thread_t* thread, const gpu_pool::Peer* successor) {
+  const auto had_its_pid = [=](const gpu_pool::Owner& owner) {
+    return successor != nullptr && owner.pid == successor->owner.pid && owner.start != successor->owner.start;
+  };
   size_t closed = 0;
   for (gpu_pool::Peer* peer = first_peer(); peer != nullptr; peer = peer->next) {
-    bool has_ended = false, had_its_pid = false;
-    gpu_pool::Owner owner;
-    slots::Source source;
-    {
-      Guard guard(cache_->mutex);
-      has_ended = peer->has_ended();
-      owner = peer->owner;
-      source = peer->source();
-      had_its_pid = successor != nullptr && owner.pid == successor->owner.pid && owner.start != successor->owner.start;
-    }
-    if (had_its_pid && !has_ended) has_ended = !source.is_alive();
-    if (has_ended) closed += close_dead_peer(thread, peer, owner);
+    closed += close_if_ended(thread, peer, had_its_pid);
   }
   return closed;
 }
@@ -314,16 +316,9 @@ void Pool::before_progress(pinrail_thread_t* thread) {
   drain_invalidated(thread);
   close_ended_peers(thread, nullptr);
   for (int i = 0; i < kPeersPerRound; ++i) {
-    gpu_pool::Owner owner;
-    slots::Source source;
-    {
-      Guard guard(cache_->mutex);
-      last_checked_ = last_checked_ == nullptr ? first_peer() : last_checked_->next;
-      if (last_checked_ == nullptr) break;
-      owner = last_checked_->owner;
-      source = last_checked_->source();
-    }
-    if (source.pid != 0 && !source.is_alive()) close_dead_peer(thread, last_checked_, owner);
+    last_checked_ = last_checked_ == nullptr ? first_peer() : last_checked_->next;
+    if (last_checked_ == nullptr) break;
+    close_if_ended(thread, last_checked_, [](const gpu_pool::Owner& owner) { return owner.pid != 0; });
   }
   is_checking_.store(false);
 }
