@@ -13,8 +13,8 @@
 namespace pinrail {
 
 enum class LockRank : uint8_t {
-  device = 1,    // a registrar's calls about what its driver has once for all, and held across them; or the start and
-                 // the end of a server of descriptors. No lock may be held when it is taken.
+  device = 1,    // what one thread of a registrar does at a time, and held across calls of the driver or the kernel, so
+                 // no lock may be held when it is taken.
   api = 5,       // init, finalize, the list of pools. Start-up and shut-down only.
   monitor = 7,   // of one monitor component: start, stop and its periodic checks. Never taken in a hook.
   monitors = 9,  // monitor framework: which monitors see which events. Held while samples of memory are mapped.

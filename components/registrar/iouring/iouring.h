@@ -12,7 +12,8 @@
 // iouring/U2  rings[i] is written once, before the first key of ring i is used, and does not change until the registrar
 //     closes.
 //
-// The slots lock is never held across a system call. A ring's transfer lock is (in transfers and settle() only).
+// The slots lock is never held across a system call. A ring's transfer lock is (in transfers and settle() only), and
+// the growth lock.
 #ifndef PINRAIL_COMPONENTS_REGISTRAR_IOURING_IOURING_H
 #define PINRAIL_COMPONENTS_REGISTRAR_IOURING_IOURING_H
 
@@ -21,6 +22,7 @@
 
 #include <atomic>
 #include <memory>
+#include <vector>
 
 #include "base/core/status.h"
 #include "base/sync/lock.h"
@@ -30,7 +32,6 @@ namespace pinrail::iouring {
 
 constexpr uint32_t kSlotBits = 14;  // the kernel's largest buffer table: 16,384
 constexpr uint32_t kSlots = 1u << kSlotBits;
-constexpr uint32_t kNone = ~0u;
 constexpr size_t kMaxLength = size_t{1} << 30;  // the kernel's largest buffer
 
 // One io_uring with a sparse buffer table of full size.
@@ -45,15 +46,9 @@ struct Ring {
   // The table of files has one entry: a memfd through which the device's bytes pass. The first transfer makes it. It
   // has no descriptor, whose number the program could close and give to a file of its own.
   bool has_file GUARDED_BY(transfer) = false;
-  bool is_lost GUARDED_BY(transfer) = false;  // the program has closed the descriptor; the ring's memory is unmapped
 
+  std::atomic<bool> is_lost{false};    // the program has closed the descriptor; the ring's memory is unmapped
   std::atomic<bool> unsettled{false};  // slots were cleared since settle(); used only if releases are late
-
-  // Guarded by the registrar's slots lock.
-  uint32_t first_free = kNone;
-  uint32_t next_free[kSlots];
-  Ring* next_with_free = nullptr;
-  bool has_no_slots = false;  // it is lost
 };
 
 struct Registrar {
@@ -64,12 +59,11 @@ struct Registrar {
   std::atomic<bool> loss_reported{false};
   bool releases_late = false;  // this kernel (before 6.4) unpins a cleared slot about a second later
 
+  Mutex growth{LockRank::device};  // held while a ring is added
   Mutex slots{LockRank::leaf};
-  Condition grown;
-  bool growing GUARDED_BY(slots) = false;
   uint32_t ring_count GUARDED_BY(slots) = 0;
-  Ring* with_free GUARDED_BY(slots) = nullptr;
-  std::unique_ptr<Ring*[]> rings;  // max_rings of them; iouring/U2
+  std::vector<uint32_t> free_keys GUARDED_BY(slots);  // has room for the slots of all rings
+  std::unique_ptr<Ring*[]> rings;                     // max_rings of them; iouring/U2
 };
 
 // iouring_ring.cc: rings and their slots.

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Rings and their slots. Rings are opened one by one when slots run out, and closed together. API context.
-// pop_slot_locked() is called with the slots lock held; the other functions take the locks that they need.
+// The functions take the locks that they need.
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <new>
@@ -82,31 +83,35 @@ void close_ring(Ring* ring) {
   io_uring_queue_exit(&ring->uring);
 }
 
-void link_slots(Ring* ring) {
-  for (uint32_t slot = 0; slot < kSlots; ++slot) ring->next_free[slot] = slot + 1 < kSlots ? slot + 1 : kNone;
-  ring->first_free = 0;
-}
-
 void log_refusal(const Registrar& registrar, uint32_t index, int error) {
   char line[128];
   std::snprintf(line, sizeof(line), "io_uring number %u was refused (errno %s)", index, ErrnoText(error).c_str());
   registrar.host->log(registrar.host, PINRAIL_LOG_INFO, line);
 }
 
+// Makes room, so that no slot that is given back needs memory.
+Status make_room_for_keys(Registrar* registrar, size_t rings) {
+  Guard guard(registrar->slots);
+  try {
+    registrar->free_keys.reserve(rings * kSlots);
+  } catch (const std::bad_alloc&) {
+    return PINRAIL_ERR_OUT_OF_RESOURCE;
+  }
+  return success();
+}
+
 // Opens the ring of that index and adds its slots.
 Status add_ring(Registrar* registrar, uint32_t index) {
   std::unique_ptr<Ring> ring(new (std::nothrow) Ring(index));
-  if (ring == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  if (ring == nullptr || !make_room_for_keys(registrar, index + 1).ok()) return PINRAIL_ERR_OUT_OF_RESOURCE;
   const int error = open_ring(ring.get());
   if (error != 0) {
     log_refusal(*registrar, index, error);
     return status_of_refusal(error);
   }
-  link_slots(ring.get());
-  Guard guard(registrar->slots);
-  ring->next_with_free = registrar->with_free;
-  registrar->with_free = ring.get();
   registrar->rings[index] = ring.release();
+  Guard guard(registrar->slots);
+  for (uint32_t slot = kSlots; slot-- > 0;) registrar->free_keys.push_back(index << kSlotBits | slot);
   registrar->ring_count = index + 1;
   return success();
 }
@@ -139,15 +144,18 @@ Status probe_with_page(Registrar* registrar) {
   return status;
 }
 
-// Takes the first free slot of the first ring that has one. False if none has.
-bool pop_slot_locked(Registrar* registrar, uint32_t* key_out) REQUIRES(registrar->slots) {
-  Ring* ring = registrar->with_free;
-  if (ring == nullptr) return false;
-  const uint32_t slot = ring->first_free;
-  ring->first_free = ring->next_free[slot];
-  if (ring->first_free == kNone) registrar->with_free = ring->next_with_free;
-  *key_out = ring->index << kSlotBits | slot;
+// Takes the slots lock. False: no slot is free.
+bool pop_key(Registrar* registrar, uint32_t* key_out) {
+  Guard guard(registrar->slots);
+  if (registrar->free_keys.empty()) return false;
+  *key_out = registrar->free_keys.back();
+  registrar->free_keys.pop_back();
   return true;
+}
+
+uint32_t ring_count(Registrar* registrar) {
+  Guard guard(registrar->slots);
+  return registrar->ring_count;
 }
 
 void settle_ring(Ring* ring) {
@@ -191,41 +199,23 @@ void close_registrar(Registrar* registrar) {
   }
 }
 
-// Takes the slots lock. If no slot is free one thread opens a further ring, without the lock, and the others wait for
-// it. OUT_OF_RESOURCE: no ring can be added.
+// If no slot is free one thread opens a further ring, without the slots lock, and the others wait for it.
+// OUT_OF_RESOURCE: no ring can be added.
 Status take_slot(Registrar* registrar, uint32_t* key_out) {
-  for (;;) {
-    uint32_t index = 0;
-    {
-      Guard guard(registrar->slots);
-      while (registrar->with_free == nullptr && registrar->growing) registrar->grown.wait(registrar->slots);
-      if (pop_slot_locked(registrar, key_out)) return success();
-      if (registrar->ring_count == registrar->max_rings) return PINRAIL_ERR_OUT_OF_RESOURCE;
-      registrar->growing = true;
-      index = registrar->ring_count;
-    }
-    const Status status = add_ring(registrar, index);
-    {
-      Guard guard(registrar->slots);
-      registrar->growing = false;
-    }
-    registrar->grown.notify_all();
+  if (pop_key(registrar, key_out)) return success();
+  Guard growing(registrar->growth);
+  while (!pop_key(registrar, key_out)) {
+    const uint32_t index = ring_count(registrar);
     // OUT_OF_RESOURCE, because slots of the other rings can still be evicted.
-    if (!status.ok()) return PINRAIL_ERR_OUT_OF_RESOURCE;
+    if (index == registrar->max_rings || !add_ring(registrar, index).ok()) return PINRAIL_ERR_OUT_OF_RESOURCE;
   }
+  return success();
 }
 
 // Takes the slots lock. The slot was cleared, or its buffer will be replaced.
 void give_slot(Registrar* registrar, uint32_t key) {
-  Ring* ring = ring_of(*registrar, key);
   Guard guard(registrar->slots);
-  if (ring->has_no_slots) return;
-  if (ring->first_free == kNone) {
-    ring->next_with_free = registrar->with_free;
-    registrar->with_free = ring;
-  }
-  ring->next_free[slot_of(key)] = ring->first_free;
-  ring->first_free = slot_of(key);
+  if (!ring_of(*registrar, key)->is_lost) registrar->free_keys.push_back(key);
 }
 
 int update_slot(Ring* ring, uint32_t slot, iovec buffer, uint64_t tag) {
@@ -238,28 +228,20 @@ int update_slot(Ring* ring, uint32_t slot, iovec buffer, uint64_t tag) {
 void lose_ring(Registrar* registrar, Ring* ring) {
   {
     Guard guard(ring->transfer);
-    if (!ring->is_lost) unmap_ring(ring);
-    ring->is_lost = true;
+    if (!ring->is_lost.exchange(true)) unmap_ring(ring);
   }
   {
     Guard guard(registrar->slots);
-    for (Ring** at = &registrar->with_free; *at != nullptr; at = &(*at)->next_with_free) {
-      if (*at != ring) continue;
-      *at = ring->next_with_free;
-      break;
-    }
-    ring->has_no_slots = true;
+    std::vector<uint32_t>& keys = registrar->free_keys;
+    const auto is_lost = [ring](uint32_t key) { return key >> kSlotBits == ring->index; };
+    keys.erase(std::remove_if(keys.begin(), keys.end(), is_lost), keys.end());
   }
   if (!registrar->loss_reported.exchange(true)) show(registrar->host, "ring closed");
 }
 
 void settle(Registrar* registrar) {
   if (!registrar->releases_late) return;
-  uint32_t count = 0;
-  {
-    Guard guard(registrar->slots);
-    count = registrar->ring_count;
-  }
+  const uint32_t count = ring_count(registrar);
   for (uint32_t i = 0; i < count; ++i) settle_ring(registrar->rings[i]);
 }
 
