@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// own_component.h - what the components of Pinrail do alike: the descriptor that they export, their messages,
-// and extensions of the host table for monitors.
+// own_component.h - what the components of Pinrail do alike: the descriptor that they export, their
+// parameters and messages, libraries that they load, and extensions of the host table for monitors.
 //
 // Threads  All functions may run together.
 // Context  start-up or API.
 #ifndef PINRAIL_BASE_CORE_OWN_COMPONENT_H
 #define PINRAIL_BASE_CORE_OWN_COMPONENT_H
 
+#include <dlfcn.h>
 #include <pinrail/component.h>
 
 #include <cstddef>
@@ -14,6 +15,7 @@
 #include <cstdio>
 #include <initializer_list>
 
+#include "base/core/files.h"
 #include "base/core/status.h"
 
 extern "C" PINRAIL_API const pinrail_component_t PINRAIL_COMPONENT_SYMBOL;
@@ -72,6 +74,38 @@ inline void log_reason(const pinrail_host_t* host, const char* what, const char*
   char line[256];
   std::snprintf(line, sizeof(line), "%s: %s", what, why);
   host->log(host, PINRAIL_LOG_INFO, line);
+}
+
+// Reads parameters that the component declares. The host's errors.
+struct ParamToRead {
+  const char* name;
+  pinrail_param_value_t* value_out;
+};
+inline Status read_params(const pinrail_host_t* host, std::initializer_list<ParamToRead> params) {
+  for (const ParamToRead& each : params) {
+    const Status status = host->param(host, each.name, each.value_out);
+    if (!status.ok()) return status;
+  }
+  return success();
+}
+
+// Loads a library that the component does not link, and that reads the environment. It is never unmapped, because it
+// has threads or drivers of its own. NULL, and a reason that stays valid until the next call of the dynamic loader.
+inline void* load_library(const char* file, const char** why_out) {
+  if (!trust::in_environment()) {
+    *why_out = "the program has more rights than its caller, and the library reads the environment";
+    return nullptr;
+  }
+  void* const library = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (library == nullptr) *why_out = dlerror();  // NOLINT(concurrency-mt-unsafe): glibc keeps it per thread
+  return library;
+}
+
+// Finds a function of the library. False, and NULL: it has none of that name.
+template <typename Function>
+bool load_function(void* library, const char* name, Function* function_out) {
+  *function_out = reinterpret_cast<Function>(dlsym(library, name));
+  return *function_out != nullptr;
 }
 
 }  // namespace pinrail

@@ -11,7 +11,6 @@
 #include <cstdio>
 #include <new>
 
-#include "base/core/files.h"
 #include "base/core/own_component.h"
 #include "base/patch/patch.h"
 #include "base/sync/lock.h"
@@ -112,11 +111,9 @@ pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
   pinrail_param_value_t file{};
   const Status found = host->param(host, "library", &file);
   if (!found.ok()) return found.code();
-  if (!trust::in_environment()) {
-    return refused(host, "the program has more rights than its caller, and the driver reads the environment");
-  }
-  void* library = dlopen(file.s, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-  if (library == nullptr) return refused(host, dlerror());  // NOLINT(concurrency-mt-unsafe): glibc keeps it per thread
+  const char* why = "";
+  void* const library = load_library(file.s, &why);
+  if (library == nullptr) return refused(host, why);
   auto* context = new (std::nothrow) Context{host, library, nullptr};
   if (context == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   *context_out = context;

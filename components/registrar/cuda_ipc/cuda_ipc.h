@@ -27,10 +27,10 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <list>
 #include <map>
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include "base/core/calling_thread.h"
 #include "base/core/compiler.h"
@@ -44,71 +44,64 @@
 //
 // Threads  open() excludes all others. The functions are the driver's own and are as thread-safe as it is.
 
-// Functions that every supported driver has. cuda_driver.h maps some of these names to those of a later version, here
-// and where they are called.
-#define PINRAIL_CUDA_FUNCTIONS(X) \
-  X(cuInit)                       \
-  X(cuDeviceGetCount)             \
-  X(cuDeviceGet)                  \
-  X(cuDeviceGetUuid)              \
-  X(cuDevicePrimaryCtxRetain)     \
-  X(cuDevicePrimaryCtxRelease)    \
-  X(cuCtxPushCurrent)             \
-  X(cuCtxPopCurrent)              \
-  X(cuCtxSynchronize)             \
-  X(cuPointerGetAttributes)       \
-  X(cuPointerSetAttribute)        \
-  X(cuIpcGetMemHandle)            \
-  X(cuIpcOpenMemHandle)           \
-  X(cuIpcCloseMemHandle)          \
-  X(cuMemcpyDtoH)                 \
-  X(cuMemcpyHtoD)
-
-// Functions of drivers since 11.7. Without them only memory of cuMemAlloc is supported.
-#define PINRAIL_CUDA_OPTIONAL_FUNCTIONS(X) \
-  X(cuPointerGetAttribute)                 \
-  X(cuMemGetAddressRange)                  \
-  X(cuMemGetHandleForAddressRange)         \
-  X(cuMemFree)                             \
-  X(cuMemAddressReserve)                   \
-  X(cuMemAddressFree)                      \
-  X(cuMemMap)                              \
-  X(cuMemUnmap)                            \
-  X(cuMemSetAccess)                        \
-  X(cuMemRelease)                          \
-  X(cuMemRetainAllocationHandle)           \
-  X(cuMemExportToShareableHandle)          \
-  X(cuMemImportFromShareableHandle)        \
-  X(cuMemPoolDestroy)                      \
-  X(cuMemPoolSetAccess)                    \
-  X(cuMemPoolExportToShareableHandle)      \
-  X(cuMemPoolImportFromShareableHandle)    \
-  X(cuMemPoolExportPointer)                \
-  X(cuMemPoolImportPointer)
-
-// Functions for events (registrar_cuda_ipc_events).
-#define PINRAIL_CUDA_EVENT_FUNCTIONS(X) \
-  X(cuEventCreate)                      \
-  X(cuEventDestroy)                     \
-  X(cuEventQuery)                       \
-  X(cuEventRecord)                      \
-  X(cuStreamWaitEvent)                  \
-  X(cuIpcGetEventHandle)                \
-  X(cuIpcOpenEventHandle)
+// The functions, each with the flag that says that all of its kind were found: needed ones, which every supported
+// driver has; those since 11.7, without which only memory of cuMemAlloc is supported; and those for events
+// (registrar_cuda_ipc_events). cuda_driver.h maps some of these names to those of a later version, here and where they
+// are called.
+#define PINRAIL_CUDA_FUNCTIONS(X)                     \
+  X(has_needed, cuInit)                               \
+  X(has_needed, cuDeviceGetCount)                     \
+  X(has_needed, cuDeviceGet)                          \
+  X(has_needed, cuDeviceGetUuid)                      \
+  X(has_needed, cuDevicePrimaryCtxRetain)             \
+  X(has_needed, cuDevicePrimaryCtxRelease)            \
+  X(has_needed, cuCtxPushCurrent)                     \
+  X(has_needed, cuCtxPopCurrent)                      \
+  X(has_needed, cuCtxSynchronize)                     \
+  X(has_needed, cuPointerGetAttributes)               \
+  X(has_needed, cuPointerSetAttribute)                \
+  X(has_needed, cuIpcGetMemHandle)                    \
+  X(has_needed, cuIpcOpenMemHandle)                   \
+  X(has_needed, cuIpcCloseMemHandle)                  \
+  X(has_needed, cuMemcpyDtoH)                         \
+  X(has_needed, cuMemcpyHtoD)                         \
+  X(has_optional, cuPointerGetAttribute)              \
+  X(has_optional, cuMemGetAddressRange)               \
+  X(has_optional, cuMemGetHandleForAddressRange)      \
+  X(has_optional, cuMemFree)                          \
+  X(has_optional, cuMemAddressReserve)                \
+  X(has_optional, cuMemAddressFree)                   \
+  X(has_optional, cuMemMap)                           \
+  X(has_optional, cuMemUnmap)                         \
+  X(has_optional, cuMemSetAccess)                     \
+  X(has_optional, cuMemRelease)                       \
+  X(has_optional, cuMemRetainAllocationHandle)        \
+  X(has_optional, cuMemExportToShareableHandle)       \
+  X(has_optional, cuMemImportFromShareableHandle)     \
+  X(has_optional, cuMemPoolDestroy)                   \
+  X(has_optional, cuMemPoolSetAccess)                 \
+  X(has_optional, cuMemPoolExportToShareableHandle)   \
+  X(has_optional, cuMemPoolImportFromShareableHandle) \
+  X(has_optional, cuMemPoolExportPointer)             \
+  X(has_optional, cuMemPoolImportPointer)             \
+  X(has_events, cuEventCreate)                        \
+  X(has_events, cuEventDestroy)                       \
+  X(has_events, cuEventQuery)                         \
+  X(has_events, cuEventRecord)                        \
+  X(has_events, cuStreamWaitEvent)                    \
+  X(has_events, cuIpcGetEventHandle)                  \
+  X(has_events, cuIpcOpenEventHandle)
 
 namespace pinrail::cuda_ipc {
 
 struct Library {
 // NOLINTNEXTLINE(bugprone-macro-parentheses): a declaration takes none
-#define PINRAIL_CUDA_FIELD(name) decltype(&::name) name = nullptr;
+#define PINRAIL_CUDA_FIELD(flag, name) decltype(&::name) name = nullptr;
   PINRAIL_CUDA_FUNCTIONS(PINRAIL_CUDA_FIELD)
-  PINRAIL_CUDA_OPTIONAL_FUNCTIONS(PINRAIL_CUDA_FIELD)
-  PINRAIL_CUDA_EVENT_FUNCTIONS(PINRAIL_CUDA_FIELD)
 #undef PINRAIL_CUDA_FIELD
-  bool has_optional = false, has_events = false;  // all functions of the list were found
+  bool has_needed = true, has_optional = true, has_events = true;
 
-  // NOT_AVAILABLE, and a reason that stays valid until the next call of the dynamic loader. The library is never
-  // unmapped, because the driver has threads of its own.
+  // NOT_AVAILABLE, and a reason as that of load_library().
   Status open(const char* file, const char** why_out);
 };
 
@@ -166,14 +159,14 @@ struct Component {
 
 // A local event, and its handle for other processes.
 struct Event {
-  CUevent event;
-  CUipcEventHandle handle;
+  CUevent event = nullptr;
+  CUipcEventHandle handle{};
+  std::list<Event>::iterator self;  // in one of the two lists
 };
 
-// The events of one device that serve no registration.
-struct IdleEvents {
-  std::vector<Event> list;  // has capacity for all events, so that giving one back does not allocate
-  size_t made = 0, turn = 0;
+// The events of one device. Idle ones serve no registration; they stand in the order in which they became idle.
+struct Events {
+  std::list<Event> idle, used;
 };
 
 struct Registrar {
@@ -186,7 +179,7 @@ struct Registrar {
   unsigned char uuids[kMaxDevices][16] = {};
   Mutex mutex{LockRank::leaf};
   std::atomic<bool> has_context[kMaxDevices] = {};  // a reference to the device's primary context is held
-  IdleEvents idle_events[kMaxDevices] GUARDED_BY(mutex);
+  Events events[kMaxDevices] GUARDED_BY(mutex);
   bool has_events = false;                              // blocks carry an event
   std::atomic_flag events_reported = ATOMIC_FLAG_INIT;  // that there are no events was reported
   pinrail_registrar_t limits{};
@@ -206,7 +199,8 @@ struct Tail {
   CUdeviceptr reserved;                   // reserved addresses for physical memory
   CUmemGenericAllocationHandle imported;  // physical memory, until it is mapped
   CUmemoryPool pool;
-  CUevent event;  // a local event, or the peer's, opened at the first wait under the registrar's mutex; NULL: none
+  Event* event;         // of local memory; NULL: none
+  CUevent peers_event;  // opened at the first wait, under the registrar's mutex; NULL: not yet
 };
 
 // The allocation that contains a pointer, and how peers can open it.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Descriptor, parameters, open, close; creates and destroys registrars. Start-up or API context, no lock, except
 // forget_events() and destroy_events().
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -9,7 +8,6 @@
 #include <memory>
 #include <new>
 
-#include "base/core/files.h"
 #include "base/core/own_component.h"
 #include "components/registrar/cuda_ipc/cuda_ipc.h"
 
@@ -88,11 +86,16 @@ pinrail_status_t find_devices(Registrar* registrar) {
   return PINRAIL_SUCCESS;
 }
 
-pinrail_status_t read_device(Registrar* registrar) {
+pinrail_status_t read_settings(Registrar* registrar) {
   const pinrail_host_t* host = registrar->component->host;
-  pinrail_param_value_t device{};
-  const Status status = host->param(host, "device", &device);
+  pinrail_param_value_t device{}, way{}, timeout{}, events{};
+  const Status status =
+      read_params(host, {{"device", &device}, {"fds", &way}, {"fd_timeout", &timeout}, {"events", &events}});
   if (!status.ok()) return status.code();
+  registrar->way = static_cast<descriptors::Way>(way.i);
+  registrar->fd_timeout_ms = static_cast<uint32_t>(timeout.u);
+  registrar->has_events = events.i != 0 && registrar->cuda.has_events;
+  if (events.i != 0 && !registrar->has_events) report_no_events(registrar, "it lacks a function");
   registrar->device = static_cast<int>(device.i);
   if (registrar->device < registrar->device_count) return PINRAIL_SUCCESS;
   show(host, "no such device",
@@ -121,28 +124,6 @@ pinrail_status_t restart(void* context) {
   return status;
 }
 
-// Reads how descriptors are fetched.
-pinrail_status_t read_descriptors(Registrar* registrar) {
-  const pinrail_host_t* host = registrar->component->host;
-  pinrail_param_value_t way{}, timeout{};
-  Status status = host->param(host, "fds", &way);
-  if (status.ok()) status = host->param(host, "fd_timeout", &timeout);
-  if (!status.ok()) return status.code();
-  registrar->way = static_cast<descriptors::Way>(way.i);
-  registrar->fd_timeout_ms = static_cast<uint32_t>(timeout.u);
-  return PINRAIL_SUCCESS;
-}
-
-pinrail_status_t read_events(Registrar* registrar) {
-  const pinrail_host_t* host = registrar->component->host;
-  pinrail_param_value_t events{};
-  const Status status = host->param(host, "events", &events);
-  if (!status.ok()) return status.code();
-  registrar->has_events = events.i != 0 && registrar->cuda.has_events;
-  if (events.i != 0 && !registrar->has_events) report_no_events(registrar, "it lacks a function");
-  return PINRAIL_SUCCESS;
-}
-
 void fill_table(Registrar* registrar) {
   pinrail_registrar_t& table = registrar->limits;
   table.size = sizeof(table);
@@ -168,9 +149,7 @@ pinrail_status_t create(void* context, void*, pinrail_registrar_t* registrar_out
   std::unique_ptr<Registrar> registrar(new (std::nothrow) Registrar(static_cast<Component*>(context)));
   if (registrar == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   pinrail_status_t status = find_devices(registrar.get());
-  if (status == PINRAIL_SUCCESS) status = read_device(registrar.get());
-  if (status == PINRAIL_SUCCESS) status = read_descriptors(registrar.get());
-  if (status == PINRAIL_SUCCESS) status = read_events(registrar.get());
+  if (status == PINRAIL_SUCCESS) status = read_settings(registrar.get());
   if (status == PINRAIL_SUCCESS) status = start_session(registrar.get());
   if (status != PINRAIL_SUCCESS) return status;
   fill_table(registrar.get());
@@ -260,43 +239,15 @@ Status status_of(const Registrar& registrar, const char* call, CUresult error) {
   return status;
 }
 
-// Loads the CUDA driver library at run time. API context, no lock.
-
-namespace {
-
-template <typename Function>
-bool load(void* handle, const char* name, Function* function_out) {
-  *function_out = reinterpret_cast<Function>(dlsym(handle, name));
-  return *function_out != nullptr;
-}
-
-}  // namespace
-
 Status Library::open(const char* file, const char** why_out) {
-  if (!trust::in_environment()) {
-    *why_out = "the program has more rights than its caller, and the driver reads the environment";
-    return PINRAIL_ERR_NOT_AVAILABLE;
-  }
-  void* handle = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-  if (handle == nullptr) {
-    *why_out = dlerror();  // NOLINT(concurrency-mt-unsafe): glibc keeps it per thread
-    return PINRAIL_ERR_NOT_AVAILABLE;
-  }
-  bool all = true;
-  has_optional = has_events = true;
+  void* const library = load_library(file, why_out);
+  if (library == nullptr) return PINRAIL_ERR_NOT_AVAILABLE;
 #define PINRAIL_CUDA_NAME(name) #name
-#define PINRAIL_CUDA_LOAD(name) all = load(handle, PINRAIL_CUDA_NAME(name), &(name)) && all;
+#define PINRAIL_CUDA_LOAD(flag, name) flag = load_function(library, PINRAIL_CUDA_NAME(name), &(name)) && flag;
   PINRAIL_CUDA_FUNCTIONS(PINRAIL_CUDA_LOAD)
-#define PINRAIL_CUDA_TRY(name) has_optional = load(handle, PINRAIL_CUDA_NAME(name), &(name)) && has_optional;
-  PINRAIL_CUDA_OPTIONAL_FUNCTIONS(PINRAIL_CUDA_TRY)
-#undef PINRAIL_CUDA_TRY
-#define PINRAIL_CUDA_TRY(name) has_events = load(handle, PINRAIL_CUDA_NAME(name), &(name)) && has_events;
-  PINRAIL_CUDA_EVENT_FUNCTIONS(PINRAIL_CUDA_TRY)
-#undef PINRAIL_CUDA_TRY
 #undef PINRAIL_CUDA_LOAD
 #undef PINRAIL_CUDA_NAME
-  dlclose(handle);  // RTLD_NODELETE: the library stays loaded
-  if (all) return success();
+  if (has_needed) return success();
   *why_out = "it lacks a function that is needed; the driver is too old";
   return PINRAIL_ERR_NOT_AVAILABLE;
 }

@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "base/core/own_component.h"
 #include "components/registrar/cuda_ipc/cuda_ipc.h"
@@ -23,48 +24,56 @@ Status destroy_with_retry(const Registrar& registrar, CUevent event) {
   return is_no_event(error) ? success() : status_of(registrar, "cuEventDestroy", error);
 }
 
-// Takes the idle events in turn, so that events whose work is not done do not hide one whose work is.
-bool take_idle(Registrar* registrar, int device, Event* event_out) {
+// Takes the idle events in turn, so that events whose work is not done do not hide one whose work is. NULL: none is
+// idle.
+Event* take_idle(Registrar* registrar, int device) {
   Guard guard(registrar->mutex);
-  IdleEvents& idle = registrar->idle_events[device];
-  if (idle.list.empty()) return false;
-  std::swap(idle.list[idle.turn++ % idle.list.size()], idle.list.back());
-  *event_out = idle.list.back();
-  idle.list.pop_back();
-  return true;
+  Events& events = registrar->events[device];
+  if (events.idle.empty()) return nullptr;
+  events.used.splice(events.used.begin(), events.idle, events.idle.begin());
+  return &events.used.front();
 }
 
-void put_idle(Registrar* registrar, int device, const Event& event) {
+void put_idle(Registrar* registrar, int device, Event* event) {
   Guard guard(registrar->mutex);
-  registrar->idle_events[device].list.push_back(event);  // make_room() has reserved the capacity
+  Events& events = registrar->events[device];
+  events.idle.splice(events.idle.end(), events.used, event->self);
 }
 
-// Reserves capacity before an event is created, so that each event can be kept.
-Status make_room(Registrar* registrar, int device) {
+// Adds an event that create_event() has to make. NULL: there is no memory.
+Event* add_used(Registrar* registrar, int device) {
   Guard guard(registrar->mutex);
-  IdleEvents& idle = registrar->idle_events[device];
+  std::list<Event>& used = registrar->events[device].used;
   try {
-    idle.list.reserve(idle.made + 1);
+    used.emplace_front();
   } catch (const std::bad_alloc&) {
-    return PINRAIL_ERR_OUT_OF_RESOURCE;
+    return nullptr;
   }
-  ++idle.made;
-  return success();
+  used.front().self = used.begin();
+  return &used.front();
+}
+
+void remove_used(Registrar* registrar, int device, Event* event) {
+  Guard guard(registrar->mutex);
+  registrar->events[device].used.erase(event->self);
 }
 
 // Takes an idle event whose recorded work is done; NOT_FOUND if there is none. The device's context is current. An
 // event knows only its last record: if an event was recorded again for another allocation, a peer that waits for the
 // first record would not wait for it.
-Status take_done(Registrar* registrar, int device, Event* event_out) {
-  if (!take_idle(registrar, device, event_out)) return PINRAIL_ERR_NOT_FOUND;
-  const CUresult error = registrar->cuda.cuEventQuery(event_out->event);
-  if (error == CUDA_SUCCESS) return success();
+Status take_done(Registrar* registrar, int device, Event** event_out) {
+  Event* const event = take_idle(registrar, device);
+  if (event == nullptr) return PINRAIL_ERR_NOT_FOUND;
+  const CUresult error = registrar->cuda.cuEventQuery(event->event);
+  if (error == CUDA_SUCCESS) {
+    *event_out = event;
+    return success();
+  }
   if (is_no_event(error)) {
-    Guard guard(registrar->mutex);
-    --registrar->idle_events[device].made;
+    remove_used(registrar, device, event);
     return PINRAIL_ERR_NOT_FOUND;
   }
-  put_idle(registrar, device, *event_out);
+  put_idle(registrar, device, event);
   return error == CUDA_ERROR_NOT_READY ? Status(PINRAIL_ERR_NOT_FOUND) : status_of(*registrar, "cuEventQuery", error);
 }
 
@@ -79,18 +88,20 @@ Status create_event(const Registrar& registrar, Event* event_out) {
   return status_of(registrar, "cuIpcGetEventHandle", error);
 }
 
-// Creates an event. The device's context is current.
-Status make_event(Registrar* registrar, int device, Event* event_out) {
-  Status status = make_room(registrar, device);
-  if (!status.ok()) return status;
-  status = create_event(*registrar, event_out);
-  if (status.ok()) return status;
-  Guard guard(registrar->mutex);
-  --registrar->idle_events[device].made;
+// As create_event(), for one that the registrar keeps.
+Status make_event(Registrar* registrar, int device, Event** event_out) {
+  Event* const event = add_used(registrar, device);
+  if (event == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  const Status status = create_event(*registrar, event);
+  if (status.ok()) {
+    *event_out = event;
+  } else {
+    remove_used(registrar, device, event);
+  }
   return status;
 }
 
-Status take_or_make(Registrar* registrar, int device, Event* event_out) {
+Status take_or_make(Registrar* registrar, int device, Event** event_out) {
   const CurrentContext current(registrar, device);
   if (current.result() != CUDA_SUCCESS) return status_of(*registrar, "cuCtxPushCurrent", current.result());
   const Status taken = take_done(registrar, device, event_out);
@@ -107,7 +118,7 @@ bool has_event(const pinrail_gpu_block_t& block) {
 Status open_event(Registrar* registrar, Tail* tail, CUevent* event_out) {
   {
     Guard guard(registrar->mutex);
-    *event_out = tail->event;
+    *event_out = tail->peers_event;
   }
   if (*event_out != nullptr) return success();
   CUipcEventHandle handle;
@@ -118,8 +129,8 @@ Status open_event(Registrar* registrar, Tail* tail, CUevent* event_out) {
   if (error != CUDA_SUCCESS) return status_of(*registrar, "cuIpcOpenEventHandle", error);
   {
     Guard guard(registrar->mutex);
-    if (tail->event == nullptr) std::swap(tail->event, opened);
-    *event_out = tail->event;
+    if (tail->peers_event == nullptr) std::swap(tail->peers_event, opened);
+    *event_out = tail->peers_event;
   }
   return opened == nullptr ? success() : destroy_with_retry(*registrar, opened);
 }
@@ -135,31 +146,25 @@ pinrail_status_t status_of_stream(const Registrar& registrar, const char* call, 
 // Takes or makes an event for the tail's device. SUCCESS without an event if none are wanted or the driver has none.
 Status take_event(Registrar* registrar, Tail* tail) {
   if (!registrar->has_events) return success();
-  Event event{};
+  Event* event = nullptr;
   const Status status = take_or_make(registrar, tail->device, &event);
   if (status.is(PINRAIL_ERR_NOT_SUPPORTED)) {
     report_no_events(registrar, "it says that it supports none");
     return success();
   }
   if (!status.ok()) return status;
-  tail->event = event.event;
-  std::memcpy(tail->block.event, &event.handle, sizeof(event.handle));
+  tail->event = event;
+  std::memcpy(tail->block.event, &event->handle, sizeof(event->handle));
   return success();
 }
 
 void return_event(Registrar* registrar, Tail* tail) {
-  if (tail->event == nullptr) return;
-  Event event{tail->event, {}};
-  std::memcpy(&event.handle, tail->block.event, sizeof(event.handle));
-  tail->event = nullptr;
-  put_idle(registrar, tail->device, event);
+  if (tail->event != nullptr) put_idle(registrar, tail->device, std::exchange(tail->event, nullptr));
 }
 
 Status close_peers_event(Registrar* registrar, Tail* tail) {
-  if (tail->event == nullptr) return success();
-  const Status status = destroy_with_retry(*registrar, tail->event);
-  tail->event = nullptr;
-  return status;
+  CUevent const event = std::exchange(tail->peers_event, nullptr);
+  return event == nullptr ? success() : destroy_with_retry(*registrar, event);
 }
 
 void report_no_events(Registrar* registrar, const char* why) {
@@ -169,13 +174,12 @@ void report_no_events(Registrar* registrar, const char* why) {
 
 void forget_events(Registrar* registrar) {
   Guard guard(registrar->mutex);
-  for (IdleEvents& idle : registrar->idle_events) idle = {};
+  for (Events& events : registrar->events) events.used.splice(events.used.begin(), events.idle);
 }
 
 void destroy_events(Registrar* registrar) {
   for (int device = 0; device < registrar->device_count; ++device) {
-    Event event{};
-    while (take_idle(registrar, device, &event)) destroy_with_retry(*registrar, event.event).ignore();
+    while (const Event* event = take_idle(registrar, device)) destroy_with_retry(*registrar, event->event).ignore();
   }
 }
 
@@ -187,7 +191,7 @@ pinrail_status_t record(void* context, pinrail_registration_t* reg, void* stream
   if (tail->mapped != 0 || tail->event == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
   const CurrentContext current(registrar, tail->device);
   if (current.result() != CUDA_SUCCESS) return status_of(*registrar, "cuCtxPushCurrent", current.result()).code();
-  const CUresult error = registrar->cuda.cuEventRecord(tail->event, static_cast<CUstream>(stream));
+  const CUresult error = registrar->cuda.cuEventRecord(tail->event->event, static_cast<CUstream>(stream));
   return status_of_stream(*registrar, "cuEventRecord", error);
 }
 

@@ -31,7 +31,7 @@
 
 // Libibverbs, loaded at run time, and only if there is a device or a protection domain was lent.
 //
-// Threads  open() and close() exclude all others. The functions are libibverbs' own and are as thread-safe as it is.
+// Threads  open() excludes all others. The functions are libibverbs' own and are as thread-safe as it is.
 
 // The header defines these as macros over inline functions that need the library at link time.
 #undef ibv_reg_mr
@@ -71,11 +71,9 @@ struct Library {
   // What the library offers to its drivers: the system call itself, for drivers that lack the operation.
   int (*cmd_advise_mr)(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags, ibv_sge* pieces,
                        uint32_t count) = nullptr;
-  void* handle = nullptr;
 
-  // NOT_AVAILABLE, and a reason that stays valid until the next call of the dynamic loader.
+  // NOT_AVAILABLE, and a reason as that of load_library().
   Status open(const char** why_out);
-  void close();
 };
 
 // The parameter odp: which registrations on demand the device shall make.

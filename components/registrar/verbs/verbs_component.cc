@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Descriptor, parameters, open, close; creates and destroys registrars. Start-up or API context, no lock.
 #include <dirent.h>
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include <memory>
 #include <new>
 
-#include "base/core/files.h"
 #include "base/core/own_component.h"
 #include "components/registrar/verbs/verbs.h"
 
@@ -59,11 +57,11 @@ bool any_device() {
 
 Status read_settings(const pinrail_host_t* host, Settings* settings_out) {
   pinrail_param_value_t device{}, port{}, gid_index{}, odp{}, odp_page_aligned{};
-  Status status = host->param(host, "device", &device);
-  if (status.ok()) status = host->param(host, "port", &port);
-  if (status.ok()) status = host->param(host, "gid_index", &gid_index);
-  if (status.ok()) status = host->param(host, "odp", &odp);
-  if (status.ok()) status = host->param(host, "odp_page_aligned", &odp_page_aligned);
+  const Status status = read_params(host, {{"device", &device},
+                                           {"port", &port},
+                                           {"gid_index", &gid_index},
+                                           {"odp", &odp},
+                                           {"odp_page_aligned", &odp_page_aligned}});
   if (!status.ok()) return status;
   *settings_out = {device.s, static_cast<uint8_t>(port.u), static_cast<int>(gid_index.i), static_cast<Odp>(odp.i),
                    odp_page_aligned.i != 0};
@@ -133,47 +131,20 @@ const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = pinrail::verbs::kComponent;
 namespace pinrail::verbs {
 
 // Loads libibverbs at run time. API context, no lock.
-
-namespace {
-
-constexpr char kLibrary[] = "libibverbs.so.1";
-
-template <typename Function>
-bool load(void* handle, const char* name, Function* function_out) {
-  *function_out = reinterpret_cast<Function>(dlsym(handle, name));
-  return *function_out != nullptr;
-}
-
-}  // namespace
-
 Status Library::open(const char** why_out) {
-  if (!trust::in_environment()) {
-    *why_out = "the program has more rights than its caller, and libibverbs reads the environment";
-    return PINRAIL_ERR_NOT_AVAILABLE;
-  }
-  // RTLD_NODELETE: the library has loaded drivers of its own, which do not support being unloaded.
-  handle = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-  if (handle == nullptr) {
-    *why_out = dlerror();  // NOLINT(concurrency-mt-unsafe): glibc keeps it per thread
-    return PINRAIL_ERR_NOT_AVAILABLE;
-  }
+  void* const library = load_library("libibverbs.so.1", why_out);
+  if (library == nullptr) return PINRAIL_ERR_NOT_AVAILABLE;
   bool all = true;
-#define PINRAIL_VERBS_LOAD(name) all = load(handle, "ibv_" #name, &(name)) && all;
+#define PINRAIL_VERBS_LOAD(name) all = load_function(library, "ibv_" #name, &(name)) && all;
   PINRAIL_VERBS_FUNCTIONS(PINRAIL_VERBS_LOAD)
 #undef PINRAIL_VERBS_LOAD
-  load(handle, "ibv_reg_mr_iova2", &reg_mr_iova2);
-  load(handle, "ibv_reg_dmabuf_mr", &reg_dmabuf_mr);
-  load(handle, "_ibv_query_gid_ex", &query_gid_ex);
-  load(handle, "ibv_cmd_advise_mr", &cmd_advise_mr);
+  load_function(library, "ibv_reg_mr_iova2", &reg_mr_iova2);
+  load_function(library, "ibv_reg_dmabuf_mr", &reg_dmabuf_mr);
+  load_function(library, "_ibv_query_gid_ex", &query_gid_ex);
+  load_function(library, "ibv_cmd_advise_mr", &cmd_advise_mr);
   if (all) return success();
   *why_out = "libibverbs.so.1 lacks a function that is needed";
-  close();
   return PINRAIL_ERR_NOT_AVAILABLE;
-}
-
-void Library::close() {
-  if (handle != nullptr) dlclose(handle);
-  handle = nullptr;
 }
 
 }  // namespace pinrail::verbs

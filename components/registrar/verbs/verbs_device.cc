@@ -141,7 +141,6 @@ void close_device(Registrar* registrar) {
   static_cast<void>(registrar->commands.release());
   static_cast<void>(registrar->events.release());
   if (!registrar->lent && registrar->context != nullptr) registrar->library.close_device(registrar->context);
-  registrar->library.close();
 }
 
 // Registers with ibv_reg_mr and deregisters with ibv_dereg_mr. API context, no lock.

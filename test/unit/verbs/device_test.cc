@@ -239,7 +239,6 @@ Status Library::open(const char**) {
   dealloc_pd = verbs::dealloc_pd;
   return success();
 }
-void Library::close() {}
 
 namespace {
 
