@@ -4,7 +4,7 @@ EXTRA_DIST += contrib/m4/pinrail.m4
 # Everything that a process can do to its memory, for tools and tests.
 memory_events_sources = \
 	contrib/tools/common/memory_events.h contrib/tools/common/memory_events.cc \
-	contrib/tools/common/memory_calls.h contrib/tools/common/memory_calls.cc \
+	contrib/tools/common/memory_calls.cc \
 	contrib/tools/common/memory_fire.cc
 
 # For the tools, and for programs among the tests.
@@ -44,27 +44,24 @@ replayed_memory_sources = contrib/tools/perf/basics.h contrib/tools/perf/basics.
 	contrib/tools/perf/replay_memory.h contrib/tools/perf/replay_memory.cc contrib/tools/perf/trace.h \
 	contrib/tools/perf/trace.cc
 pinrail_perf_sources = $(replayed_memory_sources) $(command_line_sources) $(reasons_sources) \
-	contrib/tools/perf/budget.h contrib/tools/perf/budget.cc contrib/tools/perf/session.h \
-	contrib/tools/perf/session.cc contrib/tools/perf/table.cc \
+	contrib/tools/perf/session.h contrib/tools/perf/session.cc contrib/tools/perf/table.cc \
 	contrib/tools/perf/options.h contrib/tools/perf/options.cc contrib/tools/perf/replay.h \
 	contrib/tools/perf/replay.cc contrib/tools/perf/report.h contrib/tools/perf/report.cc \
 	contrib/tools/perf/scenario.h contrib/tools/perf/scenario.cc contrib/tools/perf/scenario_prepin.cc \
-	contrib/tools/perf/scenario_terabyte.cc contrib/tools/perf/scenario_mrall.cc \
-	contrib/tools/perf/scenario_odp.cc
+	contrib/tools/perf/scenario_terabyte.cc contrib/tools/perf/scenario_mrall.cc
 # Trials of monitors in child processes.
 trial_sources = contrib/tools/info/monitors.h contrib/tools/info/monitors.cc \
-	contrib/tools/info/options.h $(memory_events_sources)
-contrib_tools_pinrail_perf_SOURCES = contrib/tools/perf/pinrail_perf.cc contrib/tools/perf/doctor.h \
+	contrib/tools/info/snapshot.h $(memory_events_sources)
+contrib_tools_pinrail_perf_SOURCES = contrib/tools/perf/pinrail_perf.cc contrib/tools/perf/report.h \
 	contrib/tools/perf/doctor.cc $(trial_sources) $(pinrail_perf_sources)
 contrib_tools_pinrail_perf_LDADD = libpinrail.la $(LZMA_LIBS)
 
-advise_sources = contrib/tools/advise/page.cc contrib/tools/advise/study.h contrib/tools/advise/study.cc \
-	contrib/tools/advise/words.cc
+advise_sources = contrib/tools/advise/page.cc contrib/tools/advise/study.h contrib/tools/advise/study.cc
 contrib_tools_pinrail_advise_SOURCES = contrib/tools/advise/pinrail_advise.cc $(advise_sources) $(pinrail_perf_sources)
 contrib_tools_pinrail_advise_LDADD = libpinrail.la $(LZMA_LIBS)
 
 pinrail_info_sources = $(command_line_sources) contrib/tools/common/reasons.h contrib/tools/info/snapshot.cc \
-	contrib/tools/info/options.cc contrib/tools/info/snapshot.h contrib/tools/info/print_text.cc \
+	contrib/tools/info/snapshot.h contrib/tools/info/print_text.cc \
 	contrib/tools/info/print_json.cc $(trial_sources)
 contrib_tools_pinrail_info_SOURCES = contrib/tools/info/pinrail_info.cc $(pinrail_info_sources)
 contrib_tools_pinrail_info_LDADD = libpinrail.la
@@ -132,9 +129,7 @@ EXTRA_DIST += contrib/README contrib/quickstart contrib/run-tests contrib/packag
 	contrib/workshop/run-tests.d/count.awk contrib/workshop/package contrib/workshop/package.d/try-packages \
 	contrib/workshop/rdma-vm contrib/workshop/rdma-vm.d/get-kernel contrib/workshop/rdma-vm.d/guest-command \
 	contrib/workshop/rdma-vm.d/guest-init contrib/workshop/rdma-vm.d/guest-session \
-	contrib/workshop/rdma-vm.d/messages.sh contrib/workshop/rdma-vm.d/debian.sh \
-	contrib/workshop/rdma-vm.d/from_source.sh contrib/workshop/rdma-vm.d/servers.sh \
-	contrib/workshop/on-arm64 contrib/workshop/on-arm64.d/guest \
+	contrib/workshop/rdma-vm.d/functions.sh contrib/workshop/on-arm64 contrib/workshop/on-arm64.d/guest \
 	contrib/workshop/on-arm64.d/guest-init contrib/workshop/on-musl contrib/workshop/on-system \
 	contrib/workshop/on-system.d/foreign.sh \
 	contrib/workshop/on-system.d/roots.sh contrib/workshop/on-system.d/make-root \

@@ -42,12 +42,48 @@ else
   mv "$dist" "$work/dist/pinrail" || exit 99
 fi
 
+# configure_ac NAME, makefile_am NAME: of the runtime.
+configure_ac() {
+  cat <<END
+AC_INIT([$1], [1.0])
+AC_CONFIG_SRCDIR([host.c])
+AC_CONFIG_AUX_DIR([build-aux])
+AC_CONFIG_MACRO_DIRS([m4])
+AM_INIT_AUTOMAKE([foreign subdir-objects])
+AC_PROG_CC
+AC_PROG_CXX
+AM_PROG_AR
+LT_INIT([disable-static])
+m4_include([pinrail/contrib/m4/pinrail.m4])
+PINRAIL_SYMBOL_PREFIX([$1_])
+PINRAIL_SETUP([pinrail])
+PINRAIL_AM_CONDITIONALS
+AC_CONFIG_FILES([Makefile])
+AC_OUTPUT
+END
+}
+makefile_am() {
+  cat <<END
+ACLOCAL_AMFLAGS = -I m4
+SUBDIRS = pinrail .
+lib_LTLIBRARIES = lib$1.la
+lib$1_la_SOURCES = host.c
+nodist_EXTRA_lib$1_la_SOURCES = dummy.cc
+lib$1_la_CPPFLAGS = \$(PINRAIL_EMBEDDED_CPPFLAGS) -DHOST=$1
+lib$1_la_LIBADD = \$(PINRAIL_EMBEDDED_LIBADD)
+lib$1_la_DEPENDENCIES = \$(PINRAIL_EMBEDDED_LIBADD)
+lib$1_la_LDFLAGS = -avoid-version -Wl,-z,nodelete -Wl,--version-script=\$(srcdir)/$1.map
+EXTRA_DIST = $1.map
+END
+}
+
 # A runtime's source tree, with Pinrail inside.
 for host in $hosts; do
   mkdir "$work/$host"
-  for file in configure.ac Makefile.am host.c foo.map; do
-    sed "s/foo/$host/g" "$srcdir/test/embed/$file" >"$work/$host/$(echo "$file" | sed "s/^foo/$host/")"
-  done
+  configure_ac "$host" >"$work/$host/configure.ac"
+  makefile_am "$host" >"$work/$host/Makefile.am"
+  echo "{ global: ${host}_*; local: *; };" >"$work/$host/$host.map"
+  sed "s/foo/$host/g" "$srcdir/test/embed/host.c" >"$work/$host/host.c"
   cp -R "$work/dist/pinrail" "$work/$host/pinrail"
   (cd "$work/$host" && mkdir -p m4 && autoreconf -i --no-recursive) >"$work/out" 2>&1 || fail "autoreconf of $host"
 done

@@ -17,7 +17,7 @@ tests_first = test/model/explore_test.sh test/interpose_test.sh test/model/mutan
 	test/gpu_soak_test.sh
 
 # make smoke: of each layer what ends soonest, about a minute together.
-smoke_tests = test/includes_test.sh test/headers_test.sh test/rules_test.sh test/hacking_test.sh test/paths_test.sh \
+smoke_tests = test/includes_test.sh test/headers_test.sh test/documents_test.sh \
 	test/unit/base/base_test test/unit/base/sync_test test/model/references_model test/unit/rcache/vma_test test/mpool/grdma \
 	test/fault/grdma_fault test/unit/monitor/coverage_test test/unit/patch/patch_test test/monitor/patcher test/conform/iouring \
 	test/conform/mlock test/unit/api/refusal_test test/unit/api/api_test test/gpu/gpusm test/readme_test.sh
@@ -40,7 +40,7 @@ EXTRA_DIST += test/stranger_test.sh test/stranger/stranger.c
 TESTS += test/abi_test.sh
 EXTRA_DIST += test/abi_test.sh test/abi/layout test/abi/layout.py test/abi/rcache_2.c
 # A runtime that embeds Pinrail. It compiles the library four times: not a part of make check.
-EXTRA_DIST += test/embed_test.sh test/embed/configure.ac test/embed/Makefile.am test/embed/foo.map test/embed/host.c test/embed/two.c
+EXTRA_DIST += test/embed_test.sh test/embed/host.c test/embed/two.c
 phony_targets += embed-check
 embed-check:
 	CC='$(CC)' srcdir='$(srcdir)' $(SHELL) $(srcdir)/test/embed_test.sh
@@ -63,7 +63,7 @@ fake_registrar_sources = test/fake/fake_registrar.h test/fake/fake_registrar.cc
 if HAVE_GTEST
 test_programs += test/unit/rcache/vma_test test/mpool/grdma test/fault/grdma_fault test/stress/grdma_stress \
 	test/stress/references_stress test/unit/mpool/lists_test test/mpool/alloc test/mpool/record test/mpool/hit_check \
-	test/mpool/odp test/mpool/mrall test/mpool/prepin test/stress/prepin_stress test/adopt/nccl_net test/adopt/nixl \
+	test/mpool/odp test/mpool/mrall test/mpool/prepin test/adopt/nccl_net test/adopt/nixl \
 	test/adopt/mooncake test/adopt/ofi_mr_cache test/adopt/rcache_grdma test/adopt/ucs_rcache
 vma_sources = components/rcache/vma/vma_index.cc \
 	components/rcache/vma/vma_tree.cc
@@ -90,9 +90,6 @@ test_mpool_mrall_LDFLAGS = $(hook_wall_ldflags)
 
 test_mpool_prepin_SOURCES = test/mpool/prepin_test.cc test/mpool/prepin_start_test.cc test/mpool/prepin_jobs_test.cc \
 	test/mpool/pinning.h test/mpool/options_test.cc test/support/library.h $(fake_registrar_sources)
-
-
-test_stress_prepin_stress_SOURCES = test/stress/prepin_stress_test.cc test/support/library.h $(fake_registrar_sources)
 
 # What other libraries hand over when they register memory, each in a small program.
 test_adopt_nccl_net_SOURCES = test/adopt/nccl_net.c test/adopt/device.h
@@ -136,10 +133,10 @@ attack: all test/attack/attack
 	test/attack/attack --seconds $(or $(SECONDS_OF_EACH),300) --seed $(or $(SEED),1000) --threads 6 --steps 20000
 
 # The layers, the installed headers and the rules.
-TESTS += test/includes_test.sh test/headers_test.sh test/rules_test.sh test/help_test.sh
+TESTS += test/includes_test.sh test/headers_test.sh test/help_test.sh
 mutants-random: Makefile
 	$(srcdir)/test/mutants/random --seed $(or $(SEED),1) --count $(or $(COUNT),40)
-EXTRA_DIST += test/includes_test.sh test/headers_test.sh test/rules_test.sh test/help_test.sh test/mutants/run test/mutants/list \
+EXTRA_DIST += test/includes_test.sh test/headers_test.sh test/help_test.sh test/mutants/run test/mutants/list \
 	test/mutants/random test/mutants/equivalent
 
 # Registrars: one suite, one program for each that joins it.
@@ -249,7 +246,7 @@ rdma_device_sources = test/verbs/rdma_device.h
 if HAVE_TOOLS
 check_PROGRAMS += test/verbs/rdma_pingpong
 test_verbs_rdma_pingpong_SOURCES = test/verbs/rdma_pingpong.cc \
-	test/verbs/rdma_pingpong_match.h test/verbs/rdma_pingpong_match.cc test/bench/clock.h contrib/tools/common/reasons.h \
+	test/verbs/rdma_pingpong_match.h test/verbs/rdma_pingpong_match.cc test/bench/measure.h contrib/tools/common/reasons.h \
 	$(rdma_device_sources)
 test_verbs_rdma_pingpong_LDADD = libpinrail.la $(VERBS_LIBS)
 endif
@@ -264,7 +261,7 @@ test_unit_tools_memory_events_test_LDADD = -lgtest_main $(GTEST_LIBS)
 endif
 
 # The oracle: contrib/workshop/oracle, test/oracle/README. The second program can leave out what monitors report.
-oracle_sources = test/oracle/choice.h test/oracle/buffers.h test/oracle/buffers.cc \
+oracle_sources = test/oracle/buffers.h test/oracle/buffers.cc \
 	test/oracle/worker.h test/oracle/worker.cc test/oracle/oracle.cc $(command_line_sources) $(memory_events_sources)
 if HAVE_TOOLS
 check_PROGRAMS += test/oracle/oracle test/oracle/oracle_mutants
@@ -280,7 +277,7 @@ if HAVE_TOOLS
 oracle_test_log = test/oracle_test.sh.log test/oracle_unpatchable_test.sh.log
 $(oracle_test_log): test/oracle/oracle test/oracle/oracle_mutants
 endif
-EXTRA_DIST += test/oracle_test.sh test/oracle_unpatchable_test.sh test/oracle/unpatchable_libc test/oracle/README \
+EXTRA_DIST += test/oracle_test.sh test/oracle_unpatchable_test.sh test/oracle/README \
 	contrib/workshop/oracle
 oracle-mutants: all
 	$(srcdir)/contrib/workshop/oracle --build . --mutant all
@@ -375,7 +372,7 @@ EXTRA_test_monitor_own_calls_DEPENDENCIES = test/own_calls/raw_malloc.la test/ow
 endif
 EXTRA_DIST += test/own_calls_test.sh test/own_calls/rounds.go
 
-# Hooks under allocators that others brought along, and beside other runtimes: test/interpose/run.
+# Hooks under allocators that others brought along, and beside other runtimes: test/interpose_test.sh.
 if HAVE_URING
 check_LTLIBRARIES += test/interpose/free_madvises.la
 test_interpose_free_madvises_la_SOURCES = test/interpose/free_madvises.cc
@@ -388,7 +385,7 @@ test_interpose_interpose_LDADD = libpinrail.la
 EXTRA_test_interpose_interpose_DEPENDENCIES = test/interpose/free_madvises.la
 endif
 TESTS += test/interpose_test.sh
-EXTRA_DIST += test/interpose_test.sh test/interpose/run
+EXTRA_DIST += test/interpose_test.sh
 
 # What the kernel reports, and which mappings are covered.
 if HAVE_GTEST
@@ -444,9 +441,8 @@ EXTRA_DIST += test/model/README test/model/mutants test/model/mutants_test.sh te
 # Speed, beside the peers. The programs are small; "make bench" measures with them, make check only tries them.
 bench_programs =
 if HAVE_BENCHMARK
-bench_sources = test/bench/calls.h test/bench/clock.h test/bench/fail.h test/bench/options.h test/bench/options.cc \
-	test/bench/pause.h test/bench/pause.cc test/bench/resident.h test/bench/rows.h test/bench/team.h \
-	test/bench/team.cc test/bench/work.h test/bench/work.cc
+bench_sources = test/bench/measure.h test/bench/rows.h test/bench/team.h test/bench/team.cc test/bench/work.h \
+	test/bench/work.cc
 bench_programs += test/bench/bench_pinrail test/bench/bench_none
 check_LTLIBRARIES += test/bench/libbench.la
 test_bench_libbench_la_SOURCES = $(bench_sources)
@@ -489,10 +485,10 @@ test_bench_blind_window_SOURCES = test/bench/blind_window.cc
 test_bench_blind_window_LDADD = libpinrail.la
 
 # What the documents say.
-TESTS += test/readme_test.sh test/install_line_test.sh test/install_prefix_test.sh test/paths_test.sh \
-	test/hacking_test.sh test/count_test.sh test/on_system_roots_test.sh
+TESTS += test/readme_test.sh test/install_line_test.sh test/install_prefix_test.sh test/documents_test.sh \
+	test/workshop_test.sh
 EXTRA_DIST += test/README test/install_test.sh test/install_line_test.sh test/install_prefix_test.sh \
-	test/readme_test.sh test/paths_test.sh test/hacking_test.sh test/count_test.sh test/on_system_roots_test.sh
+	test/readme_test.sh test/documents_test.sh test/workshop_test.sh
 
 # Forked children: F1. And memory that is deregistered although the program makes no more calls: E4.
 if HAVE_GTEST
@@ -528,7 +524,7 @@ check_LTLIBRARIES += test/fake/libcuda.la
 test_fake_libcuda_la_SOURCES = test/fake/cuda/cuda_double.h test/fake/cuda/cuda_for_tests.h \
 	test/fake/cuda/double_state.h test/fake/cuda/double_state.cc test/fake/cuda/double_context.cc \
 	test/fake/cuda/double_memory.cc test/fake/cuda/double_ipc.cc test/fake/cuda/double_virtual.cc \
-	test/fake/cuda/double_transport.h test/support/gpu_memory.h
+	test/fake/cuda/toolkit/cuda.h test/support/gpu_memory.h
 EXTRA_DIST += test/fake/cuda/toolkit/cuda.h
 test_fake_libcuda_la_CXXFLAGS = $(AM_CXXFLAGS) -fvisibility=default
 test_fake_libcuda_la_LDFLAGS = -version-info 1:0:0 -rpath /nonexistent

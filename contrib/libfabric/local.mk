@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # libfabric's cache with Pinrail's monitor, and a hook provider that gives its programs Pinrail's cache.
 EXTRA_DIST += contrib/libfabric/README contrib/libfabric/run-guest contrib/libfabric/hook-cases \
-	contrib/libfabric/get-mpich contrib/libfabric/run-mpich test/libfabric/mpi_transfers.c
+	contrib/libfabric/get-mpich test/libfabric/mpi_transfers.c
 
 if HAVE_FABRIC
 lib_LTLIBRARIES += libpinrail-libfabric.la
@@ -33,12 +33,9 @@ contrib_libfabric_libpinrail_fi_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-versio
 fabric_installed = install-fabricLTLIBRARIES
 $(fabric_installed): install-libLTLIBRARIES
 
-# Unchanged programs of libfabric's.
-check_PROGRAMS += test/libfabric/per_transfer test/libfabric/close_unread
-test_libfabric_close_unread_SOURCES = test/libfabric/close_unread.c test/libfabric/ends.h
-test_libfabric_close_unread_CPPFLAGS = $(AM_CPPFLAGS) -D_GNU_SOURCE
-test_libfabric_close_unread_LDADD = $(FABRIC_LIBS)
-test_libfabric_per_transfer_SOURCES = test/libfabric/per_transfer.c test/libfabric/ends.h
+# An unchanged program of libfabric's.
+check_PROGRAMS += test/libfabric/per_transfer
+test_libfabric_per_transfer_SOURCES = test/libfabric/per_transfer.c
 test_libfabric_per_transfer_CPPFLAGS = $(AM_CPPFLAGS) -D_GNU_SOURCE
 test_libfabric_per_transfer_LDADD = $(FABRIC_LIBS)
 

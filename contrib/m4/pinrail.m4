@@ -255,14 +255,14 @@ AC_DEFUN([PINRAIL_WITH_OPENMPI], [
     pinrail_saved_CPPFLAGS=$CPPFLAGS
     # It is compiled: the headers of Debian 13 (Open MPI 5.0.7) include PMIx's, and some that are not installed.
     PINRAIL_TRY_OPENMPI([])
-    pinrail_fetched=`"$srcdir/contrib/openmpi/get-headers" --cached 2>/dev/null`
+    pinrail_fetched=`"$srcdir/contrib/openmpi/get" headers --cached 2>/dev/null`
     AS_IF([test "x$pinrail_have_openmpi" = xno && test -n "$pinrail_fetched"], [
       pinrail_pmix=`pkg-config --cflags-only-I pmix 2>/dev/null | sed 's/-I */-isystem /g'`
       PINRAIL_TRY_OPENMPI([-isystem $pinrail_fetched $pinrail_pmix])])
     pinrail_openmpi_major=`printf '#include "opal_config.h"\n#include "opal/version.h"\nmajor OPAL_MAJOR_VERSION\n' |
       $CC $CPPFLAGS -E -P - 2>/dev/null | tr '\n' ' ' | sed -n 's/.*major  *\([[0-9]]*\).*/\1/p'`
     AS_IF([test "x$pinrail_have_openmpi" = xno && test -e "$pinrail_openmpi_dir/openmpi/opal_config.h"],
-      [pinrail_openmpi_why="; its developer headers are there, but do not compile: contrib/openmpi/get-headers fetches what Debian's libopenmpi-dev leaves out, then configure again"])
+      [pinrail_openmpi_why="; its developer headers are there, but do not compile: contrib/openmpi/get headers fetches what Debian's libopenmpi-dev leaves out, then configure again"])
     CPPFLAGS=$pinrail_saved_CPPFLAGS
     AS_IF([test "x$with_openmpi" != xcheck && test "x$pinrail_have_openmpi" = xno],
       [AC_MSG_ERROR([--with-openmpi was asked for, but $pinrail_openmpi_dir has no developer headers that compile, or libopen-pal is missing])])

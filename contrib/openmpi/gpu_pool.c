@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "contrib/openmpi/settings.h"
-#include "contrib/openmpi/tell.h"
 
 pthread_mutex_t side_mutex = PTHREAD_MUTEX_INITIALIZER;
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The descriptor, by the name of the component whose place it takes.
 #include "contrib/openmpi/grdma.h"
-#include "contrib/openmpi/tell.h"
 
 static bool opened;
 

@@ -1,15 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Pinrail as a component of Open MPI, in a folder of its own beside Pinrail's components.
 EXTRA_DIST += contrib/openmpi/README contrib/openmpi/run-tests contrib/openmpi/run-guest \
-	contrib/openmpi/run-applications contrib/openmpi/check-headers contrib/openmpi/get-headers contrib/openmpi/applications/lammps/in.melt \
-	contrib/openmpi/applications/mpi4py/program.py contrib/openmpi/applications/mpi4py/amr.py \
-	contrib/openmpi/applications/mpi4py/tiles.py \
-	contrib/openmpi/lib/cases.sh contrib/openmpi/lib/jobs.sh contrib/openmpi/lib/whose.sh \
-	contrib/openmpi/lib/get-openib contrib/openmpi/lib/get-dso contrib/openmpi/lib/in-system contrib/openmpi/lib/guest-jobs \
-	contrib/openmpi/run-smcuda contrib/openmpi/lib/get-smcuda $(openmpi_gpu_sources) \
+	contrib/openmpi/run-applications contrib/openmpi/check-headers contrib/openmpi/get contrib/openmpi/applications/in.melt \
+	contrib/openmpi/applications/program.py contrib/openmpi/lib/cases.sh contrib/openmpi/lib/jobs.sh \
+	contrib/openmpi/lib/in-system contrib/openmpi/run-smcuda $(openmpi_gpu_sources) \
 	contrib/openmpi/gpusm_component.c contrib/openmpi/rgpusm_component.c
-openmpi_shared_sources = contrib/openmpi/open_mpi.h contrib/openmpi/tell.h contrib/openmpi/tell.c \
-	contrib/openmpi/settings.h contrib/openmpi/settings.c
+openmpi_shared_sources = contrib/openmpi/open_mpi.h contrib/openmpi/tell.c contrib/openmpi/settings.h contrib/openmpi/settings.c
 openmpi_gpu_sources = contrib/openmpi/gpu_pool.h contrib/openmpi/gpu_pool.c \
 	contrib/openmpi/gpu_ticket.h contrib/openmpi/gpu_ticket.c
 
@@ -29,8 +25,7 @@ dist_openmpi_SCRIPTS = contrib/openmpi/mpirun-args
 openmpi_module_ldflags = $(AM_LDFLAGS) -module -avoid-version -shared -Wl,-Bsymbolic -Wl,-z,nodelete \
 	-Wl,--version-script=$(top_srcdir)/contrib/openmpi/component.map $(PINRAIL_NO_UNDEFINED)
 openmpi_grdma_sources = $(openmpi_shared_sources) contrib/openmpi/grdma.h contrib/openmpi/grdma_module.c \
-	contrib/openmpi/grdma_calls.c contrib/openmpi/grdma_invalidate_hook.c contrib/openmpi/grdma_pvars.c \
-	contrib/openmpi/grdma_alloc.h
+	contrib/openmpi/grdma_calls.c contrib/openmpi/grdma_invalidate_hook.c contrib/openmpi/grdma_alloc.h
 
 contrib_openmpi_mca_rcache_pinrail_la_CPPFLAGS = $(AM_CPPFLAGS) $(OPENMPI_CPPFLAGS) -D_GNU_SOURCE
 EXTRA_contrib_openmpi_mca_rcache_pinrail_la_DEPENDENCIES = contrib/openmpi/component.map
@@ -67,8 +62,7 @@ contrib_openmpi_mca_mpool_pinrail_la_LDFLAGS = $(openmpi_module_ldflags)
 contrib_openmpi_mca_mpool_pinrail_la_LIBADD = $(OPENMPI_LIBS)
 EXTRA_contrib_openmpi_mca_mpool_pinrail_la_DEPENDENCIES = contrib/openmpi/component.map
 
-contrib_openmpi_mca_rcache_pinrail_la_SOURCES = contrib/openmpi/open_mpi.h contrib/openmpi/tell.h \
-	contrib/openmpi/tell.c contrib/openmpi/whose_component.c
+contrib_openmpi_mca_rcache_pinrail_la_SOURCES = contrib/openmpi/open_mpi.h contrib/openmpi/tell.c contrib/openmpi/whose_component.c
 contrib_openmpi_mca_rcache_pinrail_la_LDFLAGS = $(openmpi_module_ldflags)
 contrib_openmpi_mca_rcache_pinrail_la_LIBADD = $(OPENMPI_LIBS)
 endif
@@ -80,3 +74,29 @@ else
 EXTRA_DIST += contrib/openmpi/mpirun-args
 endif
 EXTRA_DIST += contrib/openmpi/component.map
+
+if !EMBEDDED
+# The MPI program of ours, for contrib/openmpi/run-tests, which makes it: it needs an MPI to run.
+EXTRA_PROGRAMS = test/openmpi/jobs
+CLEANFILES += test/openmpi/jobs
+openmpi_program_flags = $(AM_CPPFLAGS) $(OPENMPI_CPPFLAGS)
+test_openmpi_jobs_SOURCES = test/openmpi/jobs.c test/openmpi/transfers.c test/openmpi/common.h test/openmpi/common.c
+test_openmpi_jobs_CPPFLAGS = $(openmpi_program_flags) -D_GNU_SOURCE
+test_openmpi_jobs_LDADD = $(OPENMPI_MPI_LIBS)
+
+# These need no MPI to run: make check runs them. Open MPI 5 has no such components of Pinrail's.
+if OPENMPI_COMPONENT
+if !OPENMPI_TAKEOVER
+check_PROGRAMS += test/openmpi/mpool_calls test/openmpi/grdma_alone
+TESTS += test/openmpi/mpool_calls test/openmpi/grdma_alone
+test_openmpi_grdma_alone_SOURCES = test/openmpi/grdma_alone.c
+test_openmpi_grdma_alone_CPPFLAGS = $(openmpi_program_flags) -D_GNU_SOURCE
+test_openmpi_grdma_alone_LDADD = $(OPENMPI_LIBS)
+test_openmpi_mpool_calls_SOURCES = test/openmpi/mpool_calls.c
+test_openmpi_mpool_calls_CPPFLAGS = $(openmpi_program_flags) -D_GNU_SOURCE
+endif
+endif
+
+# Compiled by contrib/openmpi/run-smcuda, for an Open MPI of its own.
+EXTRA_DIST += test/openmpi/device.c
+endif

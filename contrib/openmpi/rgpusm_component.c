@@ -5,7 +5,6 @@
 
 #include "contrib/openmpi/gpu_pool.h"
 #include "contrib/openmpi/gpu_ticket.h"
-#include "contrib/openmpi/tell.h"
 
 PINRAIL_API extern mca_rcache_base_component_t mca_rcache_rgpusm_component;
 

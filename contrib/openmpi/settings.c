@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "contrib/openmpi/tell.h"
-
 void string_parameter(const mca_base_component_t* component, const char* name, const char* help,
                       mca_base_var_info_lvl_t level, const char* fallback, char** value) {
   *value = (char*)(uintptr_t)fallback;  // Open MPI keeps a copy

@@ -4,7 +4,6 @@
 // of the grdma that Open MPI has. All transports reach grdma through that descriptor. If Open MPI was built so that its
 // components are files too (--enable-mca-dso), its grdma may be opened, closed and unloaded before this one or after.
 #include "contrib/openmpi/grdma.h"
-#include "contrib/openmpi/tell.h"
 
 PINRAIL_API extern mca_rcache_base_component_t mca_rcache_pinrail_component;
 

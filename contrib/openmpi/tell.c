@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "contrib/openmpi/tell.h"
-
-#include <stdio.h>
-
 #include "contrib/openmpi/open_mpi.h"
+// opal_config.h comes first
+#include <stdio.h>
 
 void print_help(const char* happened, const char* follows, const char* to_do) {
   if (opal_process_info.my_local_rank == 0) print_fatal_help(happened, follows, to_do);

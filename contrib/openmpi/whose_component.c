@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "contrib/openmpi/open_mpi.h"
-#include "contrib/openmpi/tell.h"
 
 PINRAIL_API extern mca_rcache_base_component_t mca_rcache_pinrail_component;
 

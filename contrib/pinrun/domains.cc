@@ -13,8 +13,6 @@
 #include <mutex>
 #include <new>
 
-#include "real_verbs.h"
-
 namespace pinrail::pinrun {
 namespace {
 

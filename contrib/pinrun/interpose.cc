@@ -4,7 +4,6 @@
 #include <cerrno>
 
 #include "pinrun.h"
-#include "real_verbs.h"
 
 namespace pinrail::pinrun {
 namespace {

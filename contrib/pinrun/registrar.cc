@@ -5,7 +5,7 @@
 #include <new>
 #include <utility>
 
-#include "real_verbs.h"
+#include "pinrun.h"
 
 namespace pinrail::pinrun {
 namespace {

@@ -31,12 +31,7 @@
 #include <memory>
 #include <string>
 
-#include "test/bench/calls.h"
-#include "test/bench/clock.h"
-#include "test/bench/fail.h"
-#include "test/bench/options.h"
-#include "test/bench/pause.h"
-#include "test/bench/resident.h"
+#include "test/bench/measure.h"
 #include "test/bench/team.h"
 #include "test/bench/work.h"
 

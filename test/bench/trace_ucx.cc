@@ -11,7 +11,7 @@
 
 #include "contrib/tools/perf/basics.h"
 #include "contrib/tools/perf/replay_memory.h"
-#include "test/bench/fail.h"
+#include "test/bench/measure.h"
 #include "test/bench/ucx_cache.h"
 
 namespace pinrail::bench {

@@ -11,7 +11,7 @@ extern "C" {
 
 #include <limits>
 
-#include "test/bench/fail.h"
+#include "test/bench/measure.h"
 
 namespace {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // interpose - Pinrail's hooks under allocators that others brought along (LD_PRELOAD) and beside other runtimes' hooks.
 // Several threads allocate, free and let a device see their memory, with leave_pinned=1; nothing stale may be seen, no
-// thread may get stuck, and the other runtime must see its events too. test/interpose/run has the combinations.
+// thread may get stuck, and the other runtime must see its events too. test/interpose_test.sh has the combinations.
 #include <dlfcn.h>
 #include <getopt.h>
 

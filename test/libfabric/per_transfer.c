@@ -2,6 +2,7 @@
 // per_transfer.c - a program of libfabric alone that registers and closes memory around each transfer.
 //
 //   per_transfer PROVIDER ADDRESS TRANSFERS REMAP_EVERY KIBIBYTES BUFFERS [basic|early]
+//   per_transfer PROVIDER ADDRESS unread
 //
 // Each transfer is an RMA write of 4 KiB between two buffers of this process, which are registered whole, by an
 // endpoint to another one; then the bytes are compared. BUFFERS of each kind serve in turn. REMAP_EVERY n: before each
@@ -10,14 +11,78 @@
 // The last line says how long the program's calls of fi_mr_reg and fi_close took for a transfer, without the reading of
 // the clock. Run with and without FI_HOOK=pinrail.
 //
+// unread: an endpoint is closed while messages that arrived have not been read. Under libfabric 1.17 and 2.1 over
+// verbs;ofi_rxm this is a use after free, which AddressSanitizer in libfabric reports: rxm_close_conn() closes the
+// connection's endpoint and then handles what had completed for it, which posts receives to it.
+//
 // Exit status 0: all bytes were right; 1: not so; 77: the provider is not usable here.
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
 #include <rdma/fi_rma.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 
-#include "test/libfabric/ends.h"
-
 enum { kMostBuffers = 64, kSent = 4096, kTimedCalls = 4, kSeconds = 20, kBasicMode = 1 << 0 };
+enum { kUnreadMessages = 16, kUnreadBytes = 64 };
+
+// Two endpoints of one process that send to each other.
+typedef struct end {
+  struct fid_ep* ep;
+  struct fid_cq* cq;
+  struct fid_av* av;
+  fi_addr_t other;
+} end_t;
+
+static struct fi_info* info;
+static struct fid_fabric* fabric;
+static struct fid_domain* domain;
+
+static void stop_unless(int condition, const char* what) {
+  if (condition) return;
+  fprintf(stderr, "FAILED: %s\n", what);
+  exit(1);
+}
+
+// Exit status 77: the provider is not usable here.
+static void open_provider(const char* provider, const char* address, uint64_t caps, int mr_mode) {
+  struct fi_info* const hints = fi_allocinfo();
+  hints->ep_attr->type = FI_EP_RDM;
+  hints->caps = caps;
+  hints->domain_attr->mr_mode = mr_mode;
+  hints->fabric_attr->prov_name = strdup(provider);
+  const int found = fi_getinfo(FI_VERSION(1, 14), address, NULL, FI_SOURCE, hints, &info);
+  fi_freeinfo(hints);
+  if (found != 0) {
+    printf("SKIP: libfabric finds nothing for its provider %s\n", provider);
+    exit(77);
+  }
+  stop_unless(fi_fabric(info->fabric_attr, &fabric, NULL) == 0, "fi_fabric");
+  stop_unless(fi_domain(fabric, info, &domain, NULL) == 0, "fi_domain");
+}
+
+static void open_end(end_t* end) {
+  struct fi_cq_attr cq = {.format = FI_CQ_FORMAT_CONTEXT};
+  struct fi_av_attr av = {.type = FI_AV_UNSPEC};
+  stop_unless(fi_endpoint(domain, info, &end->ep, NULL) == 0, "fi_endpoint");
+  stop_unless(fi_cq_open(domain, &cq, &end->cq, NULL) == 0, "fi_cq_open");
+  stop_unless(fi_av_open(domain, &av, &end->av, NULL) == 0, "fi_av_open");
+  stop_unless(fi_ep_bind(end->ep, &end->cq->fid, FI_TRANSMIT | FI_RECV) == 0, "fi_ep_bind");
+  stop_unless(fi_ep_bind(end->ep, &end->av->fid, 0) == 0, "fi_ep_bind");
+  stop_unless(fi_enable(end->ep) == 0, "fi_enable");
+}
+
+static void introduce(end_t* to, const end_t* whom) {
+  char name[256];
+  size_t length = sizeof(name);
+  stop_unless(fi_getname(&whom->ep->fid, name, &length) == 0, "fi_getname");
+  stop_unless(fi_av_insert(to->av, name, 1, &to->other, 0, NULL) == 1, "fi_av_insert");
+}
 
 typedef struct totals {
   unsigned long transfers, failed, wrong_bytes;
@@ -159,7 +224,46 @@ static void closes_only_when_unused(void) {
   munmap(buffer, bytes);
 }
 
+static int read_one(const end_t* end) {
+  struct fi_cq_entry entry;
+  return fi_cq_read(end->cq, &entry, 1) == 1;
+}
+
+// receiver: read as well, because a connection is made only so; NULL: not read.
+static void send_one(const end_t* sender, const end_t* receiver, const char* text) {
+  const time_t end = time(NULL) + kSeconds;
+  ssize_t posted;
+  while ((posted = fi_send(sender->ep, text, kUnreadBytes, NULL, sender->other, NULL)) == -FI_EAGAIN &&
+         time(NULL) < end) {
+    (void)read_one(sender);
+    if (receiver != NULL) (void)read_one(receiver);
+  }
+  stop_unless(posted == 0, "fi_send");
+  while (!read_one(sender)) {
+    stop_unless(time(NULL) < end, "the message did not leave");
+    if (receiver != NULL) (void)read_one(receiver);
+  }
+}
+
+static void close_unread(const char* provider, const char* address) {
+  static char text[kUnreadBytes], received[kUnreadBytes];
+  end_t sender, receiver;
+  open_provider(provider, address, FI_MSG, FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY);
+  open_end(&sender);
+  open_end(&receiver);
+  introduce(&sender, &receiver);
+  stop_unless(fi_recv(receiver.ep, received, kUnreadBytes, NULL, FI_ADDR_UNSPEC, NULL) == 0, "fi_recv");
+  send_one(&sender, &receiver, text);
+  for (int i = 0; i < kUnreadMessages; ++i) send_one(&sender, NULL, text);
+  stop_unless(fi_close(&receiver.ep->fid) == 0, "fi_close");
+  printf("closed\n");
+}
+
 int main(int argc, char** argv) {
+  if (argc == 4 && strcmp(argv[3], "unread") == 0) {
+    close_unread(argv[1], argv[2]);
+    return 0;
+  }
   stop_unless(argc == 7 || argc == 8, "usage: per_transfer PROVIDER ADDRESS TRANSFERS REMAP_EVERY KIBIBYTES BUFFERS");
   const unsigned long count = strtoul(argv[3], NULL, 10);
   totals_t totals = {.each = calloc(count + 1, sizeof(double))};

@@ -10,7 +10,7 @@
 #include <sstream>
 #include <thread>
 
-#include "test/oracle/choice.h"
+#include "test/oracle/buffers.h"
 #include "test/oracle/worker.h"
 
 namespace pinrail::oracle {

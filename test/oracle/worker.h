@@ -20,7 +20,6 @@
 #include <vector>
 
 #include "test/oracle/buffers.h"
-#include "test/oracle/choice.h"
 
 namespace pinrail::oracle {
 

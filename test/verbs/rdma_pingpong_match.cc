@@ -10,7 +10,7 @@
 #include <limits>
 #include <utility>
 
-#include "test/bench/clock.h"
+#include "test/bench/measure.h"
 
 namespace pinrail::pingpong {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "contrib/tools/common/memory_calls.h"
+#include "contrib/tools/common/memory_events.h"
 
 #include <dlfcn.h>
 #include <elf.h>

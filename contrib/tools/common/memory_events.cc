@@ -26,8 +26,6 @@
 #include <system_error>
 #include <utility>
 
-#include "contrib/tools/common/memory_calls.h"
-
 namespace pinrail::tools {
 namespace {
 

@@ -17,7 +17,7 @@
 #include <cstring>
 #include <string>
 
-#include "contrib/tools/common/memory_calls.h"
+#include "contrib/tools/common/memory_events.h"
 
 namespace pinrail::tools {
 namespace {

@@ -20,7 +20,7 @@
 #include <sstream>
 #include <vector>
 
-#include "contrib/tools/common/memory_calls.h"
+#include "contrib/tools/common/memory_events.h"
 #include "contrib/tools/common/text.h"
 
 namespace pinrail::info {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "contrib/tools/common/memory_events.h"
-#include "contrib/tools/info/options.h"
+#include "contrib/tools/info/snapshot.h"
 
 namespace pinrail::info {
 

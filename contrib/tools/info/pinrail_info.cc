@@ -6,7 +6,6 @@
 #include <iostream>
 
 #include "contrib/tools/info/monitors.h"
-#include "contrib/tools/info/options.h"
 #include "contrib/tools/info/snapshot.h"
 
 namespace {

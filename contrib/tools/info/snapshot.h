@@ -2,6 +2,7 @@
 // snapshot.h - what the library reports about itself, the words to show it, and the three ways to show it.
 //
 // The strings belong to the library and live until pinrail_finalize().
+// And the command line, which says what of it is shown.
 #ifndef PINRAIL_CONTRIB_TOOLS_INFO_SNAPSHOT_H
 #define PINRAIL_CONTRIB_TOOLS_INFO_SNAPSHOT_H
 
@@ -13,10 +14,35 @@
 #include <string_view>
 #include <vector>
 
+#include "contrib/tools/common/command_line.h"
 #include "contrib/tools/common/reasons.h"
-#include "contrib/tools/info/options.h"
 
 namespace pinrail::info {
+
+constexpr int kUsualLevel = 3;
+constexpr int kHighestLevel = 9;
+constexpr const char* kAll = "all";
+
+enum class Format { text, parsable, json };
+
+struct Options {
+  bool monitors = false;
+  bool parsable = false;
+  bool json = false;
+  bool all = false;
+  int level = 0;        // 0: kHighestLevel with --all, else kUsualLevel
+  tools::Pairs params;  // (framework, component); "all" matches every name
+  tools::Pairs mca;
+
+  Format format() const { return json ? Format::json : parsable ? Format::parsable : Format::text; }
+  int highest_level() const { return level != 0 ? level : (all ? kHighestLevel : kUsualLevel); }
+  // Whether parameters are to be listed.
+  bool lists_params() const { return all || !params.empty() || level != 0; }
+};
+
+// Reads the command line; returns as CommandLine::read() does.
+std::optional<int> read_options(int argc, const char* const* argv, Options* options_out, std::ostream& out,
+                                std::ostream& err);
 
 struct Passed {  // a component that is not used
   std::string framework, name, why;

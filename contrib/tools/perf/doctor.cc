@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // doctor.cc - the findings of pinrail_perf --doctor.
-#include "contrib/tools/perf/doctor.h"
+#include "contrib/tools/perf/report.h"
 
 #include <pinrail/listing.h>
 #include <sys/mman.h>

@@ -5,7 +5,6 @@
 #include <iostream>
 #include <vector>
 
-#include "contrib/tools/perf/doctor.h"
 #include "contrib/tools/perf/report.h"
 #include "contrib/tools/perf/scenario.h"
 

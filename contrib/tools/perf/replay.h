@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "contrib/tools/perf/basics.h"
-#include "contrib/tools/perf/budget.h"
 #include "contrib/tools/perf/replay_memory.h"
 #include "contrib/tools/perf/session.h"
 #include "contrib/tools/perf/trace.h"

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // report.h - prints the results, as text or as JSON, to standard output.
-#ifndef PINRAIL_TOOLS_PERF_REPORT_H
-#define PINRAIL_TOOLS_PERF_REPORT_H
+#ifndef PINRAIL_CONTRIB_TOOLS_PERF_REPORT_H
+#define PINRAIL_CONTRIB_TOOLS_PERF_REPORT_H
 
 #include <pinrail/pinrail.h>
 
 #include <cstdint>
+#include <ostream>
 #include <string>
 #include <vector>
 
 #include "contrib/tools/common/reasons.h"
 #include "contrib/tools/perf/basics.h"
-#include "contrib/tools/perf/budget.h"
 #include "contrib/tools/perf/options.h"
 #include "contrib/tools/perf/replay.h"
 #include "contrib/tools/perf/replay_memory.h"
@@ -113,6 +113,29 @@ void print_replays_json(const Options& options, const std::vector<ReplayedTrace>
 // The first line of the text, and a line that says why no program on this machine can keep registrations, if so.
 void print_facts(const PoolFacts& facts);
 bool print_nothing_kept(const PoolFacts& facts);
+
+// What this machine, this user and this program's settings let a registration cache do: of each finding what follows
+// and what to do (pinrail_perf --doctor). examine() runs on one thread, before pinrail_init(): trials run in child
+// processes.
+
+// well: nothing to do. costs: works, and something is slower or left out. wrong: something does not work.
+enum class Verdict { well, costs, wrong };
+
+struct Finding {
+  Verdict verdict;
+  std::string subject, found;
+  std::string follows, advice;  // empty where all is well
+};
+
+std::vector<Finding> examine(const Options& options);
+void print_findings(const std::vector<Finding>& findings, std::ostream& out);
+
+// Parts of examine().
+// locked_limit, default_limit and from: as in pinrail_machine_t.
+Finding judge_memlock(uint64_t locked_limit);
+Finding judge_memory(uint64_t default_limit, const std::string& from);
+// setting: the contents of /sys/kernel/mm/transparent_hugepage/enabled, empty if there is none.
+Finding judge_huge_pages(const std::string& setting);
 
 }  // namespace pinrail::perf
 

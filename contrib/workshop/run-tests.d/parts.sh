@@ -230,7 +230,7 @@ part_dist() {
   build gcc --enable-werror --enable-debug || return
   rm -f -- "$work"/gcc/pinrail-*.tar.xz
   XZ_OPT=-0 run_one dist distcheck make -C "$work/gcc" -j"$jobs" distcheck \
-    "TESTS=test/readme_test.sh test/headers_test.sh test/rules_test.sh test/hacking_test.sh test/paths_test.sh" \
+    "TESTS=test/readme_test.sh test/headers_test.sh test/documents_test.sh" \
     "DISTCHECK_CONFIGURE_FLAGS=--enable-werror ${without_third_parties[*]} CXXFLAGS=-g0 PINRAIL_OPTIMIZE=-O0"
   run_one dist files dist_files
 }
@@ -263,7 +263,7 @@ on_system() {
   local log=$work/systems/$1.log status=0
   local command=("$top/contrib/workshop/on-system" "$1" --timeout 3600 -- env "PINRAIL_TEST_LONG=${PINRAIL_TEST_LONG:-}")
   # Debian 13's headers of Open MPI lack some.
-  local headers='export PINRAIL_CACHE_DIR=$PWD/build-test/cache; contrib/openmpi/get-headers >/dev/null 2>&1'
+  local headers='export PINRAIL_CACHE_DIR=$PWD/build-test/cache; contrib/openmpi/get headers >/dev/null 2>&1'
   local there="$headers;"'contrib/run-tests --no-install --part system; echo "== results"; cat build-test/results'
   local foreign='contrib/on-FOREIGN; echo "== results"; sed "s| | system/|" build-FOREIGN/results ||
     echo "skipped system/all: what contrib/on-FOREIGN needs is not here"'

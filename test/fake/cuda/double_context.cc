@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "test/fake/cuda/double_state.h"
-#include "test/fake/cuda/double_transport.h"
+#include "test/fake/cuda/toolkit/cuda.h"
 
 using namespace pinrail::cuda_double;
 using Lock = std::lock_guard<std::mutex>;

@@ -9,7 +9,7 @@
 #include <iterator>
 
 #include "test/fake/cuda/double_state.h"
-#include "test/fake/cuda/double_transport.h"
+#include "test/fake/cuda/toolkit/cuda.h"
 
 namespace pinrail::cuda_double {
 namespace {

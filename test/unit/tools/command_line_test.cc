@@ -8,7 +8,6 @@
 #include <sstream>
 
 #include "contrib/tools/common/text.h"
-#include "contrib/tools/info/options.h"
 #include "contrib/tools/info/snapshot.h"
 
 namespace pinrail::tools {

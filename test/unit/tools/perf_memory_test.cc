@@ -9,8 +9,8 @@
 #include <set>
 
 #include "contrib/tools/perf/basics.h"
-#include "contrib/tools/perf/budget.h"
 #include "contrib/tools/perf/replay_memory.h"
+#include "contrib/tools/perf/session.h"
 #include "test/support/host_table.h"
 
 namespace pinrail::perf {

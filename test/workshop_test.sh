@@ -1,14 +1,12 @@
-#!/bin/sh
+#!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# count_test.sh - contrib/run-tests counts results: a crash, a leak at the end and a missing summary are failures.
+# workshop_test.sh - contrib/run-tests counts results: a crash, a leak at the end and a missing summary are failures.
+# contrib/workshop/on-system removes no root folder that a run uses.
 set -u
-srcdir=${srcdir:-$(dirname "$0")/..}
-work=$(mktemp -d) || exit 99
-trap 'rm -rf "$work"' EXIT
-failures=0
+. "${srcdir:-$(dirname "$0")/..}/test/support/script.sh"
 
-# expect WHAT STATUS: the log on standard input.
-expect() {
+# counts WHAT STATUS: the log on standard input.
+counts() {
   cat >"$work/log"
   awk -v name=t -v status="$2" -f "$srcdir/contrib/workshop/run-tests.d/count.awk" "$work/log" >"$work/got"
   cmp -s "$work/wanted" "$work/got" && return
@@ -19,7 +17,7 @@ expect() {
 want() { printf '%s\n' "$@" >"$work/wanted"; }
 
 want "passed t A.one" "skipped t A.two: no device" "failed t A.three: x.cc:3: Failure"
-expect "one of each" FAIL <<'END'
+counts "one of each" FAIL <<'END'
 [==========] Running 3 tests from 1 test suite.
 [ RUN      ] A.one
 [       OK ] A.one (0 ms)
@@ -40,7 +38,7 @@ FAIL t (exit status: 1)
 END
 
 want "passed t A.one" "failed t A.two: did not end: a crash, or the time was up"
-expect "a crash" FAIL <<'END'
+counts "a crash" FAIL <<'END'
 [==========] Running 3 tests from 1 test suite.
 [ RUN      ] A.one
 [       OK ] A.one (0 ms)
@@ -49,7 +47,7 @@ FAIL t (exit status: 139)
 END
 
 want "passed t A.one" "failed t: every case passed, but the program ended with an error (LeakSanitizer: 3 bytes)"
-expect "a leak that a sanitizer finds at the end" FAIL <<'END'
+counts "a leak that a sanitizer finds at the end" FAIL <<'END'
 [==========] Running 1 test from 1 test suite.
 [ RUN      ] A.one
 [       OK ] A.one (0 ms)
@@ -60,14 +58,14 @@ FAIL t (exit status: 1)
 END
 
 want "passed t A.one" "failed t: ended without a summary"
-expect "an exit between two cases, with status 0" PASS <<'END'
+counts "an exit between two cases, with status 0" PASS <<'END'
 [==========] Running 2 tests from 1 test suite.
 [ RUN      ] A.one
 noise without an end[       OK ] A.one (0 ms)
 END
 
 want "passed t A/B.one/0" "failed t A/B.one/1"
-expect "cases with parameters" FAIL <<'END'
+counts "cases with parameters" FAIL <<'END'
 [==========] Running 2 tests from 1 test suite.
 [ RUN      ] A/B.one/0
 [       OK ] A/B.one/0 (0 ms)
@@ -77,7 +75,7 @@ expect "cases with parameters" FAIL <<'END'
 END
 
 want "passed t A.one" "skipped t: 2 more, which take long and run only when asked for (DISABLED_)"
-expect "cases that run only when asked for" PASS <<'END'
+counts "cases that run only when asked for" PASS <<'END'
 [==========] Running 1 test from 1 test suite.
 [ RUN      ] A.one
 [       OK ] A.one (0 ms)
@@ -89,7 +87,7 @@ expect "cases that run only when asked for" PASS <<'END'
 END
 
 want "passed t A.one" "passed t A.one"
-expect "a program that is run twice" PASS <<'END'
+counts "a program that is run twice" PASS <<'END'
 [==========] Running 1 test from 1 test suite.
 [ RUN      ] A.one
 [       OK ] A.one (0 ms)
@@ -101,22 +99,22 @@ expect "a program that is run twice" PASS <<'END'
 END
 
 want "failed t: has 2 cases, but 0 were seen to end"
-expect "cases that were not seen" PASS <<'END'
+counts "cases that were not seen" PASS <<'END'
 [==========] Running 2 tests from 1 test suite.
 [==========] 2 tests from 1 test suite ran. (1 ms total)
 END
 
 want "passed t"
-expect "a script" PASS <<'END'
+counts "a script" PASS <<'END'
 all is well
 END
 want "failed t: not equal"
-expect "a script that fails" FAIL <<'END'
+counts "a script that fails" FAIL <<'END'
 not equal
 FAIL test/t (exit status: 1)
 END
 want "failed t: one is wrong (status 1); two is wrong"
-expect "a script that says what was wrong" FAIL <<'END'
+counts "a script that says what was wrong" FAIL <<'END'
 FAIL: one is wrong (status 1)
   | its output
 FAIL: two is wrong
@@ -124,12 +122,45 @@ FAIL: two is wrong
 FAIL test/t (exit status: 1)
 END
 want "skipped t: no registrar works here"
-expect "a script that skips" SKIP <<'END'
+counts "a script that skips" SKIP <<'END'
 SKIP: no registrar works here
 SKIP test/t (exit status: 77)
 END
 want "failed t: no output"
-expect "silence" FAIL </dev/null
+counts "silence" FAIL </dev/null
 
-[ "$failures" -eq 0 ] && echo "all passed"
-exit "$failures"
+# Root folders.
+command -v flock >/dev/null || { echo "SKIP: flock is not installed"; exit $((failures != 0 ? 1 : 77)); }
+# shellcheck source=contrib/workshop/on-system.d/roots.sh
+. "$srcdir/contrib/workshop/on-system.d/roots.sh"
+
+mkdir "$work"/{used,unused}
+touch "$work"/{used,unused}/file
+hold_root "$work/used" || fail "a root could not be held"
+remove_unused_roots "$work/used" "$work/unused"
+[[ -e $work/used/file ]] || fail "a root in use was removed"
+[[ ! -e $work/unused ]] || fail "a root that is not in use was kept"
+# Two runs use it, and one of them ends.
+(hold_root "$work/used") || fail "a root could not be held twice"
+remove_unused_roots "$work/used"
+[[ -e $work/used/file ]] || fail "a root was removed when one of two runs ended"
+exec 6<&-
+remove_unused_roots "$work/used"
+[[ ! -e $work/used ]] || fail "a root was kept although its run had ended"
+
+! hold_root "$work/unused" || fail "a root that does not exist was held"
+# A root is removed, and made anew, while a run waits for its lock.
+mkdir "$work/used"
+exec 5<"$work/used"
+flock -x 5
+(exec 5<&- && hold_root "$work/used" && echo held >"$work/result") &
+waiting=$!
+for ((i = 0; i < 500; ++i)); do
+  [[ ! -e /proc/$waiting/fd/6 ]] || break
+  sleep 0.01
+done
+rmdir "$work/used" && mkdir "$work/used"
+exec 5<&-
+wait "$waiting"
+[[ ! -e $work/result ]] || fail "a root that had been removed was held"
+exit $((failures != 0))
