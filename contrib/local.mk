@@ -125,9 +125,9 @@ endif
 
 # From a fresh machine to a tested build.
 EXTRA_DIST += contrib/README contrib/quickstart contrib/run-tests contrib/packages .ci/run contrib/spack/package.py \
-	contrib/workshop/setup.sh contrib/workshop/run-tests.d/build.sh contrib/workshop/run-tests.d/parts.sh \
+	contrib/workshop/setup.sh contrib/workshop/run-tests.d/parts.sh \
 	contrib/workshop/run-tests.d/count.awk contrib/workshop/package contrib/workshop/package.d/try-packages \
-	contrib/workshop/rdma-vm contrib/workshop/rdma-vm.d/get-kernel contrib/workshop/rdma-vm.d/guest-command \
+	contrib/workshop/rdma-vm contrib/workshop/rdma-vm.d/get-kernel \
 	contrib/workshop/rdma-vm.d/guest-init contrib/workshop/rdma-vm.d/guest-session \
 	contrib/workshop/rdma-vm.d/functions.sh contrib/workshop/on-arm64 contrib/workshop/on-arm64.d/guest \
 	contrib/workshop/on-arm64.d/guest-init contrib/workshop/on-musl contrib/workshop/on-system \

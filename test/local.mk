@@ -38,7 +38,7 @@ TESTS += test/stranger_test.sh
 EXTRA_DIST += test/stranger_test.sh test/stranger/stranger.c
 # What was published stays as it is.
 TESTS += test/abi_test.sh
-EXTRA_DIST += test/abi_test.sh test/abi/layout test/abi/layout.py test/abi/rcache_2.c
+EXTRA_DIST += test/abi_test.sh test/abi/layout test/abi/rcache_2.c
 # A runtime that embeds Pinrail. It compiles the library four times: not a part of make check.
 EXTRA_DIST += test/embed_test.sh test/embed/host.c test/embed/two.c
 phony_targets += embed-check
@@ -607,29 +607,23 @@ EXTRA_DIST += test/gpu_soak_test.sh test/gpu/run test/gpu/README test/gpu/h200.j
 test_stress_exit_stress_SOURCES = test/stress/exit_stress.cc test/support/host_table.h
 test_stress_exit_stress_LDADD = libpinrail.la
 # The instructions of a hit beside many threads, and of a miss, and the system calls of the start; a part of "make soak".
-check_PROGRAMS += test/stress/hit_cost
-test_stress_hit_cost_SOURCES = test/stress/hit_cost.cc test/support/host_table.h
-test_stress_hit_cost_LDADD = libpinrail.la
-check_PROGRAMS += test/stress/miss_cost
-test_stress_miss_cost_SOURCES = test/stress/miss_cost.cc test/support/host_table.h
-test_stress_miss_cost_LDADD = libpinrail.la
-check_PROGRAMS += test/stress/start_cost
-test_stress_start_cost_SOURCES = test/stress/start_cost.cc test/support/host_table.h
-test_stress_start_cost_LDADD = libpinrail.la
+check_PROGRAMS += test/stress/cost
+test_stress_cost_SOURCES = test/stress/cost.cc test/support/host_table.h
+test_stress_cost_LDADD = libpinrail.la
 # What test/attack/README gives figures of, at full length: half an hour on a quiet machine of two processors.
-soak_programs = test/stress/exit_stress test/stress/hit_cost test/stress/hot_buffer_stress test/stress/miss_cost \
-	test/stress/signal_stress test/stress/start_cost test/stress/grdma_stress test/monitor/patcher_race
+soak_programs = test/stress/exit_stress test/stress/cost test/stress/hot_buffer_stress test/stress/signal_stress \
+	test/stress/grdma_stress test/monitor/patcher_race
 soak: all $(soak_programs)
 	test/stress/hot_buffer_stress 10000000 64
 	test/stress/exit_stress 2000
 	PINRAIL_TEST_SCALE=full test/stress/grdma_stress --gtest_filter='Scale*'
-	$(srcdir)/test/stress/hit_cost.sh
-	$(srcdir)/test/stress/miss_cost.sh || test $$? -eq 77
-	test/stress/start_cost || test $$? -eq 77
+	$(srcdir)/test/stress/cost.sh hit
+	$(srcdir)/test/stress/cost.sh miss || test $$? -eq 77
+	test/stress/cost start || test $$? -eq 77
 	ROUNDS=10000 srcdir=$(srcdir) bash $(srcdir)/test/own_calls_test.sh
 	test/stress/signal_stress 60 1000
 	PINRAIL_TEST_RACES=100000 test/monitor/patcher_race
-EXTRA_DIST += test/stress/hit_cost.sh test/stress/miss_cost.sh
+EXTRA_DIST += test/stress/cost.sh
 
 # What the part systems of contrib/run-tests compares with.
 EXTRA_DIST += test/systems/README test/systems/compare test/systems/row test/systems/tables.json

@@ -87,13 +87,11 @@ test_openmpi_jobs_LDADD = $(OPENMPI_MPI_LIBS)
 # These need no MPI to run: make check runs them. Open MPI 5 has no such components of Pinrail's.
 if OPENMPI_COMPONENT
 if !OPENMPI_TAKEOVER
-check_PROGRAMS += test/openmpi/mpool_calls test/openmpi/grdma_alone
-TESTS += test/openmpi/mpool_calls test/openmpi/grdma_alone
-test_openmpi_grdma_alone_SOURCES = test/openmpi/grdma_alone.c
-test_openmpi_grdma_alone_CPPFLAGS = $(openmpi_program_flags) -D_GNU_SOURCE
-test_openmpi_grdma_alone_LDADD = $(OPENMPI_LIBS)
-test_openmpi_mpool_calls_SOURCES = test/openmpi/mpool_calls.c
-test_openmpi_mpool_calls_CPPFLAGS = $(openmpi_program_flags) -D_GNU_SOURCE
+check_PROGRAMS += test/openmpi/components_alone
+TESTS += test/openmpi/components_alone
+test_openmpi_components_alone_SOURCES = test/openmpi/components_alone.c
+test_openmpi_components_alone_CPPFLAGS = $(openmpi_program_flags) -D_GNU_SOURCE
+test_openmpi_components_alone_LDADD = $(OPENMPI_LIBS)
 endif
 endif
 

@@ -81,7 +81,7 @@ TEST_F(Recent, another_pool_is_another_question) {
 }
 
 // A part of a larger buffer. No hint of starts leads to it: it is searched for in the index once, and then it is
-// remembered (test/stress/hit_cost.sh).
+// remembered (test/stress/cost.sh).
 TEST_F(Recent, a_request_inside_a_registration_ends_where_that_ends) {
   const Pool pool(fake_);
   const pinrail_handle_t whole = pool.must(kBase, 64 * kPage);

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// grdma_alone.c - Pinrail's grdma in a process without MPI, which stands for Open MPI and for its transports.
+// components_alone.c - Pinrail's components mpool/pinrail and grdma in a process without MPI, which stands for Open MPI
+// and for its transports.
 #include "opal_config.h"
 // opal_config.h comes first
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "contrib/openmpi/grdma_alloc.h"
 #include "opal/mca/base/base.h"
+#include "opal/mca/mpool/mpool.h"
 #include "opal/mca/rcache/base/base.h"
 #include "opal/runtime/opal.h"
 #include "opal/runtime/opal_params.h"
@@ -35,7 +38,71 @@ static void stop_unless(int condition, const char* what) {
   exit(1);
 }
 
-static mca_rcache_base_component_t* load(const grdma_alloc_table_t** memory_out) {
+enum { SMALL = 256, MIB = 1 << 20, MORE = 64 << 20 };
+
+// While it is set, the C library has no memory for small things.
+static bool no_small_memory;
+
+void* __libc_malloc(size_t size);
+void* __libc_calloc(size_t count, size_t size);
+__attribute__((visibility("default"))) void* malloc(size_t size) {
+  return no_small_memory && size < SMALL ? NULL : __libc_malloc(size);
+}
+__attribute__((visibility("default"))) void* calloc(size_t count, size_t size) {
+  return no_small_memory && count * size < SMALL ? NULL : __libc_calloc(count, size);
+}
+
+static mca_mpool_base_module_t* load_mpool(void) {
+  void* const library = dlopen("contrib/openmpi/.libs/mca_mpool_pinrail.so", RTLD_NOW | RTLD_LOCAL);
+  if (library == NULL) {
+    printf("SKIP: %s\n", dlerror());
+    exit(77);
+  }
+  const mca_mpool_base_component_t* const component = dlsym(library, "mca_mpool_pinrail_component");
+  mca_mpool_base_module_t* module = NULL;
+  int priority = 0;
+  stop_unless(component != NULL && component->mpool_query("mpool=pinrail", &priority, &module) == 0 && priority > 0,
+              "the component answers the hint");
+  return module;
+}
+
+// Without room for what the component keeps of an allocation, the caller has either the old memory or the new one.
+static void reallocate_without_small_memory(mca_mpool_base_module_t* module) {
+  char* const old = module->mpool_alloc(module, MIB, 0, 0);
+  stop_unless(old != NULL, "there is memory");
+  strcpy(old, "old");
+  no_small_memory = true;
+  char* const moved = module->mpool_realloc(module, old, MORE);
+  no_small_memory = false;
+  char* const now = moved != NULL ? moved : old;
+  stop_unless(strcmp(now, "old") == 0, "the bytes are there");
+  module->mpool_free(module, now);
+}
+
+static void reallocate_to_nothing(mca_mpool_base_module_t* module) {
+  char* const old = module->mpool_alloc(module, MIB, 0, 0);
+  void* const moved = module->mpool_realloc(module, old, 0);
+  stop_unless(moved != NULL, "0 bytes are as good as one");
+  module->mpool_free(module, moved);
+}
+
+static void allocate_many(mca_mpool_base_module_t* module) {
+  enum { MANY = 20000 };
+  static void* each[MANY];
+  for (int i = 0; i < MANY; ++i) stop_unless((each[i] = module->mpool_alloc(module, 64, 0, 0)) != NULL, "memory");
+  for (int i = 0; i < MANY; ++i) module->mpool_free(module, each[i]);
+  module->mpool_free(module, each[0]);  // none of its own: nothing happens
+}
+
+// Before grdma is loaded: so the memory comes from malloc.
+static void try_mpool(void) {
+  mca_mpool_base_module_t* const module = load_mpool();
+  reallocate_without_small_memory(module);
+  reallocate_to_nothing(module);
+  allocate_many(module);
+}
+
+static mca_rcache_base_component_t* load_grdma(const grdma_alloc_table_t** memory_out) {
   void* const library = dlopen("contrib/openmpi/.libs/mca_rcache_grdma.so", RTLD_NOW | RTLD_GLOBAL);
   if (library == NULL) {
     printf("SKIP: %s\n", dlerror());
@@ -81,12 +148,12 @@ static void report_to_some(mca_rcache_base_component_t* component, mca_rcache_ba
   for (int i = 0; i < 2; ++i) modules[i]->rcache_finalize(modules[i]);
 }
 
-int main(int argc, char** argv) {
+static void try_grdma(int argc, char** argv) {
   const grdma_alloc_table_t* memory;
   stop_unless(opal_init_util(&argc, &argv) == OPAL_SUCCESS, "opal_init_util");
   stop_unless(mca_base_framework_open(&opal_rcache_base_framework, MCA_BASE_OPEN_DEFAULT) == OPAL_SUCCESS, "rcache");
   opal_leave_pinned = 1;
-  mca_rcache_base_component_t* const component = load(&memory);
+  mca_rcache_base_component_t* const component = load_grdma(&memory);
   mca_rcache_base_resources_t resources = {.cache_name = (char*)"test",
                                            .sizeof_reg = sizeof(mca_rcache_base_registration_t),
                                            .register_mem = register_mem,
@@ -101,5 +168,10 @@ int main(int argc, char** argv) {
   rcache->rcache_finalize(rcache);
   report_to_some(component, &resources);
   stop_unless(component->rcache_version.mca_close_component() == OPAL_SUCCESS, "close");
+}
+
+int main(int argc, char** argv) {
+  try_mpool();
+  try_grdma(argc, argv);
   return 0;
 }
