@@ -209,17 +209,9 @@ uint64_t size_of(const void* symbol) {
 
 }  // namespace
 
-std::string framework_of(const pinrail_component_t& descriptor) {
-  return {descriptor.framework, strnlen(descriptor.framework, sizeof(descriptor.framework))};
-}
-
-std::string name_of(const pinrail_component_t& descriptor) {
-  return {descriptor.name, strnlen(descriptor.name, sizeof(descriptor.name))};
-}
-
 Status check_descriptor(const pinrail_component_t& descriptor, const Framework& framework, std::string_view name,
                         std::string* why_out) {
-  const std::string its_framework = framework_of(descriptor);
+  const std::string its_framework = text_of(descriptor.framework);
   if (its_framework != framework.name) {
     *why_out = "says that it is of framework " + quoted(its_framework) + ", not " + quoted(framework.name);
     return PINRAIL_ERR_ERROR;
@@ -229,7 +221,7 @@ Status check_descriptor(const pinrail_component_t& descriptor, const Framework& 
     *why_out = "was built against another Pinrail: " + differences;
     return PINRAIL_ERR_VERSION;
   }
-  const std::string its_name = name_of(descriptor);
+  const std::string its_name = text_of(descriptor.name);
   if (its_name != name) {
     *why_out = "says that its name is " + quoted(its_name) + ", its file name says " + quoted(name);
     return PINRAIL_ERR_ERROR;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <system_error>
+#include <tuple>
 
 #include "base/core/files.h"
 #include "base/loader/loader.h"
@@ -42,11 +43,11 @@ std::vector<std::string> entries_of(DIR* folder) {
 }  // namespace
 
 Loader::Loader(param::Registry& params, const pinrail_host_t& services, const pinrail_component_t* const* built_in)
-    : impl_(new Impl{params, services, built_in, {}, {}, {}, {}, {}}) {}
+    : impl_(new Impl{params, services, built_in, {}, {}, {}, {}}) {}
 
 Loader::~Loader() { close_all(); }
 
-const std::vector<Listed>& Loader::listed() const { return impl_->list; }
+const std::vector<const Listed*>& Loader::listed() const { return impl_->list; }
 
 void Loader::Impl::log(int level, const std::string& line) const {
   report::log("loader", static_cast<int>(params.value("mca_base_verbose").i), level, line);
@@ -109,33 +110,34 @@ Status Loader::Impl::choose(const Framework& framework) {
   return status;
 }
 
-// Records a component unless one of its name was found before. Returns whether it was recorded.
-bool Loader::Impl::add(const Chosen& chosen, const std::string& name, const std::string& path,
+// Records a component unless one of its name was found before.
+void Loader::Impl::add(Chosen* chosen, const std::string& name, const std::string& path,
                        const pinrail_component_t* descriptor) {
-  const std::string framework = chosen.framework.name;
+  const std::string framework = chosen->framework.name;
   const Component* earlier = component(framework, name);
   if (earlier != nullptr) {
     log(PINRAIL_LOG_DEBUG,
         path + " is hidden by the " + framework + " component " + name + " (" + earlier->listed.path + ")");
-    return false;
+    return;
   }
   auto found = std::make_unique<Component>();
+  found->chosen = chosen;
   found->listed.framework = framework;
   found->listed.name = name;
   found->listed.path = path;
   // The priority of a file is unknown yet; Loader::Impl::load() evaluates `selected` again.
   if (descriptor != nullptr) found->listed.priority = descriptor->priority;  // known before it is loaded: built in
-  found->listed.selected = chosen.selection.allows(name, found->listed.priority);
+  found->listed.selected = chosen->selection.allows(name, found->listed.priority);
   found->descriptor = descriptor;
   components.push_back(std::move(found));
-  return true;
 }
 
 // Records the components that are linked into the library.
 void Loader::Impl::find_built_in() {
   for (const pinrail_component_t* const* next = built_in; next != nullptr && *next != nullptr; ++next) {
-    const Chosen* framework = chosen(framework_of(**next));
-    if (framework != nullptr) add(*framework, name_of(**next), kBuiltIn, *next);
+    for (Chosen& chosen : frameworks) {
+      if (text_of((*next)->framework) == chosen.framework.name) add(&chosen, text_of((*next)->name), kBuiltIn, *next);
+    }
   }
 }
 
@@ -144,12 +146,12 @@ void Loader::Impl::add_file(const std::string& folder, const std::string& file) 
   const std::string path = folder + "/" + file;
   if (file.size() <= kSuffix.size() || file.compare(file.size() - kSuffix.size(), kSuffix.size(), kSuffix) != 0) return;
   const std::string stem = file.substr(0, file.size() - kSuffix.size());
-  for (const Chosen& chosen : frameworks) {
+  for (Chosen& chosen : frameworks) {
     const std::string prefix = std::string(chosen.framework.name) + "_";
     if (!param::starts_with(stem, prefix)) continue;
     const std::string name = stem.substr(prefix.size());
     if (!param::is_name(name) || name.size() >= sizeof(pinrail_component_t::name)) continue;
-    add(chosen, name, path, nullptr);
+    add(&chosen, name, path, nullptr);
     return;
   }
   log(PINRAIL_LOG_DEBUG, path + " is not named <framework>_<component>.so");
@@ -183,6 +185,13 @@ void Loader::Impl::find_in_folders() {
   for (const std::string_view folder : param::split(path, ":")) find_in_folder(std::string(folder));
 }
 
+void Loader::Impl::sort_components() {
+  std::sort(components.begin(), components.end(), [](const auto& a, const auto& b) {
+    return std::tie(a->chosen, a->listed.name) < std::tie(b->chosen, b->listed.name);
+  });
+  for (const auto& component : components) list.push_back(&component->listed);
+}
+
 // Finds the components of all frameworks and declares their parameters. BAD_PARAM: a parameter is malformed.
 Status Loader::discover(const std::vector<Framework>& frameworks) {
   Status result = impl_->declare_own(frameworks);
@@ -194,9 +203,8 @@ Status Loader::discover(const std::vector<Framework>& frameworks) {
   if (!result.ok()) return result;
   impl_->find_built_in();
   impl_->find_in_folders();
-  result = impl_->load_all();
-  impl_->write_list();
-  return result;
+  impl_->sort_components();
+  return impl_->load_all();
 }
 
 namespace {

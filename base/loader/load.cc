@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 #include "base/loader/loader.h"
 #include "base/loader/loader_impl.h"
@@ -50,7 +51,7 @@ void Loader::Impl::refuse(Component* component, Status status, const std::string
   listed.reason = why;
   component->descriptor = nullptr;
   params.expect(param::full_name(listed.framework, listed.name, ""));
-  if (chosen(listed.framework)->selection.requests(listed.name)) return;
+  if (component->is_requested()) return;
   log(PINRAIL_LOG_WARN, "skipped " + listed.path + ": it " + why);
 }
 
@@ -66,10 +67,7 @@ Status Loader::Impl::map(Component* component) {
       status = PINRAIL_ERR_ERROR;
     }
   }
-  if (status.ok()) {
-    mapped.push_back(component);
-    status = find_descriptor(component->handle, &component->descriptor, &why);
-  }
+  if (status.ok()) status = find_descriptor(component->handle, &component->descriptor, &why);
   if (!status.ok()) refuse(component, status, why);
   return status;
 }
@@ -92,11 +90,11 @@ Status Loader::Impl::declare_params(Component* component) {
 // refused, and the result is SUCCESS.
 Status Loader::Impl::load(Component* component) {
   Listed& listed = component->listed;
-  const Chosen& framework = *chosen(listed.framework);
+  const Chosen& chosen = *component->chosen;
   const bool is_file = component->descriptor == nullptr;
   if (is_file && !map(component).ok()) return success();
   std::string why;
-  const Status status = check_descriptor(*component->descriptor, framework.framework, listed.name, &why);
+  const Status status = check_descriptor(*component->descriptor, chosen.framework, listed.name, &why);
   if (!status.ok()) {
     refuse(component, status, why);
     return success();
@@ -105,7 +103,7 @@ Status Loader::Impl::load(Component* component) {
   listed.version = descriptor.version != nullptr ? descriptor.version : "";
   listed.help = descriptor.help != nullptr ? descriptor.help : "";
   listed.priority = descriptor.priority;
-  listed.selected = framework.selection.allows(listed.name, descriptor.priority);
+  listed.selected = chosen.selection.allows(listed.name, descriptor.priority);
   return declare_params(component);
 }
 
@@ -147,25 +145,26 @@ void pin(const std::string& path) {
 
 // Calls the component's open() and records the result. If it fails, a message says so, unless the component was asked
 // for by name: then require_named() reports it.
-Status Loader::Impl::open_one(Component* component) {
+void Loader::Impl::open_one(Component* component) {
   Listed& listed = component->listed;
+  std::vector<Opened>& opened = component->chosen->opened;
+  const pinrail_component_t* const descriptor = component->descriptor;
+  void* context = nullptr;
   fill_host(component);
   if (listed.framework == kHookFramework && component->handle != nullptr) pin(listed.path);
-  open_order.reserve(components.size());  // before open(), because close_all() must find every opened component
+  opened.reserve(components.size());  // before open(), because close_all() must find every opened component
   const LastLogLine words;
-  listed.status =
-      answer_of_component([=] { return component->descriptor->open(&component->host, &component->context); });
+  listed.status = answer_of_component([&] { return descriptor->open(&component->host, &context); });
   if (listed.status.ok()) {
     component->opened = true;
-    open_order.push_back(component);
+    opened.push_back({descriptor, context, &component->host, component->is_requested()});
     log(PINRAIL_LOG_DEBUG, "opened " + listed.framework + " component " + listed.name + " (" + listed.path + ")");
-    return listed.status;
+    return;
   }
   listed.reason = "does not open: " + words.with(listed.status);
-  if (chosen(listed.framework)->selection.requests(listed.name)) return listed.status;
+  if (component->is_requested()) return;
   const bool usual = listed.status.is(PINRAIL_ERR_NOT_AVAILABLE);
   log(usual ? PINRAIL_LOG_INFO : PINRAIL_LOG_WARN, "skipped " + listed.path + ": it " + listed.reason);
-  return listed.status;
 }
 
 // Reports a component that was asked for and not found. Returns NOT_FOUND.
@@ -249,67 +248,29 @@ Status Loader::open(std::string_view framework) {
     if (usable && component->listed.framework == framework) wanted.push_back(component.get());
   }
   std::sort(wanted.begin(), wanted.end(), opens_before);
-  for (Component* component : wanted) impl_->open_one(component).ignore();
-  const Status result = impl_->require_named(*chosen);
-  impl_->write_list();
-  return result;
+  for (Component* component : wanted) impl_->open_one(component);
+  return impl_->require_named(*chosen);
 }
 
-Opened Loader::Impl::opened_of(const Component& component) const {
-  const bool named = chosen(component.listed.framework)->selection.requests(component.listed.name);
-  return {component.descriptor, component.context, &component.host, named};
-}
-
-void Loader::for_each_opened(std::string_view framework, void (*visit)(const Opened& opened)) const {
-  for (const Component* component : impl_->open_order) {
-    if (component->listed.framework == framework) visit(impl_->opened_of(*component));
-  }
-}
-
-// Returns the open components, the highest priority first.
-std::vector<Opened> Loader::opened(std::string_view framework) const {
-  std::vector<const Component*> found;
-  for (const Component* component : impl_->open_order) {
-    if (component->listed.framework == framework) found.push_back(component);
-  }
-  std::sort(found.begin(), found.end(), opens_before);
-  std::vector<Opened> opened;
-  for (const Component* it : found) opened.push_back(impl_->opened_of(*it));
-  return opened;
-}
-
-void Loader::Impl::close_one(Component* component) {
-  if (component->descriptor->close != nullptr) {
-    const Listed& listed = component->listed;
-    end_by_component(listed.framework.c_str(), listed.name.c_str(), "close",
-                     [=] { component->descriptor->close(component->context); });
-  }
-  component->opened = false;
+const std::vector<Opened>& Loader::opened(std::string_view framework) const {
+  const Chosen* const chosen = impl_->chosen(framework);
+  return chosen != nullptr ? chosen->opened : impl_->none;
 }
 
 // Closes the components in reverse order of opening, and unmaps them.
 void Loader::close_all() {
-  Impl& impl = *impl_;
-  for (auto next = impl.open_order.rbegin(); next != impl.open_order.rend(); ++next) impl.close_one(*next);
-  impl.open_order.clear();
-  for (auto next = impl.mapped.rbegin(); next != impl.mapped.rend(); ++next) {
-    (*next)->descriptor = nullptr;
-    dlclose((*next)->handle);
-    (*next)->handle = nullptr;
-  }
-  impl.mapped.clear();
-}
-
-// Copies what is known of all components to `list`, for listed().
-void Loader::Impl::write_list() {
-  list.clear();
-  for (const Chosen& chosen : frameworks) {
-    const size_t first = list.size();
-    for (const auto& component : components) {
-      if (component->listed.framework == chosen.framework.name) list.push_back(component->listed);
+  for (auto chosen = impl_->frameworks.rbegin(); chosen != impl_->frameworks.rend(); ++chosen) {
+    for (; !chosen->opened.empty(); chosen->opened.pop_back()) {
+      const Opened& last = chosen->opened.back();
+      if (last.descriptor->close == nullptr) continue;
+      end_by_component(chosen->framework.name, last.descriptor->name, "close",
+                       [&] { last.descriptor->close(last.context); });
     }
-    std::sort(list.begin() + static_cast<ptrdiff_t>(first), list.end(),
-              [](const Listed& a, const Listed& b) { return a.name < b.name; });
+  }
+  for (auto next = impl_->components.rbegin(); next != impl_->components.rend(); ++next) {
+    if ((*next)->handle == nullptr) continue;
+    (*next)->descriptor = nullptr;
+    dlclose(std::exchange((*next)->handle, nullptr));
   }
 }
 
@@ -340,11 +301,11 @@ void report_thrown(const char* framework, const char* name, const char* function
 
 namespace {
 
-const HostRecord& record_of(const pinrail_host_t* host) { return *static_cast<const HostRecord*>(host->self); }
+const Component& component_of(const pinrail_host_t* host) { return *static_cast<const Component*>(host->self); }
 
 // C7.
-void report_undeclared(const HostRecord& record, const char* name) {
-  const std::string component = param::full_name(record.framework, record.name, "");
+void report_undeclared(const Listed& listed, const char* name) {
+  const std::string component = param::full_name(listed.framework, listed.name, "");
   report::help("undeclared parameter", {{"component", component.c_str()}, {"name", name}});
 }
 
@@ -352,12 +313,12 @@ void report_undeclared(const HostRecord& record, const char* name) {
 pinrail_status_t host_param(const pinrail_host_t* host, const char* name, pinrail_param_value_t* value_out) {
   if (host == nullptr || name == nullptr || value_out == nullptr) return PINRAIL_ERR_BAD_PARAM;
   return guarded([=]() -> pinrail_status_t {
-    const HostRecord& record = record_of(host);
+    const Listed& listed = component_of(host).listed;
     pinrail_param_info_t info{};
-    const Status status = record.params->find(param::full_name(record.framework, record.name, name), &info);
+    const Status status = component_of(host).params->find(param::full_name(listed.framework, listed.name, name), &info);
     // Compares the parts as well: "y" of grdma_x and "x_y" of grdma have the same full name.
-    if (!status.ok() || record.framework != info.framework || record.name != info.component) {
-      report_undeclared(record, name);
+    if (!status.ok() || listed.framework != info.framework || listed.name != info.component) {
+      report_undeclared(listed, name);
       return PINRAIL_ERR_NOT_FOUND;
     }
     *value_out = info.typed;
@@ -370,51 +331,44 @@ pinrail_status_t host_param_info(const pinrail_host_t* host, const char* name, p
   if (host == nullptr || name == nullptr || info_out == nullptr) return PINRAIL_ERR_BAD_PARAM;
   return guarded([=]() -> pinrail_status_t {
     pinrail_param_info_t info{};
-    const Status status = record_of(host).params->find(name, &info);
+    const Status status = component_of(host).params->find(name, &info);
     return status.ok() ? param::copy_info(info, info_out).code() : status.code();
   });
 }
 
 void host_log(const pinrail_host_t* host, pinrail_log_level_t level, const char* line) {
   if (host == nullptr || line == nullptr) return;
-  const HostRecord& record = record_of(host);
+  const Component& component = component_of(host);
   // relaxed: no other data depends on the number.
   const int verbosity =
-      record.verbosity == nullptr ? 0 : static_cast<int>(record.verbosity->load(std::memory_order_relaxed));
+      component.verbosity == nullptr ? 0 : static_cast<int>(component.verbosity->load(std::memory_order_relaxed));
   guarded([&] {
     record_last_log_line(line);
-    report::log(record.name, verbosity, level, line);
-    return PINRAIL_SUCCESS;
+    report::log(component.listed.name, verbosity, level, line);
   });
 }
 
 void host_help(const pinrail_host_t* host, const char* topic, const pinrail_help_arg_t* args, size_t arg_count) {
   if (host == nullptr || topic == nullptr) return;
-  const HostRecord& record = record_of(host);
+  const Component& component = component_of(host);
+  const char* const catalogue = component.descriptor->help_catalogue;
   guarded([&] {
-    report::help(record.name, record.catalogue, topic, args, args == nullptr ? 0 : arg_count);
-    return PINRAIL_SUCCESS;
+    report::help(component.listed.name, catalogue != nullptr ? catalogue : "", topic, args,
+                 args == nullptr ? 0 : arg_count);
   });
 }
 
 }  // namespace
 
-const void* services_self(const pinrail_host_t* host) { return record_of(host).services_self; }
-
 // Start-up context. Fills the component's host table before its open().
 void Loader::Impl::fill_host(Component* component) {
-  HostRecord& record = component->record;
-  const char* const catalogue = component->descriptor->help_catalogue;
-  record.services_self = services.self;
-  record.params = &params;
-  record.framework = component->listed.framework;
-  record.name = component->listed.name;
-  record.catalogue = catalogue != nullptr ? catalogue : "";
-  record.verbosity = params.watch(param::full_name(record.framework, record.name, "verbose"));
+  const Listed& listed = component->listed;
+  component->params = &params;
+  component->verbosity = params.watch(param::full_name(listed.framework, listed.name, "verbose"));
   component->host = services;
   component->host.size = sizeof(pinrail_host_t);
   component->host.abi = PINRAIL_HOST_ABI;
-  component->host.self = &record;
+  component->host.self = component;
   component->host.param = host_param;
   component->host.param_info = host_param_info;
   component->host.log = host_log;

@@ -96,18 +96,15 @@ class Loader {
   // name cannot be opened: NOT_FOUND, or the status of its checks or of its open(); the others are open nevertheless.
   Status open(std::string_view framework);
 
-  // Returns the opened components, the highest priority first; equal priorities by name.
-  std::vector<Opened> opened(std::string_view framework) const;
+  // Returns the opened components, the highest priority first; equal priorities by name. Allocates nothing.
+  const std::vector<Opened>& opened(std::string_view framework) const;
 
-  // Calls visit(component) for each of them, in the order of opening. Allocates nothing.
-  void for_each_opened(std::string_view framework, void (*visit)(const Opened& opened)) const;
-
-  // Closes the opened components in reverse order and unmaps them (except loader/L6). Descriptors and host tables are
-  // invalid after that.
+  // Closes the opened components, the last framework of discover() first, and unmaps them (except loader/L6).
+  // Descriptors and host tables are invalid after that.
   void close_all();
 
   // Sorted by framework, in the order of discover(), then by name. Does not change after the last open().
-  const std::vector<Listed>& listed() const;
+  const std::vector<const Listed*>& listed() const;
 
  private:
   struct Impl;
@@ -130,9 +127,6 @@ class LastLogLine {
   std::string line_;
   LastLogLine* const outer_;
 };
-
-// Returns the `self` of the services that the loader was given, from a component's host table. Any context.
-const void* services_self(const pinrail_host_t* host);
 
 // Checks a component's file. PERM and a reason: other users may change it (files/X2). ERROR and a reason: it is not a
 // complete ELF object of this machine.

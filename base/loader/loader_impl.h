@@ -9,6 +9,7 @@
 #include <pinrail/component_mpool.h>
 
 #include <atomic>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -19,30 +20,25 @@
 
 namespace pinrail::loader {
 
-// The object to which a host table's `self` points.
-struct HostRecord {
-  const void* services_self = nullptr;
-  param::Registry* params = nullptr;
-  std::string framework, name;
-  const char* catalogue = "";
-  const std::atomic<int64_t>* verbosity = nullptr;
+// A framework, the user's selection for it, and its opened components, the highest priority first.
+struct Chosen {
+  Framework framework{};
+  Selection selection;
+  std::vector<Opened> opened;
 };
 
-// A component that was found. Its address does not change, because its host table points to its record.
+// A component that was found. Its address does not change, because its host table points to it.
 struct Component {
+  Chosen* chosen;  // its framework
   Listed listed;
   void* handle = nullptr;                           // of dlopen, or NULL if it is built in
   const pinrail_component_t* descriptor = nullptr;  // NULL: not loaded, or refused
   bool opened = false;
-  void* context = nullptr;
   pinrail_host_t host{};
-  HostRecord record;
-};
+  param::Registry* params = nullptr;
+  const std::atomic<int64_t>* verbosity = nullptr;
 
-// A framework, and the user's selection for it.
-struct Chosen {
-  Framework framework{};
-  Selection selection;
+  bool is_requested() const { return chosen->selection.requests(listed.name); }
 };
 
 struct Loader::Impl {
@@ -51,10 +47,9 @@ struct Loader::Impl {
   const pinrail_component_t* const* built_in;
 
   std::vector<Chosen> frameworks;
-  std::vector<std::unique_ptr<Component>> components;  // in the order in which they were found
-  std::vector<Component*> mapped;                      // in the order of dlopen
-  std::vector<Component*> open_order;
-  std::vector<Listed> list;
+  std::vector<std::unique_ptr<Component>> components;  // sorted by framework, in the order of `frameworks`, and name
+  std::vector<const Listed*> list;                     // in the same order
+  const std::vector<Opened> none;                      // of a framework that discover() has not named
 
   void log(int level, const std::string& line) const;
   const Chosen* chosen(std::string_view framework) const;
@@ -66,8 +61,8 @@ struct Loader::Impl {
   void find_in_folders();
   void find_in_folder(const std::string& folder);
   void add_file(const std::string& folder, const std::string& file);
-  bool add(const Chosen& framework, const std::string& name, const std::string& path,
-           const pinrail_component_t* descriptor);
+  void add(Chosen* chosen, const std::string& name, const std::string& path, const pinrail_component_t* descriptor);
+  void sort_components();
 
   Status load_all();
   Status load(Component* component);
@@ -76,19 +71,18 @@ struct Loader::Impl {
   void refuse(Component* component, Status status, const std::string& why);
 
   void fill_host(Component* component);
-  Status open_one(Component* component);
-  Opened opened_of(const Component& component) const;
-  Status require_named(const Chosen& framework);
+  void open_one(Component* component);
+  Status require_named(const Chosen& chosen);
   std::vector<std::string_view> names_of(std::string_view framework) const;
-  Status report_missing(const Chosen& framework, const std::string& name);
+  Status report_missing(const Chosen& chosen, const std::string& name);
   Status report_unusable(const Component& component);
-  void close_one(Component* component);
-  void write_list();
 };
 
-// Return the names in a descriptor, which need not be terminated.
-std::string framework_of(const pinrail_component_t& descriptor);
-std::string name_of(const pinrail_component_t& descriptor);
+// A name in a descriptor, which need not be terminated.
+template <size_t N>
+std::string text_of(const char (&field)[N]) {
+  return {field, strnlen(field, N)};
+}
 
 // Compares the part of a descriptor that never moves, and the size of its table. VERSION: it was built against another
 // interface. ERROR: it has another framework or name, or lacks something. In both cases *why_out gets one line with

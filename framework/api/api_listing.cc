@@ -64,7 +64,7 @@ pinrail_component_info_t info_of(const Listed& listed) {
 }
 
 // The components found; NULL before init and after finalize.
-const std::vector<Listed>* listed() {
+const std::vector<const Listed*>* listed() {
   const loader::Loader* loader = api::the_loader();
   return loader != nullptr ? &loader->listed() : nullptr;
 }
@@ -160,7 +160,7 @@ pinrail_status_t pinrail_component_at(size_t index, pinrail_component_info_t* in
     return refuse("pinrail_component_at", "info_out is NULL, or its size is not sizeof(pinrail_component_info_t)");
   }
   if (index >= pinrail_component_count()) return PINRAIL_ERR_NOT_FOUND;
-  copy_sized(info_of((*listed())[index]), info_out);
+  copy_sized(info_of(*(*listed())[index]), info_out);
   return PINRAIL_SUCCESS;
 }
 

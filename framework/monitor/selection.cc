@@ -284,9 +284,9 @@ bool is_complete(const void* ops) {
 
 // Allocates nothing: a monitor that is not stopped would go on while its component is closed.
 void stop(const loader::Loader& loader) {
-  loader.for_each_opened("monitor", [](const loader::Opened& opened) {
+  for (const loader::Opened& opened : loader.opened("monitor")) {
     stop_one(opened.descriptor->name, *ops_of(opened), opened.context);
-  });
+  }
   late_trial.end();
   checks.store(0);
   started.clear();

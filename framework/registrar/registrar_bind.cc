@@ -131,10 +131,10 @@ void report_bind_failure(const char* name, const std::string& reason) {
 // The error of a selected component that could not be opened, for example NOT_AVAILABLE without a device. NOT_FOUND:
 // no component has the name.
 Status why_not_opened(const loader::Loader& loader, const char* name, std::string* reason_out) {
-  for (const loader::Listed& listed : loader.listed()) {
-    if (listed.framework == "registrar" && listed.name == name && listed.selected && !listed.status.ok()) {
-      *reason_out = "it " + listed.reason;
-      return listed.status;
+  for (const loader::Listed* listed : loader.listed()) {
+    if (listed->framework == "registrar" && listed->name == name && listed->selected && !listed->status.ok()) {
+      *reason_out = "it " + listed->reason;
+      return listed->status;
     }
   }
   return PINRAIL_ERR_NOT_FOUND;
@@ -172,9 +172,9 @@ std::string names_of_kinds(uint32_t kinds) {
 
 // Why none of the registrars will do: those that could not be opened, then those that were tried.
 void report_none_works(const loader::Loader& loader, uint32_t kinds, std::string tried) {
-  for (const loader::Listed& listed : loader.listed()) {
-    if (listed.framework != "registrar" || !listed.selected || listed.status.ok()) continue;
-    tried += (tried.empty() ? "" : ", ") + listed.name + " " + listed.reason;
+  for (const loader::Listed* listed : loader.listed()) {
+    if (listed->framework != "registrar" || !listed->selected || listed->status.ok()) continue;
+    tried += (tried.empty() ? "" : ", ") + listed->name + " " + listed->reason;
   }
   if (tried.empty()) tried = "none is loaded";
   const std::string memory = names_of_kinds(kinds);

@@ -67,7 +67,7 @@ class Opened {
 void the_file_is_a_component_of_this_version(const File& file, Verdict* verdict) {
   const pinrail_component_t* component = load(file, verdict);
   if (component == nullptr) return;
-  const std::string name = file.framework + "_" + loader::name_of(*component) + ".so";
+  const std::string name = file.framework + "_" + loader::text_of(component->name) + ".so";
   KEEPS("C1", base_name(file.path) == name, "the file must be named " + name);
   KEEPS("C1", component->help != nullptr && *component->help != '\0', "the descriptor has no line of help");
   KEEPS("C1", component->version != nullptr, "the descriptor has no version");
@@ -98,7 +98,7 @@ void its_parameters_are_declared_and_their_defaults_are_valid(const File& file, 
 
 // Calls what makes a component use its host table and its globals.
 void exercise(const pinrail_component_t& component, void* context) {
-  const std::string framework = loader::framework_of(component);
+  const std::string framework = loader::text_of(component.framework);
   if (framework == "registrar") {
     const auto& ops = *static_cast<const pinrail_registrar_ops_t*>(component.ops);
     pinrail_registrar_t registrar{};
@@ -186,7 +186,7 @@ const pinrail_component_t* load(const File& file, Verdict* verdict) {
   Status status = loader::find_descriptor(handle, &component, &why);
   if (status.ok()) {
     const std::string name =
-        component->size < offsetof(pinrail_component_t, version) ? "" : loader::name_of(*component);
+        component->size < offsetof(pinrail_component_t, version) ? "" : loader::text_of(component->name);
     status = loader::check_descriptor(*component, framework_named(file.framework), name, &why);
   }
   if (status.ok()) return component;

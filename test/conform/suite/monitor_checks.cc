@@ -111,7 +111,7 @@ class Monitor {
   Monitor(const File& file, int copy, Verdict* verdict) : copy_(copy) {
     component_ = load(file, verdict);
     if (component_ == nullptr) return;
-    if (loader::name_of(*component_) == "external") {
+    if (loader::text_of(component_->name) == "external") {
       verdict->skipped = "the program itself reports";
       return;
     }

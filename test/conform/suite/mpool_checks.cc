@@ -56,7 +56,7 @@ class Pool {
       : verdict_(verdict), registrar_(options) {
     const pinrail_component_t* component = load(file, verdict);
     if (component == nullptr) return;
-    name_ = loader::name_of(*component);
+    name_ = loader::text_of(component->name);
     pinrail_set_message_function(hear, nullptr);
     folder_ = folder_of(file, name_);
     std::string path = folder_;

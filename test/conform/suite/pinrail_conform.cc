@@ -244,7 +244,7 @@ void check_registrar(const File& file, const test::RegistrarCheck& check, Verdic
   const pinrail_component_t* component = load(file, verdict);
   if (component == nullptr) return;
   test::Subject subject;
-  subject.name = loader::name_of(*component);
+  subject.name = loader::text_of(component->name);
   subject.open = [component](std::unique_ptr<test::Device>* device_out, std::string* why_out) {
     return test::ComponentDevice::open(*component, {}, nullptr, device_out, why_out);
   };

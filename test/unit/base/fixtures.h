@@ -165,10 +165,7 @@ inline const std::vector<Framework>& test_frameworks() {
 
 class LoaderTest : public testing::Test {
  protected:
-  LoaderTest() {
-    set("mca_base_component_path", folder_.path());
-    services_.self = this;
-  }
+  LoaderTest() { set("mca_base_component_path", folder_.path()); }
 
   void set(const std::string& name, const std::string& value) { sources_.settings.push_back({name, value}); }
 
@@ -200,8 +197,8 @@ class LoaderTest : public testing::Test {
   }
 
   Listed listed(const std::string& name) const {
-    for (const Listed& it : loader_->listed()) {
-      if (it.name == name) return it;
+    for (const Listed* it : loader_->listed()) {
+      if (it->name == name) return *it;
     }
     ADD_FAILURE() << name << " is not listed";
     return {};

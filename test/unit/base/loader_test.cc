@@ -169,7 +169,7 @@ TEST_F(LoaderTest, one_name_may_stand_in_two_frameworks) {
   folder_.write("rcache_tiny.so", Image().framework("rcache").bytes());
   ASSERT_TRUE(discover().ok());
   ASSERT_EQ(loader_->listed().size(), 2U);
-  EXPECT_EQ(loader_->listed()[1].framework, "rcache");
+  EXPECT_EQ(loader_->listed()[1]->framework, "rcache");
 }
 
 TEST_F(LoaderTest, a_folder_that_was_named_and_is_missing_does_not_stop_the_search) {
