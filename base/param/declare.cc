@@ -32,23 +32,25 @@ void report_malformed(const Parameter& parameter, const Given& given, const std:
 
 // Reports settings that use an old name of the parameter.
 void note_old_names(const Parameter& parameter, const Settings& settings) {
-  for (const std::string& synonym : parameter.synonyms) {
-    const Given* given = settings.strongest(synonym);
-    if (given == nullptr) continue;
-    report::help("old name",
-                 {{"old", synonym.c_str()}, {"source", given->origin().c_str()}, {"new", parameter.name.c_str()}});
-  }
+  for_texts(parameter.declaration.synonyms, [&](const char* old) {
+    const std::vector<Given>* const given = settings.all_of(old);
+    if (given == nullptr) return;
+    const std::string source = given->back().origin();
+    report::help("old name", {{"old", old}, {"source", source.c_str()}, {"new", parameter.name.c_str()}});
+  });
 }
 
 // Reports a malformed value although a stronger source hides it: without that source it would decide.
 void note_hidden_values(const Parameter& parameter, const Given* decides, const Settings& settings) {
   std::string why;
-  for (const Given* given : settings.all_of(parameter.name)) {
+  const std::vector<Given>* const all = settings.all_of(parameter.name);
+  for (size_t i = 0; all != nullptr && i < all->size(); ++i) {
+    const Given& given = (*all)[i];
     pinrail_param_value_t value{};
-    if (given == decides || parse(parameter.declaration, given->value, &value, &why).ok()) continue;
-    report::help("hidden malformed value", {{"value", given->value.c_str()},
+    if (&given == decides || parse(parameter.declaration, given.value, &value, &why).ok()) continue;
+    report::help("hidden malformed value", {{"value", given.value.c_str()},
                                             {"name", parameter.name.c_str()},
-                                            {"source", given->origin().c_str()},
+                                            {"source", given.origin().c_str()},
                                             {"why", why.c_str()},
                                             {"stronger", decides->origin().c_str()},
                                             {"accepted", accepted(parameter.declaration).c_str()}});
@@ -63,7 +65,7 @@ bool is_number(const Parameter& parameter) {
 // How firmly a setting chooses a value; NULL: the built-in default applies.
 Precedence precedence_of(const Given* given) {
   if (given == nullptr) return Precedence::fallback;
-  return given->strength <= kCallersDefault ? Precedence::callers_default : Precedence::own;
+  return given->strength <= kCallersDefault ? Precedence::callers_default : Precedence::set;
 }
 
 // Returns VERSION if the declarations have another size. In such a table only the first element's size can be read.
@@ -96,34 +98,22 @@ Parameter* Registry::Impl::followed_by_locked(const Parameter& parameter) const 
   return name == "leave_pinned" ? lookup_locked("leave_pinned") : nullptr;
 }
 
-// Sets the parameter's effective value: its own one, or that of the parameter that it follows.
-void Registry::Impl::update_effective_value_locked(Parameter* parameter) {
-  Value effective = parameter->own;
-  const Parameter* const followed = parameter->followed;
-  if (followed != nullptr && std::min(followed->precedence, Precedence::chosen) > parameter->precedence) {
-    Value taken;
-    std::string why;
-    // The value is passed on as a number: the follower may have other names for its values, or may lack this one.
-    const std::string text = std::to_string(followed->value.typed.i);
-    if (read_value(parameter->declaration, text, &strings, &taken, &why).ok()) {
-      taken.source = followed->value.source;
-      taken.file = followed->value.file;
-      taken.from = followed->value.from;
-      taken.line = followed->value.line;
-      effective = taken;
-    }
-  }
-  parameter->take(effective);
+// The value is passed on as a number: the follower may have other names for its values, or may lack this one.
+Value Registry::Impl::followed_value_locked(const Parameter& parameter, const Value& followed) {
+  Value taken = followed;
+  std::string why;
+  const std::string number = std::to_string(followed.typed.i);
+  return read_value(parameter.declaration, number, &strings, &taken, &why).ok() ? taken : parameter.own;
 }
 
 // Where replace_default() gave the parameter another default, that one is listed as its default.
 static void list_replaced_default(const Settings& settings, Strings* strings, Parameter* parameter) {
-  const std::vector<const Given*> given = settings.all_of(parameter->name);
-  if (given.empty() || given.front()->strength != kDerivedDefault) return;
+  const std::vector<Given>* const given = settings.all_of(parameter->name);
+  if (given == nullptr || given->front().strength != kDerivedDefault) return;
   Value value{};
   std::string why;
-  if (!read_value(parameter->declaration, given.front()->value, strings, &value, &why).ok()) return;
-  parameter->declaration.fallback = strings->keep(format(parameter->declaration, value.typed));
+  const Status status = read_value(parameter->declaration, given->front().value, strings, &value, &why);
+  if (status.ok()) parameter->declaration.fallback = value.text;
 }
 
 // Gives the parameter its own value: the default, or the one of the strongest source that sets it.
@@ -132,11 +122,11 @@ Status Registry::Impl::take_value_locked(Parameter* parameter) {
   std::string why;
   if (!read_value(declaration, declaration.fallback, &strings, &parameter->own, &why).ok()) {
     why = "its default \"" + std::string(declaration.fallback) + "\" " + why;
-    report_fault({parameter->framework, parameter->component, {}}, declaration.name, why.c_str());
+    report_fault({parameter->framework, parameter->component, nullptr}, declaration.name, why.c_str());
     return PINRAIL_ERR_ERROR;
   }
   list_replaced_default(settings, &strings, parameter);
-  const Given* given = settings.decide(parameter->name, parameter->synonyms);
+  const Given* given = settings.decide(parameter->name, declaration.synonyms);
   parameter->precedence = precedence_of(given);
   note_hidden_values(*parameter, given, settings);
   if (given == nullptr) return success();
@@ -167,7 +157,8 @@ Status Registry::Impl::prepare_locked(const Family& family, const pinrail_param_
   if (fault == nullptr && (nameless || !is_name(parameter->name))) {
     fault = "its name is not made of letters, digits and _";
   }
-  if (fault == nullptr && names.count(parameter->name) != 0) fault = "the name is declared already";
+  const Parameter* const same = lookup_locked(parameter->name);
+  if (fault == nullptr && same != nullptr && same->name == parameter->name) fault = "the name is declared already";
   if (fault != nullptr) {
     report_fault(family, parameter->declaration.name, fault);
     return PINRAIL_ERR_ERROR;
@@ -182,22 +173,22 @@ Status Registry::Impl::prepare_locked(const Family& family, const pinrail_param_
 void Registry::Impl::commit_locked(std::vector<std::unique_ptr<Parameter>> declared) {
   for (std::unique_ptr<Parameter>& owner : declared) {
     Parameter* const parameter = owner.get();
-    names.emplace(parameter->name, parameter);
-    for (const std::string& synonym : parameter->synonyms) synonyms.emplace(synonym, parameter);
+    names[parameter->name] = parameter;
+    for_texts(parameter->declaration.synonyms,
+              [&](const char* synonym) NO_THREAD_SAFETY_ANALYSIS { names.emplace(synonym, parameter); });
     parameters.insert(std::upper_bound(parameters.begin(), parameters.end(), owner, is_ordered_before),
                       std::move(owner));
     parameter->followed = followed_by_locked(*parameter);
-    update_effective_value_locked(parameter);
+    const Parameter* const followed = parameter->followed;
+    const bool follows = followed != nullptr && followed->precedence > parameter->precedence;
+    parameter->take(follows ? followed_value_locked(*parameter, followed->value) : parameter->own);
   }
 }
 
 // Start-up context. Takes the registry's lock. Declares all parameters or, after an error, none.
 Status Registry::declare(std::string_view framework, std::string_view component, const pinrail_param_t* params,
                          size_t count, const char* const* synonym_prefixes) {
-  Family family{std::string(framework), std::string(component), {}};
-  for (const char* const* prefix = synonym_prefixes; prefix != nullptr && *prefix != nullptr; ++prefix) {
-    family.synonym_prefixes.emplace_back(*prefix);
-  }
+  const Family family{framework, component, synonym_prefixes};
   Status result = check_size(family, params, count);
   if (!result.ok()) return result;
 
@@ -234,16 +225,12 @@ void copy_values(const pinrail_enum_value_t* from, Strings* strings, Parameter* 
 
 // Copies the declaration's synonyms and adds those that the family's old name prefixes make.
 void copy_synonyms(const Family& family, const pinrail_param_t& from, Strings* strings, Parameter* parameter) {
-  for (const char* const* synonym = from.synonyms; synonym != nullptr && *synonym != nullptr; ++synonym) {
-    parameter->synonyms.emplace_back(*synonym);
-  }
-  for (const std::string& prefix : family.synonym_prefixes) parameter->synonyms.push_back(prefix + from.name);
-  for (const std::string& synonym : parameter->synonyms) {
-    parameter->synonym_pointers.push_back(strings->keep(synonym));
-  }
-  parameter->synonym_pointers.push_back(nullptr);
-  const bool any = !parameter->synonyms.empty();
-  parameter->declaration.synonyms = any ? parameter->synonym_pointers.data() : nullptr;
+  std::vector<const char*>& synonyms = parameter->synonyms;
+  for_texts(from.synonyms, [&](const char* synonym) { synonyms.push_back(strings->keep(synonym)); });
+  for_texts(family.synonym_prefixes,
+            [&](const char* prefix) { synonyms.push_back(strings->keep(std::string(prefix) + from.name)); });
+  synonyms.push_back(nullptr);
+  parameter->declaration.synonyms = synonyms.size() > 1 ? synonyms.data() : nullptr;
 }
 
 bool is_known_type(const pinrail_param_t& declaration) {
@@ -283,16 +270,13 @@ std::unique_ptr<Parameter> copy_declaration(const Family& family, const pinrail_
   return parameter;
 }
 
-Status read_value(const pinrail_param_t& declaration, std::string_view text, Strings* strings, Value* value_out,
+Status read_value(const pinrail_param_t& declaration, std::string_view text, Strings* strings, Value* value_inout,
                   std::string* why_out) {
-  Value value;
   // strings->keep() terminates the text and keeps it.
   if (declaration.type == PINRAIL_TYPE_STRING) text = strings->keep(text);
-  const Status status = parse(declaration, text, &value.typed, why_out);
-  if (!status.ok()) return status;
-  value.text = strings->keep(format(declaration, value.typed));
-  *value_out = value;
-  return success();
+  const Status status = parse(declaration, text, &value_inout->typed, why_out);
+  if (status.ok()) value_inout->text = strings->keep(format(declaration, value_inout->typed));
+  return status;
 }
 
 }  // namespace pinrail::param

@@ -68,9 +68,7 @@ Registry::~Registry() = default;
 // The registry's lock is held. Returns the parameter of this name or synonym, or NULL.
 Parameter* Registry::Impl::lookup_locked(std::string_view name) const {
   const auto found = names.find(name);
-  if (found != names.end()) return found->second;
-  const auto old = synonyms.find(name);
-  return old != synonyms.end() ? old->second : nullptr;
+  return found != names.end() ? found->second : nullptr;
 }
 
 Status Registry::find(std::string_view name, pinrail_param_info_t* info_out) const {
@@ -162,24 +160,15 @@ void say(std::string_view name, std::string_view value, const Refusal& refusal) 
 
 }  // namespace
 
-// OUT_OF_RESOURCE: nothing has changed.
-Status Registry::Impl::set_own_value_locked(Parameter* parameter, const Value& own) {
-  const Value own_before = parameter->own;
-  const Precedence precedence_before = parameter->precedence;
-  std::vector<std::pair<Parameter*, Value>> before = {{parameter, parameter->value}};
+void Registry::Impl::set_own_value_locked(Parameter* parameter, const Value& own) {
+  std::vector<std::pair<Parameter*, Value>> changes = {{parameter, own}};
   for (const auto& each : parameters) {
-    if (each->followed == parameter) before.emplace_back(each.get(), each->value);
+    const bool follows = each->followed == parameter && each->precedence < Precedence::set;
+    if (follows) changes.emplace_back(each.get(), followed_value_locked(*each, own));
   }
   parameter->own = own;
-  parameter->precedence = Precedence::own;
-  const Status status = guarded([&]() NO_THREAD_SAFETY_ANALYSIS {  // runs inside the call, under the mutex
-    for (const auto& [changed, value] : before) update_effective_value_locked(changed);
-  });
-  if (status.ok()) return status;
-  parameter->own = own_before;
-  parameter->precedence = precedence_before;
-  for (const auto& [changed, value] : before) changed->take(value);
-  return status;
+  parameter->precedence = Precedence::set;
+  for (const auto& [changed, value] : changes) changed->take(value);
 }
 
 // Any thread. Takes the registry's lock and reports a refusal after releasing it. NOT_FOUND, PERM or BAD_PARAM.
@@ -197,8 +186,7 @@ Status Registry::set(std::string_view name, std::string_view value) {
     }
     if (refusal.status.ok()) {
       set_value.source = PINRAIL_SOURCE_API;
-      const Status status = impl_->set_own_value_locked(parameter, set_value);
-      if (!status.ok()) return status;
+      impl_->set_own_value_locked(parameter, set_value);
     }
   }
   if (!refusal.status.ok()) say(name, value, refusal);
@@ -246,21 +234,6 @@ void warn(const Given& given, const std::string& advice) {
 std::vector<std::string_view> Registry::Impl::all_names_locked() const {
   std::vector<std::string_view> all;
   for (const auto& entry : names) all.emplace_back(entry.first);
-  for (const auto& entry : synonyms) all.emplace_back(entry.first);
-  return all;
-}
-
-std::set<std::string> Registry::Impl::components_locked() const {
-  std::set<std::string> all;
-  for (const auto& parameter : parameters) all.insert(full_name(parameter->framework, parameter->component, ""));
-  return all;
-}
-
-std::set<std::string> Registry::Impl::frameworks_locked() const {
-  std::set<std::string> all = {"mca"};
-  for (const auto& parameter : parameters) {
-    if (!parameter->framework.empty()) all.insert(parameter->framework);
-  }
   return all;
 }
 
@@ -271,11 +244,13 @@ void Registry::expect(std::string_view component) { impl_->expected.emplace(comp
 void Registry::finish(const std::vector<std::string>& shipped) {
   Guard guard(impl_->mutex);
   const std::vector<std::string_view> names = impl_->all_names_locked();
-  const std::set<std::string> loaded = impl_->components_locked();
-  const std::set<std::string> frameworks = impl_->frameworks_locked();
+  std::set<std::string> frameworks = {"mca"};
   std::set<std::string> absent = impl_->expected;
   absent.insert(shipped.begin(), shipped.end());
-  for (const std::string& component : loaded) absent.erase(component);
+  for (const auto& parameter : impl_->parameters) {
+    absent.erase(full_name(parameter->framework, parameter->component, ""));
+    if (!parameter->framework.empty()) frameworks.insert(parameter->framework);
+  }
 
   for (const Given* given : impl_->settings.unused()) {
     if (belongs_to_any(given->name, absent)) continue;

@@ -7,8 +7,7 @@
 //          at a time. A declaration does not change after it was made. A value is guarded by the registry's lock,
 //          except `number`, which may be read without it.
 //
-// Positions of settings rise with strength: a later setting is never weaker than an earlier one. A name that a
-// parameter asked for is marked as used. Settings that stay unused name no parameter.
+// A name that a parameter asked for is marked as used. Settings that stay unused name no parameter.
 #ifndef PINRAIL_BASE_PARAM_REGISTRY_IMPL_H
 #define PINRAIL_BASE_PARAM_REGISTRY_IMPL_H
 
@@ -20,7 +19,6 @@
 #include <set>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "base/core/status.h"
@@ -49,6 +47,7 @@ struct Given {
   int line = 0;      // 0 if it is not from a file
   int strength = kCallersDefault;
   std::string from = {};  // for settings of pinrail_init(): what gave them
+  size_t number = 0;      // in the order of reading
 
   pinrail_param_source_t source() const;
   // Returns for example "the environment" or "/etc/x.conf line 3".
@@ -61,17 +60,14 @@ class Settings {
   // Reads all sources and reports what is malformed. BAD_PARAM: a line or a file is malformed; all others were read.
   Status read(const Sources& sources);
 
-  // Adds a setting that is weaker than those of all sources.
-  void add_default(const std::string& name, const std::string& value);
+  void add(Given given);
 
   // Returns the setting that decides a parameter of this name and these synonyms, or NULL. Marks the names as used.
-  const Given* decide(const std::string& name, const std::vector<std::string>& synonyms);
+  // synonyms: NULL ends them; or NULL.
+  const Given* decide(const std::string& name, const char* const* synonyms);
 
-  // Returns the strongest setting of exactly this name, or NULL.
-  const Given* strongest(const std::string& name) const;
-
-  // Returns all settings of exactly this name, the weakest first.
-  std::vector<const Given*> all_of(const std::string& name) const;
+  // Returns all settings of exactly this name, the weakest first; NULL: there is none.
+  const std::vector<Given>* all_of(const std::string& name) const;
 
   // Returns the strongest setting of each name that no decide() asked for, sorted by name.
   std::vector<const Given*> unused() const;
@@ -81,11 +77,13 @@ class Settings {
   void add_environment(const Sources& sources);
   Status add_file(const std::string& path, int strength);
   Status add_listed_files();
-  void sort();
 
-  std::vector<Given> all_;
-  std::unordered_map<std::string, std::vector<size_t>> by_name_;  // positions in all_, rising
-  std::set<std::string> used_;
+  struct Named {
+    std::vector<Given> all;  // by strength, then in the order of reading
+    bool is_used = false;
+  };
+  std::map<std::string, Named> by_name_;
+  size_t count_ = 0;
   std::string settings_from_;
 };
 
@@ -109,16 +107,15 @@ struct Value {
 };
 
 // How firmly a value was chosen. A parameter that follows another one takes the other's value if that was chosen more
-// firmly; `own` counts as `chosen` in this comparison.
-enum class Precedence : uint8_t { fallback = 0, callers_default = 1, chosen = 2, own = 3 };
+// firmly.
+enum class Precedence : uint8_t { fallback, callers_default, set };
 
 struct Parameter {
   std::string name;  // the full name
   std::string framework, component;
   pinrail_param_t declaration{};  // the registry keeps everything that it points to
   std::vector<pinrail_enum_value_t> values;
-  std::vector<std::string> synonyms;  // full names
-  std::vector<const char*> synonym_pointers;
+  std::vector<const char*> synonyms;  // full names; NULL ends them
 
   // The parameter whose value this one takes as long as it is not set itself, or NULL.
   Parameter* followed = nullptr;
@@ -135,9 +132,15 @@ struct Parameter {
 
 // The parts with which the names of a component's parameters begin.
 struct Family {
-  std::string framework, component;
-  std::vector<std::string> synonym_prefixes;
+  std::string_view framework, component;
+  const char* const* synonym_prefixes;  // NULL ends them; or NULL
 };
+
+// Calls visit(text) for each text of a list that NULL ends.
+template <typename Visit>
+void for_texts(const char* const* texts, Visit visit) {
+  for (; texts != nullptr && *texts != nullptr; ++texts) visit(*texts);
+}
 
 // Returns what is wrong with a declaration, or NULL.
 const char* fault_of(const pinrail_param_t& declaration);
@@ -145,21 +148,20 @@ const char* fault_of(const pinrail_param_t& declaration);
 // Copies a declaration and all that it points to. May throw bad_alloc.
 std::unique_ptr<Parameter> copy_declaration(const Family& family, const pinrail_param_t& declaration, Strings* strings);
 
-// Converts a text to a value; a STRING is kept in `strings`. BAD_PARAM and a reason if it is malformed.
-Status read_value(const pinrail_param_t& declaration, std::string_view text, Strings* strings, Value* value_out,
+// Converts a text to a value, and leaves its source alone; texts are kept in `strings`. BAD_PARAM and a reason if it is
+// malformed.
+Status read_value(const pinrail_param_t& declaration, std::string_view text, Strings* strings, Value* value_inout,
                   std::string* why_out);
 
 struct Registry::Impl {
-  using Names = std::map<std::string, Parameter*, std::less<>>;
-
   Settings settings;               // start-up only
   std::set<std::string> expected;  // start-up only: components that exist but are not loaded
 
   mutable Mutex mutex{LockRank::params};
   Strings strings GUARDED_BY(mutex);
   std::vector<std::unique_ptr<Parameter>> parameters GUARDED_BY(mutex);  // sorted by framework, component and name
-  Names names GUARDED_BY(mutex);
-  Names synonyms GUARDED_BY(mutex);
+  // Names and synonyms. One that is both means the parameter of that name.
+  std::map<std::string, Parameter*, std::less<>> names GUARDED_BY(mutex);
 
   // Returns the parameter of this name or synonym, or NULL.
   Parameter* lookup_locked(std::string_view name) const REQUIRES(mutex);
@@ -173,14 +175,12 @@ struct Registry::Impl {
 
   // Returns the parameter whose value this one takes as long as it is not set itself, or NULL.
   Parameter* followed_by_locked(const Parameter& parameter) const REQUIRES(mutex);
-  // Sets the parameter's effective value: its own one, or that of the parameter that it follows.
-  void update_effective_value_locked(Parameter* parameter) REQUIRES(mutex);
+  // Returns the parameter's value while it follows that one: its own one, if it cannot have the other's.
+  Value followed_value_locked(const Parameter& parameter, const Value& followed) REQUIRES(mutex);
   // Sets the parameter's own value, and so that of those that follow it. May throw bad_alloc; then nothing has changed.
-  Status set_own_value_locked(Parameter* parameter, const Value& own) REQUIRES(mutex);
+  void set_own_value_locked(Parameter* parameter, const Value& own) REQUIRES(mutex);
 
   std::vector<std::string_view> all_names_locked() const REQUIRES(mutex);
-  std::set<std::string> components_locked() const REQUIRES(mutex);
-  std::set<std::string> frameworks_locked() const REQUIRES(mutex);
 };
 
 // Returns for example "the default", "the environment" or "/etc/x.conf line 3".

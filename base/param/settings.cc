@@ -88,8 +88,15 @@ std::string Given::origin() const {
   return strength <= kCallersDefault ? "the caller's defaults" : from;
 }
 
+void Settings::add(Given given) {
+  given.number = count_++;
+  std::vector<Given>& all = by_name_[given.name].all;
+  const auto is_weaker = [](int strength, const Given& other) { return strength < other.strength; };
+  all.insert(std::upper_bound(all.begin(), all.end(), given.strength, is_weaker), std::move(given));
+}
+
 void Settings::add_pairs(const std::vector<Setting>& pairs, int strength) {
-  for (const Setting& pair : pairs) all_.push_back({pair.name, pair.value, "", 0, strength, settings_from_});
+  for (const Setting& pair : pairs) add({pair.name, pair.value, "", 0, strength, settings_from_});
 }
 
 // Adds the environment variables that begin with one of the prefixes; each prefix is stronger than the one before.
@@ -100,7 +107,7 @@ void Settings::add_environment(const Sources& sources) {
       const size_t equals = variable.find('=');
       if (equals == std::string::npos || equals <= prefix.size() || !starts_with(variable, prefix)) continue;
       const std::string name = variable.substr(prefix.size(), equals - prefix.size());
-      all_.push_back({name, variable.substr(equals + 1), "", 0, strength, {}});
+      add({name, variable.substr(equals + 1), "", 0, strength});
     }
     ++strength;
   }
@@ -123,17 +130,15 @@ Status Settings::add_file(const std::string& path, int strength) {
     return may_be_unreadable(strength, error) ? success() : PINRAIL_ERR_BAD_PARAM;
   }
   if (strength == kListedFile) drop_file_lists(path, &lines);
-  for (FileLine& line : lines) {
-    all_.push_back({std::move(line.name), std::move(line.value), path, line.line, strength, {}});
-  }
+  for (FileLine& line : lines) add({std::move(line.name), std::move(line.value), path, line.line, strength});
   return success();
 }
 
 // Adds the last file first, so that the first one is the strongest.
 Status Settings::add_listed_files() {
-  const Given* given = strongest(kFileList);
+  const std::vector<Given>* const given = all_of(kFileList);
   if (given == nullptr) return success();
-  const std::string list = given->value;
+  const std::string list = given->back().value;
   const std::vector<std::string_view> paths = split(list, ":,");
   Status result = success();
   for (auto path = paths.rbegin(); path != paths.rend(); ++path) {
@@ -143,15 +148,7 @@ Status Settings::add_listed_files() {
   return result;
 }
 
-void Settings::sort() {
-  std::stable_sort(all_.begin(), all_.end(), [](const Given& a, const Given& b) { return a.strength < b.strength; });
-  by_name_.clear();
-  for (size_t i = 0; i < all_.size(); ++i) by_name_[all_[i].name].push_back(i);
-}
-
 Status Settings::read(const Sources& sources) {
-  all_.clear();
-  used_.clear();
   Status result = success();
   const auto read_one = [&](const std::string& path, int strength) {
     const Status status = add_file(path, strength);
@@ -164,57 +161,38 @@ Status Settings::read(const Sources& sources) {
   add_environment(sources);
   add_pairs(sources.settings, kCommandLine);
   read_one(sources.override_file, kOverrideFile);
-  sort();
   const Status listed = add_listed_files();
-  if (!listed.ok()) result = listed;
-  sort();
-  return result;
-}
-
-void Settings::add_default(const std::string& name, const std::string& value) {
-  add_pairs({{name, value}}, kDerivedDefault);
-  sort();
+  return listed.ok() ? result : listed;
 }
 
 // Returns the setting that decides a parameter (param/P2), or NULL, and marks its names as used.
-const Given* Settings::decide(const std::string& name, const std::vector<std::string>& synonyms) {
+const Given* Settings::decide(const std::string& name, const char* const* synonyms) {
   const Given* best = nullptr;
-  std::tuple<int, bool, size_t> best_rank;
-  const auto consider = [&](const std::string& candidate, bool is_name) {
-    used_.insert(candidate);
+  const auto consider = [&](const std::string& candidate) {
     const auto found = by_name_.find(candidate);
     if (found == by_name_.end()) return;
-    const size_t position = found->second.back();
-    const Given& given = all_[position];
-    const auto rank = std::make_tuple(given.strength, given.in_environment() && is_name, position);
-    if (best != nullptr && rank <= best_rank) return;
-    best = &given;
-    best_rank = rank;
+    found->second.is_used = true;
+    const Given& given = found->second.all.back();
+    const auto rank = [&](const Given& it) {
+      return std::make_tuple(it.strength, it.in_environment() && it.name == name, it.number);
+    };
+    if (best == nullptr || rank(given) > rank(*best)) best = &given;
   };
-  consider(name, true);
-  for (const std::string& synonym : synonyms) consider(synonym, false);
+  consider(name);
+  for_texts(synonyms, consider);
   return best;
 }
 
-const Given* Settings::strongest(const std::string& name) const {
+const std::vector<Given>* Settings::all_of(const std::string& name) const {
   const auto found = by_name_.find(name);
-  return found == by_name_.end() ? nullptr : &all_[found->second.back()];
-}
-
-std::vector<const Given*> Settings::all_of(const std::string& name) const {
-  std::vector<const Given*> all;
-  const auto found = by_name_.find(name);
-  if (found == by_name_.end()) return all;
-  for (const size_t position : found->second) all.push_back(&all_[position]);
-  return all;
+  return found == by_name_.end() ? nullptr : &found->second.all;
 }
 
 std::vector<const Given*> Settings::unused() const {
   std::vector<const Given*> unused;
-  for (const auto& [name, positions] : by_name_) {
-    if (used_.count(name) == 0) unused.push_back(&all_[positions.back()]);
+  for (const auto& [name, named] : by_name_) {
+    if (!named.is_used) unused.push_back(&named.all.back());
   }
-  std::sort(unused.begin(), unused.end(), [](const Given* a, const Given* b) { return a->name < b->name; });
   return unused;
 }
 
@@ -273,7 +251,7 @@ Status Registry::read_sources(const Sources& sources) {
 }
 
 void Registry::replace_default(const std::string& name, const std::string& value) {
-  impl_->settings.add_default(name, value);
+  impl_->settings.add({name, value, "", 0, kDerivedDefault});
 }
 
 // Reads parameter files. Start-up context, no lock.

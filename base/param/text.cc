@@ -193,24 +193,16 @@ const char* parse_enum(const pinrail_enum_value_t* values, std::string_view text
   return "is not one of its values";
 }
 
-bool has_range(const pinrail_param_t& declaration) { return declaration.minimum != 0 || declaration.maximum != 0; }
+bool has_range(const pinrail_param_t& declaration) {
+  const bool is_number = declaration.type >= PINRAIL_TYPE_INT && declaration.type <= PINRAIL_TYPE_SIZE;
+  return is_number && (declaration.minimum != 0 || declaration.maximum != 0);
+}
 
 bool in_range(const pinrail_param_t& declaration, pinrail_param_value_t value) {
   if (!has_range(declaration)) return true;
   if (declaration.type == PINRAIL_TYPE_INT) return value.i >= declaration.minimum && value.i <= declaration.maximum;
   const bool above = declaration.minimum <= 0 || value.u >= static_cast<uint64_t>(declaration.minimum);
   return above && declaration.maximum >= 0 && value.u <= static_cast<uint64_t>(declaration.maximum);
-}
-
-const char* parse_number(const pinrail_param_t& declaration, std::string_view text, pinrail_param_value_t* value) {
-  const char* why = nullptr;
-  switch (declaration.type) {
-    case PINRAIL_TYPE_INT: why = parse_int(text, &value->i); break;
-    case PINRAIL_TYPE_UNSIGNED: why = parse_unsigned(text, &value->u); break;
-    default: why = parse_size(text, &value->u); break;
-  }
-  if (why != nullptr) return why;
-  return in_range(declaration, *value) ? nullptr : "is out of its range";
 }
 
 }  // namespace
@@ -225,8 +217,11 @@ Status parse(const pinrail_param_t& declaration, std::string_view text, pinrail_
     case PINRAIL_TYPE_STRING: value.s = text.data(); break;
     case PINRAIL_TYPE_BOOL: why = parse_bool(word, &value.i); break;
     case PINRAIL_TYPE_ENUM: why = parse_enum(declaration.values, word, &value.i); break;
-    default: why = parse_number(declaration, word, &value); break;
+    case PINRAIL_TYPE_INT: why = parse_int(word, &value.i); break;
+    case PINRAIL_TYPE_UNSIGNED: why = parse_unsigned(word, &value.u); break;
+    case PINRAIL_TYPE_SIZE: why = parse_size(word, &value.u); break;
   }
+  if (why == nullptr && !in_range(declaration, value)) why = "is out of its range";
   if (word.empty() && why != nullptr) why = "is empty";
   if (why != nullptr) {
     *why_out = why;
@@ -279,7 +274,7 @@ pinrail_param_value_t of_bound(const pinrail_param_t& declaration, int64_t bound
 }
 
 std::string range_of(const pinrail_param_t& declaration) {
-  if (declaration.minimum == 0 && declaration.maximum == 0) return "";
+  if (!has_range(declaration)) return "";
   return " from " + format(declaration, of_bound(declaration, declaration.minimum)) + " to " +
          format(declaration, of_bound(declaration, declaration.maximum));
 }
