@@ -282,6 +282,18 @@ pinrail_status_t on_work(Work* work, Body&& body) {
   return guarded([&] { return body(work); });
 }
 
+// Stops the work, takes it out of its pool's list, and deletes its handle. In a forked child the parent's work is kept:
+// another thread may have been changing it.
+template <typename Handle, typename Work>
+pinrail_status_t end_work(Handle* handle, Work* work) {
+  const pinrail_status_t status = on_work(work, [](Work* ended) {
+    ended->stop();
+    if (!ended->is_detached()) ended->pool()->works.remove(ended);
+  });
+  if (status == PINRAIL_SUCCESS) delete handle;
+  return status == PINRAIL_ERR_NOT_AVAILABLE ? PINRAIL_SUCCESS : status;
+}
+
 }  // namespace pinrail::api
 
 #endif

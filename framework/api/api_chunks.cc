@@ -3,7 +3,7 @@
 // the stream, which registers the pieces as well. API context; the caller holds no lock. A chunk that a stream hands
 // out is a reference of the caller. pinrail/pinrail.h documents the public functions.
 #include <algorithm>
-#include <deque>
+#include <list>
 #include <memory>
 
 #include "base/core/span.h"
@@ -25,12 +25,12 @@ namespace pinrail::api {
 // Threads  next() and stop() may run together with the helper thread; a stream has one caller at a time. API context,
 //          inside a deferred::Call; the caller holds no lock.
 //
-// At most one thread registers at a time, with no lock held: chunks come in the order of addresses. At most `ahead`
-// chunks are registered and not handed out.
+// At most one thread registers new chunks at a time, with no lock held: they come in the order of addresses. At most
+// `ahead` chunks are registered and not handed out.
 //
 // api_chunks/C3  After an error the helper thread pauses until the caller has registered that chunk by itself.
 // api_chunks/C4  A chunk is not handed out if an event has ended its registration since it was made: it is registered
-//     anew, and so is what was ready behind it. What the pool does not cache, no event ends: it is not kept ahead.
+//     anew. What the pool does not cache, no event ends: it is not kept ahead.
 class ChunkStream : public mpool::PoolWork {
  public:
   struct Wanted {
@@ -62,10 +62,7 @@ class ChunkStream : public mpool::PoolWork {
   static void run_helper(void* stream);
   void run_ahead();
   bool begin_ahead(Span* span_out);
-  Span begin_again();
   Span begin_locked() REQUIRES(mutex_);
-  bool has_valid_locked() const REQUIRES(mutex_);
-  void drop_ready();
   void end(const Span& span, Status status);
   Status register_piece(const Span& span, pinrail_handle_t* handle_out);
   Status keep(const Span& span, pinrail_handle_t handle);
@@ -74,7 +71,7 @@ class ChunkStream : public mpool::PoolWork {
   OwnThread helper_;
   Mutex mutex_{LockRank::work};
   Condition changed_;
-  std::deque<Piece> ready_ GUARDED_BY(mutex_);
+  std::list<Piece> ready_ GUARDED_BY(mutex_);
   uintptr_t next_ GUARDED_BY(mutex_);  // start of the next chunk to register
   bool registering_ GUARDED_BY(mutex_) = false;
   bool paused_ GUARDED_BY(mutex_) = false;  // api_chunks/C3
@@ -87,7 +84,7 @@ class ChunkStream : public mpool::PoolWork {
 namespace {
 
 // Whether the pool still caches the registration, so that no event has ended it.
-bool is_cached(pinrail_handle_t handle) { return is_indexed(handle.reg); }
+bool is_cached(pinrail_handle_t handle) { return handle.reg != nullptr && is_indexed(handle.reg); }
 
 }  // namespace
 
@@ -112,52 +109,31 @@ Status ChunkStream::register_piece(const Span& span, pinrail_handle_t* handle_ou
   return pinrail_mpool_register(wanted_.pool, addr, span.length(), wanted_.access, wanted_.flags, handle_out);
 }
 
-// Whether the first chunk that is ready was not ended by an event.
-bool ChunkStream::has_valid_locked() const { return !ready_.empty() && is_cached(ready_.front().handle); }
-
-// Gives back what is ready, the last chunk first, so that next_ remains the end of what is ready.
-void ChunkStream::drop_ready() {
-  for (;;) {
-    pinrail_handle_t handle;
-    {
-      Guard guard(mutex_);
-      if (ready_.empty()) return;
-      handle = ready_.back().handle;
-      next_ = ready_.back().span.base;
-      ready_.pop_back();
-    }
-    const deferred::CallerScope outside;
-    drop_pin(handle);
-  }
-}
-
-// Gives back what is ready, if anything is, and begins the first chunk of it again, or the next one (api_chunks/C4).
-// The caller is the one that registers.
-Span ChunkStream::begin_again() {
-  drop_ready();
-  Guard guard(mutex_);
-  return begin_locked();
-}
-
 Status ChunkStream::next(pinrail_handle_t* handle_out, Span* span_out) {
+  Piece piece = {{}, {nullptr, 0}};
+  bool was_ready = false;
   {
     Guard guard(mutex_);
-    bool is_valid = has_valid_locked();
-    for (; !is_valid && registering_; is_valid = has_valid_locked()) changed_.wait(mutex_);
-    if (is_valid) {
-      *span_out = ready_.front().span;
-      *handle_out = ready_.front().handle;
-      ready_.pop_front();
-      changed_.notify_all();
-      return success();
-    }
-    if (stopped_ || (ready_.empty() && next_ >= wanted_.span.end)) return PINRAIL_ERR_NOT_FOUND;
-    registering_ = true;
+    while (ready_.empty() && registering_) changed_.wait(mutex_);
+    was_ready = !ready_.empty();
+    if (!was_ready && (stopped_ || next_ >= wanted_.span.end)) return PINRAIL_ERR_NOT_FOUND;
+    piece = was_ready ? ready_.front() : Piece{begin_locked(), {nullptr, 0}};
+    if (was_ready) ready_.front().handle = {nullptr, 0};  // it stays in its place until it is handed out
   }
-  const Span span = begin_again();
-  const Status status = register_piece(span, handle_out);
-  end(span, status);
-  if (status.ok()) *span_out = span;
+  Status status = success();
+  if (!is_cached(piece.handle)) {
+    drop_pin(piece.handle);
+    status = register_piece(piece.span, &piece.handle);
+  }
+  if (!was_ready) end(piece.span, status);
+  if (!status.ok()) return status;
+  if (was_ready) {
+    Guard guard(mutex_);
+    if (!stopped_) ready_.pop_front();
+    changed_.notify_all();
+  }
+  *span_out = piece.span;
+  *handle_out = piece.handle;
   return status;
 }
 
@@ -205,7 +181,6 @@ Status ChunkStream::keep(const Span& span, pinrail_handle_t handle) {
     return success();
   });
   if (kept.ok()) return kept;
-  const deferred::CallerScope outside;
   drop_pin(handle);
   return kept;
 }
@@ -225,7 +200,12 @@ void ChunkStream::stop() {
     const own_threads::Work ending;
     helper_.join();
   }
-  drop_ready();
+  std::list<Piece> ready;
+  {
+    Guard guard(mutex_);
+    ready.swap(ready_);
+  }
+  for (const Piece& piece : ready) drop_pin(piece.handle);
 }
 
 }  // namespace pinrail::api
@@ -335,11 +315,5 @@ pinrail_status_t pinrail_chunk_stream_next(pinrail_chunk_stream_t* stream, pinra
 
 pinrail_status_t pinrail_chunk_stream_close(pinrail_chunk_stream_t* stream) {
   if (stream == nullptr) return api::refuse("pinrail_chunk_stream_close", "stream is NULL");
-  const pinrail_status_t status = api::on_work(stream->stream.get(), [=](api::ChunkStream* chunks) {
-    chunks->stop();
-    if (!chunks->is_detached()) chunks->pool()->works.remove(chunks);
-  });
-  if (status == PINRAIL_SUCCESS) delete stream;
-  // In a forked child the parent's stream is kept: its helper thread may have been changing it.
-  return status == PINRAIL_ERR_NOT_AVAILABLE ? PINRAIL_SUCCESS : status;
+  return api::end_work(stream, stream->stream.get());
 }

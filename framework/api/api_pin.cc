@@ -7,11 +7,11 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/core/compiler.h"
 #include "base/core/span.h"
-#include "base/registration/thread.h"
 #include "base/sync/call_scope.h"
 #include "base/sync/own_file.h"
 #include "framework/api/api.h"
@@ -108,22 +108,9 @@ std::shared_ptr<PinJob> make_job(const char* name, const Call& call, When when) 
   return std::make_shared<PinJob>(wanted, std::move(plan), std::move(dmabuf));
 }
 
-// The job is in the pool's list while it is in scope, so that register calls find its chunks.
-class Listed : NonCopyable {
- public:
-  // A job that must not be waited for is not listed: no other thread takes its chunks.
-  explicit Listed(const std::shared_ptr<PinJob>& job, bool is_alone = false) {
-    if (is_alone) return;
-    job->pool()->works.add(job);
-    job_ = job;
-  }
-  ~Listed() {
-    if (job_ != nullptr) job_->pool()->works.remove(job_.get());
-  }
-  void keep() { job_.reset(); }
-
- private:
-  std::shared_ptr<PinJob> job_;
+// Takes the job out of the pool's list, in which register calls find its chunks.
+struct Unlist {
+  void operator()(PinJob* job) const { job->pool()->works.remove(job); }
 };
 
 // pinrail_mpool_prepin() after its checks.
@@ -131,7 +118,8 @@ Status prepin(const Call& call, pinrail_status_t* statuses_out) {
   const std::shared_ptr<PinJob> job = make_job("pinrail_mpool_prepin", call, When::now);
   if (job == nullptr) return PINRAIL_ERR_BAD_PARAM;
   if (job->can_never_fit()) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  const Listed listed(job, is_inside_registrar());
+  if (!is_inside_registrar()) call.pool->works.add(job);  // else no other thread may take a chunk: this one would wait
+  const std::unique_ptr<PinJob, Unlist> listed(job.get());
   (void)job->start_helpers(helpers_of(call, When::now));  // without them this thread does it all
   job->work();
   const Status status = job->wait(statuses_out);
@@ -143,17 +131,17 @@ Status prepin(const Call& call, pinrail_status_t* statuses_out) {
 Status prepin_start(const Call& call, pinrail_prepin_t** prepin_out) {
   if (call.pool->registrar->table.thread_mode == PINRAIL_THREAD_CALLER) return PINRAIL_ERR_NOT_SUPPORTED;
   auto prepin = std::make_unique<pinrail_prepin>();
-  prepin->job = make_job("pinrail_mpool_prepin_start", call, When::later);
-  if (prepin->job == nullptr) return PINRAIL_ERR_BAD_PARAM;
-  if (prepin->job->can_never_fit()) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  Listed listed(prepin->job);
-  if (prepin->job->is_unfinished() && !prepin->job->start_helpers(helpers_of(call, When::later))) {
-    prepin->job->stop();
-    return PINRAIL_ERR_OUT_OF_RESOURCE;
+  const std::shared_ptr<PinJob> job = prepin->job = make_job("pinrail_mpool_prepin_start", call, When::later);
+  if (job == nullptr) return PINRAIL_ERR_BAD_PARAM;
+  if (job->can_never_fit()) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  call.pool->works.add(job);
+  if (!job->is_unfinished() || job->start_helpers(helpers_of(call, When::later))) {
+    *prepin_out = prepin.release();
+    return success();
   }
-  listed.keep();
-  *prepin_out = prepin.release();
-  return success();
+  job->stop();
+  call.pool->works.remove(job.get());
+  return PINRAIL_ERR_OUT_OF_RESOURCE;
 }
 
 // pinrail_mpool_unpin() after its checks: removes the pins under the table's lock, then drops references without it.
@@ -170,45 +158,26 @@ Status unpin(pinrail_mpool_t* pool, const pinrail_range_t* ranges, size_t count,
   return success();
 }
 
-// The parts of a range that are registered.
-class Parts {
- public:
-  explicit Parts(const Span& range) : range_(range) {}
-  static void visit(void* parts, uintptr_t base, size_t length) {
-    auto* self = static_cast<Parts*>(parts);
-    const Span part{std::max(base, self->range_.base), std::min(base + length, self->range_.end)};
-    if (part.base < part.end) self->parts_.push_back(part);
+// The parts of the range that lie in the spans, ascending and disjoint.
+std::vector<Span> parts_of(const Span& range, std::vector<Span> spans) {
+  std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.base < b.base; });
+  std::vector<Span> parts;
+  for (const Span& span : spans) {
+    const Span part{std::max(span.base, range.base), std::min(span.end, range.end)};
+    if (part.base >= part.end) continue;
+    if (parts.empty() || part.base > parts.back().end) parts.push_back(part);
+    parts.back().end = std::max(parts.back().end, part.end);
   }
-  const std::vector<Span>& joined() {
-    std::sort(parts_.begin(), parts_.end(), [](const Span& a, const Span& b) { return a.base < b.base; });
-    std::vector<Span> joined;
-    for (const Span& part : parts_) {
-      if (!joined.empty() && part.base <= joined.back().end) {
-        joined.back().end = std::max(joined.back().end, part.end);
-      } else {
-        joined.push_back(part);
-      }
-    }
-    parts_.swap(joined);
-    return parts_;
-  }
-
- private:
-  const Span range_;
-  std::vector<Span> parts_;
-};
+  return parts;
+}
 
 // pinrail_mpool_query() after its checks. Takes no reference.
 Status query(pinrail_mpool_t* pool, const Span& range, uint32_t access, pinrail_pinned_t* pinned_out,
              pinrail_range_t* ranges_out, size_t room, size_t* parts_out) {
-  if (pool->ops->query == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
-  pinrail_thread_t* const thread = thread::current();
-  if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  Parts found(range);
-  const Status status =
-      pool->ops->query(pool->module, thread, range.base, range.length(), access, Parts::visit, &found);
+  std::vector<Span> found;
+  const Status status = list_registered(pool, range, access, &found);
   if (!status.ok()) return status;
-  const std::vector<Span>& parts = found.joined();
+  const std::vector<Span> parts = parts_of(range, std::move(found));
   for (size_t i = 0; i < std::min(room, parts.size()); ++i) ranges_out[i] = {pointer(parts[i].base), parts[i].length()};
   if (parts_out != nullptr) *parts_out = parts.size();
   const bool is_whole = parts.size() == 1 && parts[0].base == range.base && parts[0].end == range.end;
@@ -287,13 +256,8 @@ pinrail_status_t pinrail_prepin_cancel(pinrail_prepin_t* prepin) {
 }
 
 pinrail_status_t pinrail_prepin_free(pinrail_prepin_t* prepin) {
-  const pinrail_status_t status = on_job("pinrail_prepin_free", prepin, [=](PinJob* job) {
-    job->stop();
-    if (!job->is_detached()) job->pool()->works.remove(job);
-  });
-  if (status == PINRAIL_SUCCESS) delete prepin;
-  // In a forked child the parent's job is kept: another thread may have been changing it.
-  return status == PINRAIL_ERR_NOT_AVAILABLE ? PINRAIL_SUCCESS : status;
+  if (prepin == nullptr) return api::refuse("pinrail_prepin_free", "prepin is NULL");
+  return api::end_work(prepin, prepin->job.get());
 }
 
 pinrail_status_t pinrail_mpool_unpin(pinrail_mpool_t* pool, const pinrail_range_t* ranges, size_t count,

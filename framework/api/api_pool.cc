@@ -128,10 +128,7 @@ Status destroy(pinrail_mpool_t* pool, uint32_t flags) {
 // Drops the references of all pins: after a forced destroy no unpin could.
 void drop_all_pins(pinrail_mpool_t* pool) {
   mpool::PinTable::Handles handles;
-  while (pool->pins.remove_any(&handles)) {
-    const deferred::CallerScope outside;
-    drop_pins(&handles);
-  }
+  while (pool->pins.remove_any(&handles)) drop_pins(&handles);
 }
 
 // Destroys the pool. A parent's pool is kept in a forked child, because its handles may still be dropped.

@@ -67,30 +67,18 @@ bool PinOptions::at(uintptr_t address, pinrail_register_options_t* options_out) 
   return options.iova == 0 || (shift(&options_out->iova) && options_out->iova != 0);  // 0 would ask for no iova
 }
 
-// A registration that another thread's event ended at once is made again. What is not indexed then never will be.
-Status acquire_pin(pinrail_mpool_t* pool, const Span& span, uint32_t access, const PinOptions& options,
-                   pinrail_handle_t* handle_out) {
-  constexpr int kTries = 2;
-  pinrail_register_options_t own{};
-  if (options.is_any && !options.at(span.base, &own)) {
-    return refuse("pinrail_mpool_prepin", "a range's iova or its offset in the dmabuf would be negative or too large");
-  }
-  for (int i = 0; i < kTries; ++i) {
-    pinrail_handle_t handle;
-    const Status status =
-        pinrail_mpool_register_with(pool, pointer(span.base), span.length(), access, PINRAIL_FLAG_PERSISTENT,
-                                    options.is_any ? &own : nullptr, &handle);
-    if (!status.ok()) return status;
-    if (is_indexed(handle.reg)) {
-      *handle_out = handle;
-      return status;
-    }
-    drop_pin(handle);
-  }
-  return PINRAIL_ERR_NOT_SUPPORTED;
+Status list_registered(const pinrail_mpool_t* pool, const Span& span, uint32_t access, std::vector<Span>* spans_out) {
+  if (pool->ops->query == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
+  pinrail_thread_t* const thread = thread::current();
+  if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  const auto visit = [](void* spans, uintptr_t base, size_t length) {
+    static_cast<std::vector<Span>*>(spans)->push_back(Span::of(base, length));
+  };
+  return pool->ops->query(pool->module, thread, span.base, span.length(), access, visit, spans_out);
 }
 
 void drop_pin(pinrail_handle_t handle) {
+  const deferred::CallerScope outside;
   if (handle.reg != nullptr) Status(pinrail_mpool_deregister(handle)).ignore();  // a drop of an orphan only counts
 }
 
@@ -107,44 +95,22 @@ PinJob::PinJob(const Wanted& wanted, PinPlan plan, std::unique_ptr<OwnFile> dmab
       plan_(std::move(plan)),
       chunks_(plan_.chunk_count(), Chunk::queued),
       queued_(plan_.chunk_count()),
+      phase_(plan_.chunk_count() == 0 ? Phase::finished : Phase::working),
       dmabuf_(std::move(dmabuf)) {
   ranges_.resize(plan_.ranges().size());
   for (size_t i = 0; i < ranges_.size(); ++i) ranges_[i].missing = plan_.chunks_of(plan_.ranges()[i]);
-  finished_ = finishing_ = plan_.chunk_count() == 0;
 }
 
 // Whether one registration contains the span, so that pinning it takes no room.
 bool PinJob::is_registered(const Span& span) const {
-  struct Seen {
-    const Span& span;
-    bool is_inside;
-  } seen{span, false};
-  const auto visit = [](void* to, uintptr_t base, size_t length) {
-    auto* const seen_by_now = static_cast<Seen*>(to);
-    if (Span::of(base, length).contains(seen_by_now->span)) seen_by_now->is_inside = true;
-  };
-  pinrail_mpool_t* const of = pool();
-  pinrail_thread_t* const thread = thread::current();
-  if (of->ops->query == nullptr || thread == nullptr) return false;
-  Status(of->ops->query(of->module, thread, span.base, span.length(), wanted_.access, visit, &seen)).ignore();
-  return seen.is_inside;
+  std::vector<Span> there;
+  if (!list_registered(pool(), span, wanted_.access, &there).ok()) return false;
+  return std::any_of(there.begin(), there.end(), [&](const Span& each) { return each.contains(span); });
 }
 
-bool PinJob::can_never_fit() {
-  if ((wanted_.flags & PINRAIL_PREPIN_PARTIAL) != 0) return false;
-  pinrail_mpool_stats_t limits{};
-  limits.size = sizeof(limits);
-  pool()->ops->counters(pool()->module, &limits);
-  limits.registered_bytes = limits.registered_count = 0;
-  if (limits.size_limit == 0 || limits.evicts_idle_only != 0) limits.size_limit = UINT64_MAX;
-  if (limits.count_limit == 0) limits.count_limit = UINT64_MAX;
-  if (plan_.bytes() <= limits.size_limit && plan_.chunk_count() <= limits.count_limit) return false;
-  // Registrations that are there count as well, so more bytes than the limit never fit, and no chunk needs a look.
-  std::vector<Span> asked;
-  for (const PinPlan::Range& range : plan_.ranges()) asked.push_back(range.span);
-  const uint64_t all_bytes = union_length(&asked);
-  if (all_bytes > limits.size_limit) return reports_limit(limits, all_bytes, 1);
-  // Chunks of ranges that overlap may be equal, or contain one another: then one registration is enough.
+// How many registrations must be made at least. Chunks of ranges that overlap may be equal, or contain one another:
+// then one registration is enough.
+uint64_t PinJob::least_registrations() const {
   std::vector<Span> chunks;
   for (size_t i = 0; i < plan_.chunk_count(); ++i) {
     const Span chunk = plan_.chunk(i);
@@ -158,14 +124,25 @@ bool PinJob::can_never_fit() {
     if (chunk.end > highest) ++count;
     highest = std::max(highest, chunk.end);
   }
-  const uint64_t bytes = union_length(&chunks);
-  return (bytes > limits.size_limit || count > limits.count_limit) && reports_limit(limits, bytes, count);
+  return count;
 }
 
-// True. Reports the limit that so many bytes or registrations exceed.
-bool PinJob::reports_limit(const pinrail_mpool_stats_t& limits, uint64_t bytes, uint64_t count) const {
-  const std::string limit = limit_that_ends(pool(), limits, bytes, count);
-  report_limit(plan_.bytes(), 0, limit.c_str());
+bool PinJob::can_never_fit() {
+  if (is_partial()) return false;
+  pinrail_mpool_stats_t limits{};
+  limits.size = sizeof(limits);
+  pool()->ops->counters(pool()->module, &limits);
+  limits.registered_bytes = limits.registered_count = 0;
+  if (limits.size_limit == 0 || limits.evicts_idle_only != 0) limits.size_limit = UINT64_MAX;
+  if (limits.count_limit == 0) limits.count_limit = UINT64_MAX;
+  if (plan_.bytes() <= limits.size_limit && plan_.chunk_count() <= limits.count_limit) return false;
+  // Registrations that are there count as well, so more bytes than the limit never fit, and no chunk needs a look.
+  std::vector<Span> asked;
+  for (const PinPlan::Range& range : plan_.ranges()) asked.push_back(range.span);
+  const uint64_t bytes = union_length(&asked);
+  const uint64_t count = bytes > limits.size_limit ? 1 : least_registrations();
+  if (bytes <= limits.size_limit && count <= limits.count_limit) return false;
+  report_limit(plan_.bytes(), 0, limit_that_ends(pool(), limits, bytes, count).c_str());
   return true;
 }
 
@@ -208,20 +185,14 @@ void PinJob::work() {
 }
 
 bool PinJob::take_next_locked(size_t* number_out) {
-  while (!urgent_.empty()) {
-    *number_out = urgent_.front();
-    urgent_.pop_front();
-    if (take_locked(*number_out)) return true;
-  }
-  for (; next_ < chunks_.size() && !stopping_; ++next_) {
-    *number_out = next_;
-    if (take_locked(next_)) return true;
-  }
-  return false;
+  if (queued_ == 0) return false;
+  while (chunks_[next_] != Chunk::queued) next_ = (next_ + 1) % chunks_.size();
+  *number_out = next_;
+  return take_locked(next_);
 }
 
 bool PinJob::take_locked(size_t number) {
-  if (stopping_ || chunks_[number] != Chunk::queued) return false;
+  if (phase_ != Phase::working || chunks_[number] != Chunk::queued) return false;
   chunks_[number] = Chunk::running;
   --queued_;
   ++running_;
@@ -232,59 +203,59 @@ void PinJob::run_chunk(size_t number) {
   end_chunk(number, guarded([&] { return register_chunk(number); }));
 }
 
-// Registers the chunk as a whole, so that its ranges are hits. If the device refuses that, for example because the
-// chunk spans different mappings, each range is registered by itself; and in a pool EXACT, where none would be a hit.
+// Takes a reference for the part of each range in the chunk. Returns the first error. A chunk of several ranges is
+// registered as a whole before, so that they are hits. If the device refuses that, for example because the chunk spans
+// different mappings, each range is registered by itself; and in a pool EXACT, where none would be a hit.
 Status PinJob::register_chunk(size_t number) {
   const Span span = plan_.chunk(number);
   if ((wanted_.flags & PINRAIL_PREPIN_HUGE_PAGES) != 0) request_huge_pages(span);
-  if (wanted_.prefaults) {
-    prefault(span, (wanted_.access & kWriting) != 0 ? Populate::for_writing : Populate::for_reading);
-  }
+  if (wanted_.prefaults) prefault(span, (wanted_.access & kWriting) != 0 ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
   pinrail_handle_t whole = {nullptr, 0};
-  const bool is_shared = plan_.is_shared(number);
-  Status status = is_shared && pool()->is_exact ? success() : acquire_outside(span, &whole);
-  if (is_shared) {
-    status = register_ranges(number);
-  } else {
-    plan_.for_ranges(number, [&](size_t range, const Span&) {
-      if (status.ok()) status = keep(range, whole);
-      if (status.ok()) whole = {nullptr, 0};
-      if (!status.ok()) fail_range(range, status);
-    });
-  }
-  drop_outside(whole);
-  return status;
-}
-
-// A reference for the part of each range in the chunk. Returns the first error.
-Status PinJob::register_ranges(size_t number) {
+  if (plan_.is_shared(number) && !pool()->is_exact) acquire(span, &whole).ignore();
   Status first_error = success();
   plan_.for_ranges(number, [&](size_t range, const Span& part) {
-    if (!first_error.ok() && (wanted_.flags & PINRAIL_PREPIN_PARTIAL) == 0) return;
+    if (!first_error.ok() && !is_partial()) return;
     pinrail_handle_t handle = {nullptr, 0};
-    Status status = acquire_outside(part, &handle);
+    Status status = acquire(part, &handle);
     if (status.ok()) status = keep(range, handle);
     if (status.ok()) return;
-    drop_outside(handle);
+    drop_pin(handle);
     fail_range(range, status);
     if (first_error.ok()) first_error = status;
   });
+  drop_pin(whole);
   return first_error;
 }
 
-// The descriptor stays until the job has finished, which it cannot while one of its chunks is being registered.
-Status PinJob::acquire_outside(const Span& span, pinrail_handle_t* handle_out) const NO_THREAD_SAFETY_ANALYSIS {
+// Takes a reference of a registration of the span that the pool's index has, and that is not evicted. NOT_SUPPORTED:
+// the pool does not keep such memory. A registration that another thread's event ended at once is made again. What is
+// not indexed then never will be. The descriptor stays until the job has finished, which it cannot while one of its
+// chunks is being registered.
+Status PinJob::acquire(const Span& span, pinrail_handle_t* handle_out) const NO_THREAD_SAFETY_ANALYSIS {
+  constexpr int kTries = 2;
+  const PinOptions& options = wanted_.registration;
   const deferred::CallerScope outside;
+  pinrail_register_options_t own{};
   if (dmabuf_ != nullptr && !dmabuf_->is_open()) {
     report_closed_dmabuf();
     return PINRAIL_ERR_ERROR;
   }
-  return acquire_pin(wanted_.pool, span, wanted_.access, wanted_.registration, handle_out);
-}
-
-void PinJob::drop_outside(pinrail_handle_t handle) {
-  const deferred::CallerScope outside;
-  drop_pin(handle);
+  if (options.is_any && !options.at(span.base, &own)) {
+    return refuse("pinrail_mpool_prepin", "a range's iova or its offset in the dmabuf would be negative or too large");
+  }
+  for (int i = 0; i < kTries; ++i) {
+    pinrail_handle_t handle;
+    const Status status =
+        pinrail_mpool_register_with(pool(), pointer(span.base), span.length(), wanted_.access, PINRAIL_FLAG_PERSISTENT,
+                                    options.is_any ? &own : nullptr, &handle);
+    if (!status.ok()) return status;
+    if (is_indexed(handle.reg)) {
+      *handle_out = handle;
+      return status;
+    }
+    drop_pin(handle);
+  }
+  return PINRAIL_ERR_NOT_SUPPORTED;
 }
 
 // Takes over the reference, unless there is no memory for it.
@@ -316,9 +287,8 @@ void PinJob::end_chunk(size_t number, Status status) {
       pinned_bytes_ += bytes;
       huge_bytes_ += std::min<uint64_t>(huge, bytes);
     } else {
-      failed_ = true;
-      if (chunk_error_.ok()) chunk_error_ = status;
-      if ((wanted_.flags & PINRAIL_PREPIN_PARTIAL) == 0) stopping_ = true;
+      if (error_.ok()) error_ = status;
+      if (!is_partial()) phase_ = Phase::stopping;
     }
     changed_.notify_all();
   }

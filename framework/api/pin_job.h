@@ -19,9 +19,9 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/core/span.h"
@@ -128,10 +128,9 @@ class PinPlan {
 //
 // Threads  all functions may run together. API context; they take no lock of Pinrail.
 
-enum class Populate : uint8_t { for_reading, for_writing };
-
-// Populates the pages of the span. A hint: what the kernel refuses is left to the registrar.
-void prefault(const Span& span, Populate populate);
+// Populates the pages of the span. advice: MADV_POPULATE_READ or MADV_POPULATE_WRITE. A hint: what the kernel refuses
+// is left to the registrar.
+void prefault(const Span& span, int advice);
 
 // Requests transparent huge pages for the huge pages that lie wholly in the span. A hint.
 void request_huge_pages(const Span& span);
@@ -198,26 +197,25 @@ class PinJob : public mpool::PoolWork {
     bool has_pin = false;                         // in the pool's table
   };
 
+  // stopping: no further chunk is begun. finishing: and none is running.
+  enum class Phase : uint8_t { working, stopping, finishing, finished };
+
   static void helper(void* job);
+  bool is_partial() const { return (wanted_.flags & PINRAIL_PREPIN_PARTIAL) != 0; }
   bool take_next_locked(size_t* number_out) REQUIRES(mutex_);
   bool take_locked(size_t number) REQUIRES(mutex_);
   void run_chunk(size_t number);
   Status register_chunk(size_t number);
-  Status register_ranges(size_t number);
-  Status acquire_outside(const Span& span, pinrail_handle_t* handle_out) const;
-  static void drop_outside(pinrail_handle_t handle);
+  Status acquire(const Span& span, pinrail_handle_t* handle_out) const;
   Status keep(size_t range, pinrail_handle_t handle);
   void fail_range(size_t range, Status status);
   void end_chunk(size_t number, Status status);
   void finish_if_last();
   void finish();
-  mpool::PinTable::Key key_of(size_t range) const;
   bool end_range(size_t range, bool keeps);
-  void take_pin_back(size_t range);
-  static void drop_all(mpool::PinTable::Handles* handles);
-  Status first_error_locked() const REQUIRES(mutex_);
+  Status result_locked() const REQUIRES(mutex_);
   void name_limit(size_t bytes);
-  bool reports_limit(const pinrail_mpool_stats_t& limits, uint64_t bytes, uint64_t count) const;
+  uint64_t least_registrations() const;
   bool is_registered(const Span& span) const;
 
   const Wanted wanted_;
@@ -226,30 +224,26 @@ class PinJob : public mpool::PoolWork {
   Condition changed_;  // a chunk or the job has ended
   std::vector<Chunk> chunks_ GUARDED_BY(mutex_);
   std::vector<Range> ranges_ GUARDED_BY(mutex_);  // in the plan's order
-  std::deque<size_t> urgent_ GUARDED_BY(mutex_);  // chunks that a caller waits for
-  size_t next_ GUARDED_BY(mutex_) = 0;            // no earlier chunk is queued
+  size_t next_ GUARDED_BY(mutex_) = 0;            // from which chunk on the next queued one is sought
   size_t queued_ GUARDED_BY(mutex_);
   size_t running_ GUARDED_BY(mutex_) = 0;
   size_t pinned_ GUARDED_BY(mutex_) = 0;
   uint64_t pinned_bytes_ GUARDED_BY(mutex_) = 0, huge_bytes_ GUARDED_BY(mutex_) = 0;
-  bool failed_ GUARDED_BY(mutex_) = false;
-  bool stopping_ GUARDED_BY(mutex_) = false;  // no further chunk is begun
+  Phase phase_ GUARDED_BY(mutex_);
   bool cancelled_ GUARDED_BY(mutex_) = false;
-  bool finishing_ GUARDED_BY(mutex_) = false;
-  bool finished_ GUARDED_BY(mutex_) = false;
-  Status chunk_error_ GUARDED_BY(mutex_) = success();   // the first one
-  Status status_ GUARDED_BY(mutex_) = success();        // of the finished job
+  Status error_ GUARDED_BY(mutex_) = success();         // the first one, of a chunk or of a range's pin
   std::unique_ptr<OwnFile> dmabuf_ GUARDED_BY(mutex_);  // until the job has finished
   std::string limit_ GUARDED_BY(mutex_);                // written once
   std::vector<OwnThread> helpers_ GUARDED_BY(mutex_);
 };
 
-// Takes a reference of a registration of the span that the pool's index has, and that is not evicted. NOT_SUPPORTED:
-// the pool does not keep such memory. The caller is outside of a deferred::Call.
-Status acquire_pin(pinrail_mpool_t* pool, const Span& span, uint32_t access, const PinOptions& options,
-                   pinrail_handle_t* handle_out);
+// Appends the ranges of the registrations that the pool's index has in the span, with at least that access.
+// NOT_SUPPORTED: the pool has no such operation.
+Status list_registered(const pinrail_mpool_t* pool, const Span& span, uint32_t access, std::vector<Span>* spans_out);
+
+// Drop references of pins and chunks, inside a deferred::Call or outside. Those of `handles` that are left when a
+// registrar's function ends this thread are still there.
 void drop_pin(pinrail_handle_t handle);
-// Drops all, also if a registrar's function ends this thread.
 void drop_pins(mpool::PinTable::Handles* handles);
 
 }  // namespace pinrail::api

@@ -123,10 +123,9 @@ constexpr uint64_t kPresent = 1 << 3, kHuge = 1 << 6;
 
 }  // namespace
 
-void prefault(const Span& span, Populate populate) {
+void prefault(const Span& span, int advice) {
   Span pages = span;
   if (!round_out(&pages, page_bytes())) return;
-  const int advice = populate == Populate::for_writing ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
   (void)madvise(pointer(pages.base), pages.length(), advice);
 }
 
@@ -177,88 +176,68 @@ using mpool::PinTable;
 void PinJob::finish_if_last() {
   {
     Guard guard(mutex_);
-    if (finishing_ || running_ != 0 || (queued_ != 0 && !stopping_)) return;
-    finishing_ = true;
+    const bool is_last = running_ == 0 && (queued_ == 0 || phase_ == Phase::stopping);
+    if (phase_ >= Phase::finishing || !is_last) return;
+    phase_ = Phase::finishing;
   }
   finish();
   std::unique_ptr<OwnFile> unused;  // closed without the lock
   Guard guard(mutex_);
   unused.swap(dmabuf_);
-  finished_ = true;
+  phase_ = Phase::finished;
   changed_.notify_all();
 }
 
 // No chunk is running, and none will be. Keeps pin_job/J3.
 void PinJob::finish() {
-  const bool all = (wanted_.flags & PINRAIL_PREPIN_PARTIAL) == 0;
   bool keeps = false;
   {
     Guard guard(mutex_);
-    keeps = !cancelled_ && !(all && failed_);
-    status_ = PINRAIL_ERR_ERROR;  // until all references are in place
+    keeps = !cancelled_ && (is_partial() || error_.ok());
   }
-  size_t ended = 0;
-  for (; ended < plan_.ranges().size(); ++ended) {
-    if (!end_range(ended, keeps) && all) break;  // there was no memory for its pin
-  }
-  if (ended != plan_.ranges().size()) {
-    for (size_t i = 0; i < ended; ++i) take_pin_back(i);
-    for (size_t i = ended; i < plan_.ranges().size(); ++i) (void)end_range(i, false);
-  }
-  Guard guard(mutex_);
-  status_ = cancelled_ ? Status(PINRAIL_ERR_NOT_FOUND) : first_error_locked();
+  const auto end_all = [&](bool keeps_them) {
+    bool have_memory = true;
+    for (size_t i = 0; i < plan_.ranges().size(); ++i) have_memory = end_range(i, keeps_them) && have_memory;
+    return have_memory;
+  };
+  if (!end_all(keeps) && !is_partial()) (void)end_all(false);
 }
 
-PinTable::Key PinJob::key_of(size_t range) const {
-  const Span& span = plan_.ranges()[range].span;
-  return {span.base, span.length(), wanted_.access};
-}
-
-// Turns the references of a range that is registered as a whole into a pin, if `keeps`, and drops all others. False:
-// the range lacks memory for its pin.
+// Turns the references of a range that is registered as a whole into a pin, if `keeps`, and drops all others, and those
+// of a pin that it has. False: the range lacks memory for its pin.
 bool PinJob::end_range(size_t range, bool keeps) {
+  const Span& span = plan_.ranges()[range].span;
+  const PinTable::Key key = {span.base, span.length(), wanted_.access};
   PinTable::Handles handles;
+  bool has_pin = false;
   {
     Guard guard(mutex_);
     handles.swap(ranges_[range].handles);
+    has_pin = std::exchange(ranges_[range].has_pin, false);
     keeps = keeps && ranges_[range].status == PINRAIL_SUCCESS;
   }
+  if (has_pin) pool()->pins.remove_one(key, &handles);
   Status added = success();
   if (keeps) {
     // Requests find the registration unless an event has ended it.
     const auto is_live = [](const pinrail_handle_t& handle) { return is_indexed(handle.reg); };
-    added = guarded([&] { pool()->pins.add(key_of(range), &handles, is_live); });
+    added = guarded([&] { pool()->pins.add(key, &handles, is_live); });
     Guard guard(mutex_);
     ranges_[range].has_pin = added.ok();
     if (!added.ok()) ranges_[range].status = added.code();
-    if (!added.ok()) failed_ = true;
+    if (error_.ok()) error_ = added;
   }
-  drop_all(&handles);
+  drop_pins(&handles);
   return added.ok();
 }
 
-// If it has one.
-void PinJob::take_pin_back(size_t range) {
-  {
-    Guard guard(mutex_);
-    if (!ranges_[range].has_pin) return;
-    ranges_[range].has_pin = false;
-  }
-  PinTable::Handles handles;
-  pool()->pins.remove_one(key_of(range), &handles);
-  drop_all(&handles);
-}
-
-void PinJob::drop_all(PinTable::Handles* handles) {
-  const deferred::CallerScope outside;
-  drop_pins(handles);
-}
-
-// The error of the first range, in the caller's order, that has one of its own.
-Status PinJob::first_error_locked() const {
-  if (!failed_) return success();
+// Of a job that has finished: NOT_FOUND if it was cancelled, or the error of the first range, in the caller's order,
+// that has one of its own.
+Status PinJob::result_locked() const {
+  if (cancelled_) return PINRAIL_ERR_NOT_FOUND;
+  if (error_.ok()) return success();
   size_t first = SIZE_MAX;
-  Status status = chunk_error_.ok() ? Status(PINRAIL_ERR_ERROR) : chunk_error_;
+  Status status = error_;
   for (size_t i = 0; i < ranges_.size(); ++i) {
     const pinrail_status_t own = ranges_[i].status;
     if (own == PINRAIL_SUCCESS || own == PINRAIL_ERR_ERROR || plan_.ranges()[i].number >= first) continue;
@@ -270,35 +249,30 @@ Status PinJob::first_error_locked() const {
 
 Status PinJob::wait(pinrail_status_t* statuses_out) {
   Guard guard(mutex_);
-  while (!finished_) changed_.wait(mutex_);
+  while (phase_ != Phase::finished) changed_.wait(mutex_);
   for (size_t i = 0; i < ranges_.size() && statuses_out != nullptr; ++i) {
     statuses_out[plan_.ranges()[i].number] = ranges_[i].status;
   }
-  return status_;
+  return result_locked();
 }
 
+// Helper threads go on with the first of these chunks.
 Status PinJob::wait_range(const Span& span) {
-  bool is_any = false;
+  size_t first = SIZE_MAX;
+  plan_.for_chunks(span, [&](size_t number) { first = std::min(first, number); });
+  if (first == SIZE_MAX) return PINRAIL_ERR_NOT_FOUND;
   {
     Guard guard(mutex_);
-    plan_.for_chunks(span, [&](size_t number) {
-      assert_held(mutex_, LockRank::work);
-      is_any = true;
-      if (chunks_[number] == Chunk::queued) urgent_.push_back(number);
-    });
+    next_ = first;
   }
-  if (!is_any) return PINRAIL_ERR_NOT_FOUND;
   pin_now(span);
   Guard guard(mutex_);
-  Status status = cancelled_ ? Status(PINRAIL_ERR_NOT_FOUND) : success();
+  bool is_pinned = is_partial() || error_.ok();  // otherwise what was registered is given back, or was
   plan_.for_chunks(span, [&](size_t number) {
     assert_held(mutex_, LockRank::work);
-    if (chunks_[number] != Chunk::pinned && status.ok()) status = first_error_locked();
-    if (chunks_[number] != Chunk::pinned && status.ok()) status = PINRAIL_ERR_ERROR;
+    is_pinned = is_pinned && chunks_[number] == Chunk::pinned;
   });
-  // What was registered is given back, or was.
-  if (status.ok() && failed_ && (wanted_.flags & PINRAIL_PREPIN_PARTIAL) == 0) status = first_error_locked();
-  return status;
+  return is_pinned && !cancelled_ ? success() : result_locked();
 }
 
 void PinJob::pin_now(const Span& span) {
@@ -319,24 +293,27 @@ bool PinJob::has_queued(const Span& span, uint32_t access) {
   size_t number = 0;
   if (!serves || !plan_.find_around(span, &number)) return false;
   Guard guard(mutex_);
-  return chunks_[number] == Chunk::running || (chunks_[number] == Chunk::queued && !stopping_);
+  return chunks_[number] == Chunk::running || (chunks_[number] == Chunk::queued && phase_ == Phase::working);
 }
 
 bool PinJob::is_unfinished() {
   Guard guard(mutex_);
-  return !finished_;
+  return phase_ != Phase::finished;
 }
 
 void PinJob::stop() {
   {
     Guard guard(mutex_);
-    if (!finishing_ && !stopping_) cancelled_ = stopping_ = true;
+    if (phase_ == Phase::working) {
+      cancelled_ = true;
+      phase_ = Phase::stopping;
+    }
   }
   finish_if_last();
   std::vector<OwnThread> helpers;
   {
     Guard guard(mutex_);
-    while (!finished_) changed_.wait(mutex_);
+    while (phase_ != Phase::finished) changed_.wait(mutex_);
     helpers.swap(helpers_);
   }
   const own_threads::Work ending;
@@ -351,8 +328,8 @@ void PinJob::read_progress(pinrail_prepin_progress_t* progress_out) {
   progress_out->total_chunks = chunks_.size();
   progress_out->pinned_chunks = pinned_;
   progress_out->limit = limit_.empty() ? nullptr : limit_.c_str();
-  progress_out->is_finished = finished_ ? 1 : 0;
-  progress_out->status = finished_ ? status_.code() : PINRAIL_SUCCESS;
+  progress_out->is_finished = phase_ == Phase::finished ? 1 : 0;
+  progress_out->status = phase_ == Phase::finished ? result_locked().code() : PINRAIL_SUCCESS;
 }
 
 }  // namespace pinrail::api
