@@ -85,7 +85,7 @@ struct Patch {
   Snapshot bare;                     // without any: what a probe of the kernel puts back when it ends
   Snapshot own;                      // with the jumps
   Snapshot seen;                     // what is expected: `own`, or what accept() found
-  Status written = PINRAIL_SUCCESS;  // of the last activate()
+  Status written = PINRAIL_SUCCESS;  // of the last activate(); an error: the function counts as not patched
 };
 
 // Finds the places and builds the islands; it does not change the function. NOT_SUPPORTED: the function has a system
@@ -111,7 +111,6 @@ bool is_in_place(const Patch& patch);
 
 // Whose bytes the places have.
 enum class Bytes : uint8_t {
-  expected,    // Patch::seen
   torn,        // each is one of ours or one of the function's: another party has put some back
   breakpoint,  // the same, but for instructions of a debugger or a probe that stop the processor
   foreign      // anything else: another runtime's patch, at a place or at the function's start

@@ -51,8 +51,7 @@ struct Scratch {
   Scratch& operator=(const Scratch&) = delete;
 
   Context* const context;
-  uintptr_t base = 0;
-  size_t length = 0;  // the part that is still mapped
+  uintptr_t base = 0;  // 0: none is mapped
   int file = -1;
   char path[28];  // of the file
 };
@@ -60,13 +59,13 @@ struct Scratch {
 // The order is that in which the table reads best.
 struct Function {  // NOLINT(clang-analyzer-optin.performance.Padding)
   const char* name;
-  bool in_loader;  // a function of the dynamic loader, which is found by its code; otherwise of libc
-  bool may_lack;   // true: a libc may lack it
-  // Calls it so that its hook must report a part of the scratch memory.
-  void (*probe)(uintptr_t function, Scratch* scratch);
+  // The arguments of a call whose hook must report a part of the scratch memory (patcher_probe.cc).
+  long trial[6];
   patch::Calls calls;
   uint32_t events;          // PINRAIL_EVENT_*: the events that are not seen if it cannot be patched
   const char* consequence;  // the consequence of that, for a message
+  bool may_lack = false;    // true: a libc may lack it
+  bool in_loader = false;   // a function of the dynamic loader, which is found by its code; otherwise of libc
 };
 
 extern const Function kFunctionTable[kFunctions];
@@ -75,20 +74,11 @@ extern const Function kFunctionTable[kFunctions];
 struct Site {
   uintptr_t address = 0;  // 0: this libc lacks the function, or it is left out
   const Function* function = nullptr;
-  patch::Patch patch;     // without places: it could not be patched, but its events arrive by another function's patch
-  patch::Snapshot tried;  // its bytes when its events did not arrive
-  Status patched = PINRAIL_SUCCESS;  // of the last patch_locked()
-  bool is_unseen = false;
+  patch::Patch patch;      // without places: it could not be patched, but its events arrive by another function's patch
+  bool is_unseen = false;  // its events did not arrive when it was tried
   // For the hook, and constant once it was patched. `context` is written last and read first.
   std::atomic<const patch::Record*> original{nullptr};  // as in patch::Patch
   std::atomic<Context*> context{nullptr};
-};
-
-// The bytes of a function that others may change, for checks that take no lock: up to eight at each address.
-struct CodeCopy {
-  static constexpr size_t kWords = 2 + patch::Snapshot::kMaxPlaces;
-  std::atomic<uintptr_t> at[kWords] = {};  // 0: none
-  std::atomic<uint64_t> words[kWords] = {};
 };
 
 struct Context {
@@ -96,10 +86,9 @@ struct Context {
   std::atomic<const pinrail_host_t*> host{nullptr};  // gets the events; NULL: no library is started
   std::atomic<uint32_t> in_flight{0};                // number of hooks inside the library
   std::atomic<uint32_t>* alive = nullptr;            // 0 in a forked child, because the kernel wipes it
-  std::atomic<uint32_t> left_out{0};                 // one bit per entry of kFunctionTable
   std::atomic<uint32_t> sees{0};                     // PINRAIL_EVENT_*
   uint32_t found = 0;                                // what it sees while the events of all sites arrive
-  CodeCopy code_copies[kFunctions];
+  std::atomic<uintptr_t> code_at[kFunctions] = {};   // the functions whose events arrive; 0: none
   std::atomic<uint32_t> alarm{0};  // incremented to wake the checking thread at once; that thread sleeps on it
 
   // For the probe, which subscribes to events like a pool.
@@ -181,10 +170,6 @@ void patch_locked(Context* context) REQUIRES(context->mutex);
 Status try_locked(Context* context, Site* site, const Function& function, Scratch* scratch) REQUIRES(context->mutex);
 // Prints a message of that topic with the function's name and the consequence.
 void print_topic(const Context& context, const char* topic, const Function& function);
-// Copies the function's bytes into its CodeCopy.
-void copy_code_locked(Context* context, size_t function) REQUIRES(context->mutex);
-// Returns whether the code is still as noted. It takes some 10 ns, so that each miss can call it. No lock.
-bool is_code_unchanged(const Context& context);
 // Keeps E6: a function that others have changed is tried, and counts as not seen while its events do not arrive.
 void check_sites_locked(Context* context) REQUIRES(context->mutex);
 bool start_thread(Context* context);

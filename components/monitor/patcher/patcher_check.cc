@@ -55,17 +55,13 @@ void handle_change_locked(Context* context, Site* site, const Function& function
   if (is_mended || site->is_unseen) everything_dead(context);  // since the change, events may have gone unseen
   if (is_mended && !site->is_unseen) print_topic(*context, "mended", function);
   if (site->is_unseen && !was_unseen) print_topic(*context, topic_of(bytes), function);
-  site->tried = patch::Snapshot::of(site->patch);
-  if (!site->is_unseen) patch::accept(&site->patch);
+  patch::accept(&site->patch);
 }
 
 void check_site_locked(Context* context, size_t index) REQUIRES(context->mutex) {
   Site* const site = &context->sites[index];
   if (site->address == 0) return;
-  const patch::Snapshot now = patch::Snapshot::of(site->patch);
-  const bool is_known = site->is_unseen ? now == site->tried : now == site->patch.seen;
-  if (!is_known) handle_change_locked(context, site, kFunctionTable[index]);
-  copy_code_locked(context, index);
+  if (!patch::is_in_place(site->patch)) handle_change_locked(context, site, kFunctionTable[index]);
 }
 
 // Tells the library when events of a function do not arrive, or arrive again.
@@ -97,7 +93,7 @@ void run(void* context_pointer) {
   const own_threads::Calls calls = own_threads::Calls::of(context->services);
   while (!context->stopping.load()) {
     const uint32_t alarm = context->alarm.load();  // before the check, so that a later alarm leads to another check
-    if (!is_code_unchanged(*context)) {
+    {
       const own_threads::ComponentWork work(calls);  // a child gets no function that is patched by half
       Guard guard(context->mutex);
       check_sites_locked(context);
@@ -107,44 +103,6 @@ void run(void* context_pointer) {
 }
 
 }  // namespace
-
-namespace {
-
-// Up to eight bytes of code. Another library may be writing them: then they differ from what is noted, or will.
-uint64_t word_at(uintptr_t at, size_t bytes) {
-  uint64_t word = 0;
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of code
-  std::memcpy(&word, reinterpret_cast<const void*>(at), bytes);
-  return word;
-}
-
-constexpr size_t kStartWords = patch::Snapshot::kStart / sizeof(uint64_t);
-constexpr size_t bytes_of_word(size_t i) { return i < kStartWords ? sizeof(uint64_t) : patch::kJumpLength; }
-
-}  // namespace
-
-// relaxed: single numbers; a reader that sees an inconsistent mixture checks again with the lock.
-void copy_code_locked(Context* context, size_t function) {
-  CodeCopy& copy = context->code_copies[function];
-  const patch::Patch& patch = context->sites[function].patch;
-  for (size_t i = 0; i < kStartWords + patch.count; ++i) {
-    const size_t offset = i < kStartWords ? i * sizeof(uint64_t) : patch.places[i - kStartWords].offset;
-    copy.words[i].store(word_at(patch.function + offset, bytes_of_word(i)), std::memory_order_relaxed);
-    copy.at[i].store(patch.function + offset, std::memory_order_relaxed);
-  }
-}
-
-bool is_code_unchanged(const Context& context) {
-  uint64_t differs = 0;
-  for (const CodeCopy& copy : context.code_copies) {
-    for (size_t i = 0; i < CodeCopy::kWords; ++i) {
-      const uintptr_t at = copy.at[i].load(std::memory_order_relaxed);  // relaxed: as in copy_code_locked()
-      if (at == 0) break;
-      differs |= word_at(at, bytes_of_word(i)) ^ copy.words[i].load(std::memory_order_relaxed);
-    }
-  }
-  return differs == 0;
-}
 
 void check_sites_locked(Context* context) {
   for (size_t i = 0; i < kFunctions; ++i) check_site_locked(context, i);

@@ -142,14 +142,13 @@ Status try_function_locked(Context* context, size_t index, Scratch* scratch) REQ
   Site* const site = &context->sites[index];
   if (site->address == 0) return report_missing(*context, kFunctionTable[index]);
   const Status status = try_locked(context, site, kFunctionTable[index], scratch);
-  if (status.ok()) copy_code_locked(context, index);
+  if (status.ok()) context->code_at[index].store(site->address);
   return status;
 }
 
 bool leaves_out(Context* context, size_t index, const std::string& list) {
   const Function& function = kFunctionTable[index];
   if (!lists(list, function)) return false;
-  context->left_out.fetch_or(uint32_t{1} << index);
   context->services->log(context->services, PINRAIL_LOG_WARN,
                          (std::string(function.name) + " is left out: what it unmaps is not seen").c_str());
   return true;
@@ -164,7 +163,6 @@ Status report_if_static(const Context& context) {
 
 // If a function cannot be patched, only its events are not seen (E5). Patches of an earlier start() are kept.
 Status patch_all_locked(Context* context, const std::string& leave_out) REQUIRES(context->mutex) {
-  context->left_out.store(0);
   for (size_t i = 0; i < kFunctions; ++i) {
     Site& site = context->sites[i];
     if (site.address == 0 && !lists(leave_out, kFunctionTable[i])) site.address = find_function(kFunctionTable[i]);
@@ -180,7 +178,7 @@ Status patch_all_locked(Context* context, const std::string& leave_out) REQUIRES
     if (status.ok()) continue;
     seen &= ~kFunctionTable[i].events;
     context->sites[i].address = 0;
-    context->code_copies[i].at[0].store(0);
+    context->code_at[i].store(0);
   }
   context->found = seen;
   context->sees.store(seen);
@@ -241,7 +239,6 @@ pinrail_status_t start(void* context_pointer) {
 
 pinrail_status_t check(void* context_pointer) {
   auto* context = static_cast<Context*>(context_pointer);
-  if (is_code_unchanged(*context)) return PINRAIL_SUCCESS;
   Guard guard(context->mutex);
   check_sites_locked(context);
   return PINRAIL_SUCCESS;

@@ -30,30 +30,23 @@ struct FileState {
   uint64_t inode, length;
 };
 
-FileState state_of_file_hook(long stat_status, const struct stat& status, long fs_status, const struct statfs& fs) {
-  const bool is_layered = fs_status != 0 || fs.f_type == OVERLAYFS_SUPER_MAGIC;
-  return {stat_status == 0 && S_ISREG(status.st_mode), is_layered ? 0 : status.st_ino,
-          static_cast<uint64_t>(status.st_size)};
-}
-
-FileState state_of_descriptor_hook(long descriptor) {
+FileState state_of_file_hook(long descriptor) {
   struct stat status {};
   struct statfs fs {};
-  const long stated = patch::system_call_hook(SYS_fstat, descriptor, &status);
-  const long fs_stated = patch::system_call_hook(SYS_fstatfs, descriptor, &fs);
-  return state_of_file_hook(stated, status, fs_stated, fs);
+  const bool is_file = patch::system_call_hook(SYS_fstat, descriptor, &status) == 0 && S_ISREG(status.st_mode);
+  const bool is_shown =
+      patch::system_call_hook(SYS_fstatfs, descriptor, &fs) == 0 && fs.f_type != OVERLAYFS_SUPER_MAGIC;
+  return {is_file, is_shown ? status.st_ino : 0, static_cast<uint64_t>(status.st_size)};
 }
 
-// By fstatfs() of the file itself, since statfs() knows no folder. If it cannot be opened so, it counts as layered.
+// A path that leads nowhere names nothing that can be cut. What cannot be opened for another reason, as too many files
+// are open, may be any file.
 FileState state_of_path_hook(long folder, long path) {
-  struct stat status {};
-  struct statfs fs {};
-  const long stated = patch::system_call_hook(SYS_newfstatat, folder, path, &status, 0);
-  if (stated != 0) return {};
   const long file = patch::system_call_hook(SYS_openat, folder, path, O_PATH | O_CLOEXEC, 0);
-  const long fs_stated = patch::system_call_hook(SYS_fstatfs, file, &fs);
-  if (!patch::is_error_hook(file)) patch::system_call_hook(SYS_close, file);
-  return state_of_file_hook(stated, status, fs_stated, fs);
+  if (patch::is_error_hook(file)) return {file != -ENOENT, 0, UINT64_MAX};
+  const FileState state = state_of_file_hook(file);
+  patch::system_call_hook(SYS_close, file);
+  return state;
 }
 
 // What a call removes from a file.
@@ -73,16 +66,18 @@ RemovedPart punched_part_hook(const long* args) {
   const auto mode = static_cast<unsigned>(args[1]);
   // These remove or move all bytes behind the offset.
   constexpr unsigned kShifts = FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE;
-  if ((mode & ~unsigned{FALLOC_FL_KEEP_SIZE}) == 0 || args[2] < 0 || args[3] <= 0) return {};
-  const FileState about = state_of_descriptor_hook(args[0]);
+  if (args[2] < 0 || args[3] <= 0) return {};
+  const FileState about = state_of_file_hook(args[0]);
   const auto begin = static_cast<uint64_t>(args[2]), end = begin + static_cast<uint64_t>(args[3]);
   return {about.known, false, {about.inode, begin & ~(kPage - 1), (mode & kShifts) != 0 ? UINT64_MAX : end, 0}};
 }
-RemovedPart ftruncated_part_hook(const long* args) { return cut_part_hook(state_of_descriptor_hook(args[0]), args[1]); }
+RemovedPart ftruncated_part_hook(const long* args) { return cut_part_hook(state_of_file_hook(args[0]), args[1]); }
 RemovedPart truncated_part_hook(const long* args) {
   return cut_part_hook(state_of_path_hook(AT_FDCWD, args[0]), args[1]);
 }
 RemovedPart openat_part_hook(const long* args) { return cut_part_hook(state_of_path_hook(args[0], args[1]), 0); }
+// openat2() may look the path up in another way.
+RemovedPart any_part_hook(const long* /*args*/) { return {true, true, {0, 0, UINT64_MAX, 0}}; }
 #ifdef SYS_open
 RemovedPart open_part_hook(const long* args) { return cut_part_hook(state_of_path_hook(AT_FDCWD, args[0]), 0); }
 #endif
@@ -149,7 +144,7 @@ bool openat_hook(const Site& site, const long* args, long* result_out) {
 bool openat2_hook(const Site& site, const long* args, long* result_out) {
   uint64_t flags = 0;  // the first member of struct open_how
   const bool is_cut = read_own_memory_hook(args[2], &flags, sizeof(flags)) && cuts_hook(static_cast<long>(flags));
-  return is_cut && report_around_call_hook(site, openat_part_hook, kOpenat2, args, result_out);
+  return is_cut && report_around_call_hook(site, any_part_hook, kOpenat2, args, result_out);
 }
 
 #ifdef SYS_open
@@ -261,24 +256,13 @@ CallHook hook_of_hook(long number) {
   }
 }
 
-// A function that is left out (leave_out) is not reported when syscall() makes its system call either.
-bool is_left_out_hook(const Site& site, long number) {
-  if (site.function->calls.number != patch::kAnyCall) return false;
-  const uint32_t left_out = context_of_hook(site).left_out.load(std::memory_order_relaxed);  // relaxed: set at start
-  for (size_t i = 0; left_out != 0 && i < kFunctions; ++i) {
-    const bool is_it = kFunctionTable[i].calls.number == number && !kFunctionTable[i].in_loader;
-    if (is_it && (left_out >> i & 1) != 0) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 bool enter_hook(void* site_pointer, long number, const long* args, long* result_out) {
   const auto& site = *static_cast<const Site*>(site_pointer);
   const CallHook hook = hook_of_hook(number);
   const HookScope scope;
-  return hook != nullptr && is_active_hook(site) && !is_left_out_hook(site, number) && hook(site, args, result_out);
+  return hook != nullptr && is_active_hook(site) && hook(site, args, result_out);
 }
 
 }  // namespace pinrail::patcher

@@ -6,6 +6,7 @@
 #include <link.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 
@@ -47,33 +48,39 @@ void report_why(const Context& context, const Function& function, const Site& si
 }
 
 // Makes the site ready for a patch, which is not written yet.
-Status prepare_locked(Context* context, Site* site, const Function& function, patch::Patch* made_out)
-    REQUIRES(context->mutex) {
-  made_out->function = site->patch.function = site->address;
+Status prepare_locked(Context* context, Site* site, const Function& function) REQUIRES(context->mutex) {
+  site->patch = {};
+  site->patch.function = site->address;
   site->function = &function;
-  const Status status = patch::prepare(site->address, function.calls, enter_hook, site, made_out);
+  const Status status = patch::prepare(site->address, function.calls, enter_hook, site, &site->patch);
   if (!status.ok()) return status;
-  site->original.store(made_out->original, std::memory_order_relaxed);  // relaxed: `context` is written behind it
-  site->context.store(context, std::memory_order_release);              // release: pairs with context_of_hook()
+  site->original.store(site->patch.original, std::memory_order_relaxed);  // relaxed: `context` is written behind it
+  site->context.store(context, std::memory_order_release);                // release: pairs with context_of_hook()
   return status;
 }
 
-// Another library has patched the function meanwhile.
-void patch_again_locked(Context* context, Site* site, const Function& function) REQUIRES(context->mutex) {
-  for (int tries = 1; site->patched.is(PINRAIL_ERR_BUSY) && tries < kMaxTries; ++tries) {
-    usleep(1000);  // so that the other library can finish
-    patch::Patch made;
-    site->patched = prepare_locked(context, site, function, &made);
-    if (site->patched.ok()) site->patched = patch::activate(&made);
-    if (site->patched.ok()) site->patch = made;
-  }
+// Only what others have torn is written again.
+Status keep_patch(patch::Patch* patch) {
+  const patch::Snapshot now = patch::Snapshot::of(*patch);
+  return patch::whose(*patch, now) == patch::Bytes::torn ? patch::mend(patch, now) : success();
 }
 
-// Only what others have torn is written again.
-Status keep_patch(Site* site) {
-  const patch::Snapshot now = patch::Snapshot::of(site->patch);
-  if (patch::whose(site->patch, now) != patch::Bytes::torn) return success();
-  return patch::mend(&site->patch, now);
+// The jumps are written together, because to make code writable and to stop all processors take longer than that.
+// Returns whether another library has changed a function meanwhile.
+bool patch_once_locked(Context* context) REQUIRES(context->mutex) {
+  patch::Patch* wanted[kFunctions];
+  size_t count = 0;
+  for (size_t i = 0; i < kFunctions; ++i) {
+    Site* const site = &context->sites[i];
+    patch::Patch* const patch = &site->patch;
+    if (site->address == 0) continue;
+    const bool is_patched = patch->count != 0;
+    patch->written = is_patched ? keep_patch(patch) : prepare_locked(context, site, kFunctionTable[i]);
+    if (!is_patched && patch->written.ok()) wanted[count++] = patch;
+  }
+  patch::activate(wanted, count);
+  return std::any_of(wanted, wanted + count,
+                     [](const patch::Patch* each) { return each->written.is(PINRAIL_ERR_BUSY); });
 }
 
 }  // namespace
@@ -82,32 +89,16 @@ void print_topic(const Context& context, const char* topic, const Function& func
   show(context.services, topic, {{"function", function.name}, {"consequence", function.consequence}});
 }
 
-// The jumps are written together, because to make code writable and to stop all processors take longer than that.
 void patch_locked(Context* context) {
-  patch::Patch made[kFunctions];
-  patch::Patch* wanted[kFunctions];
-  size_t count = 0;
-  for (size_t i = 0; i < kFunctions; ++i) {
-    Site* const site = &context->sites[i];
-    if (site->address == 0) continue;
-    const bool is_patched = site->patch.count != 0;
-    site->patched = is_patched ? keep_patch(site) : prepare_locked(context, site, kFunctionTable[i], &made[i]);
-    if (!is_patched && site->patched.ok()) wanted[count++] = &made[i];
-  }
-  patch::activate(wanted, count);
-  for (size_t i = 0; i < kFunctions; ++i) {
-    Site* const site = &context->sites[i];
-    if (made[i].count == 0) continue;
-    site->patched = made[i].written;
-    if (site->patched.ok()) site->patch = made[i];
-    if (site->patched.is(PINRAIL_ERR_BUSY)) patch_again_locked(context, site, kFunctionTable[i]);
+  for (int tries = 1; patch_once_locked(context) && tries < kMaxTries; ++tries) {
+    usleep(1000);  // so that the other library can finish
   }
 }
 
 // Keeps E5: a function counts only if its event arrives. It may arrive where another library was there first: the
 // patches of UCX, Open MPI and libfabric call syscall() in the end.
 Status try_locked(Context* context, Site* site, const Function& function, Scratch* scratch) {
-  const Status patched = site->patched;
+  const Status patched = site->patch.written;
   site->is_unseen = false;
   const bool is_tried = patched.ok() || patched.is(PINRAIL_ERR_NOT_SUPPORTED) || patched.is(PINRAIL_ERR_BUSY);
   const bool arrives = is_tried && fire(function, site->address, scratch);

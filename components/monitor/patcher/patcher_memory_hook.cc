@@ -142,12 +142,10 @@ bool madvise_hook(const Site& site, const long* args, long* result_out) {
 }
 
 static bool holds_patched_code_hook(const Context& context, const Span& span) {
-  for (const CodeCopy& copy : context.code_copies) {
-    // relaxed: the address of a function does not change.
-    const uintptr_t at = copy.at[0].load(std::memory_order_relaxed);
-    if (at >= span.base && at < span.end) return true;
-  }
-  return false;
+  return std::any_of(std::begin(context.code_at), std::end(context.code_at), [&](const std::atomic<uintptr_t>& each) {
+    const uintptr_t at = each.load(std::memory_order_relaxed);  // relaxed: the address of a function does not change
+    return at >= span.base && at < span.end;
+  });
 }
 
 // No memory goes away. But a library that makes patched code writable is about to patch it, or has just done so (E6).
