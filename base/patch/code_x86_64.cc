@@ -18,17 +18,6 @@ const uintptr_t kReach = 0x7fff0000 - kPage;
 namespace {
 
 constexpr uint8_t kJump = 0xe9;
-constexpr size_t kBlock = 16;  // aligned bytes that a processor fetches at once
-
-int int_at(const uint8_t* code) {
-  int value;
-  std::memcpy(&value, code, sizeof(value));
-  return value;
-}
-template <size_t N>
-bool is(const uint8_t* code, const uint8_t (&expected)[N]) {
-  return std::memcmp(code, expected, N) == 0;
-}
 
 class Writer {
  public:

@@ -8,61 +8,30 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <cstring>
 
 #include "base/patch/maps.h"
 
 namespace pinrail::patch {
 namespace {
 
-constexpr uintptr_t kLowest = 0x100000;  // islands are not placed below: null pointers with an offset may lead there
-constexpr int kMaxTries = 100;           // another thread may map the gap first
-
 uintptr_t distance(uintptr_t a, uintptr_t b) { return a < b ? b - a : a - b; }
-
-// Left free for the heap, which grows up, and for the stack, which grows down.
-constexpr uintptr_t kRoomToGrow = uintptr_t{1} << 30;
-
-struct Gap {
-  uintptr_t near;
-  uintptr_t behind = kLowest;  // the end of the previous mapping
-  bool below_grows = false;    // true if the previous mapping is the heap
-  uintptr_t best = 0;
-
-  void offer(uintptr_t at) {
-    if (best == 0 || distance(at, near) < distance(best, near)) best = at;
-  }
-};
-
-// Offers the two ends of the gap before the mapping, which are its nearest free pages.
-bool look_at(const Mapping& mapping, Gap* gap) {
-  const bool above_grows = std::strncmp(mapping.name, "[stack", 6) == 0;
-  const uintptr_t room = mapping.base > gap->behind ? mapping.base - gap->behind : 0;
-  if (room >= (gap->below_grows || above_grows ? kRoomToGrow : kPage)) {
-    if (!gap->below_grows) gap->offer(gap->behind);
-    if (!above_grows) gap->offer(mapping.base - kPage);
-  }
-  gap->below_grows = std::strncmp(mapping.name, "[heap", 5) == 0;
-  gap->behind = mapping.end;
-  return true;
-}
 
 }  // namespace
 
-// Where the kernel puts a page is mostly near enough. The list of mappings, which may be long, is read if it is not.
+// Where the kernel puts a page is mostly near enough. If it is not, one is wished for at growing distances.
 uint8_t* map_near(uintptr_t near, uintptr_t reach) {
-  Gap gap{near};
-  for (int tries = 0; tries < kMaxTries; ++tries) {
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): of the gap that was found; the kernel may choose another address
-    void* const wanted = reinterpret_cast<void*>(gap.best);
-    void* const got = mmap(wanted, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (got != MAP_FAILED && distance(reinterpret_cast<uintptr_t>(got), near) <= reach)
-      return static_cast<uint8_t*>(got);
-    if (got != MAP_FAILED) munmap(got, kPage);
-    gap = Gap{near};
-    const bool is_read = for_each_mapping([&gap](const Mapping& mapping) { return look_at(mapping, &gap); });
-    if (!is_read || gap.best == 0 || distance(gap.best, near) > reach) return nullptr;
+  constexpr uintptr_t kStep = uintptr_t{1} << 20;
+  for (uintptr_t away = 0; away < std::min(reach, near); away += kStep) {
+    for (const uintptr_t at : {near - away, near + away}) {
+      // NOLINTNEXTLINE(performance-no-int-to-ptr): what is wished; the kernel may choose another address
+      void* const wanted = reinterpret_cast<void*>(at & ~(kPage - 1));
+      void* const got = mmap(wanted, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (got != MAP_FAILED && distance(reinterpret_cast<uintptr_t>(got), near) <= reach)
+        return static_cast<uint8_t*>(got);
+      if (got != MAP_FAILED) munmap(got, kPage);
+    }
   }
   return nullptr;
 }

@@ -3,7 +3,7 @@
 //
 // Owns     nothing. Islands are never freed.
 // Threads  All functions may run together, except write_jump(), which the lock of patches protects.
-// Context  start-up or API; map_near() maps memory and may read /proc/self/maps.
+// Context  start-up or API.
 //
 // An island follows its record. It saves what a call changes, calls the hook, and goes on in the function: behind the
 // system call if the hook has made it, else where the function makes it.
@@ -17,6 +17,7 @@
 namespace pinrail::patch {
 
 constexpr uintptr_t kPage = 4096;
+constexpr size_t kBlock = 16;  // aligned bytes that an x86-64 processor fetches at once
 // Another copy of the library reads records, so the mark has to change with the layout.
 constexpr uint64_t kMark = 0x334c4941524e4950;  // "PINRAIL3"
 
@@ -43,7 +44,7 @@ static_assert(offsetof(Record, enter) == 0 && offsetof(Record, resume) == 8 && o
 constexpr size_t kLongestIsland = 96;  // bytes
 static_assert(Snapshot::kMaxPlaces * (sizeof(Record) + kLongestIsland) < kPage, "a function's islands are on one page");
 
-// Maps a writable page at most `reach` bytes away from `near`. NULL if there is no such gap.
+// Maps a writable page at most `reach` bytes away from `near`. NULL if no room was found.
 uint8_t* map_near(uintptr_t near, uintptr_t reach);
 
 // The record of the island at that address, if an island of this library is there; otherwise NULL.
@@ -60,6 +61,15 @@ extern const uintptr_t kReach;  // of a jump to an island
 bool find_places(const uint8_t* code, size_t length, bool is_whole, const Calls& calls, Patch* patch);
 // Writes the island behind its record, and completes the record. NULL: something is out of reach.
 uint8_t* write_island(uint8_t* at, const uint8_t* code, uintptr_t function, Record* record);
+template <size_t N>
+bool is(const uint8_t* code, const uint8_t (&expected)[N]) {
+  return std::memcmp(code, expected, N) == 0;
+}
+inline int32_t int_at(const uint8_t* code) {
+  int32_t value;
+  std::memcpy(&value, code, sizeof(value));
+  return value;
+}
 void put_jump(uintptr_t at, uintptr_t island, uint8_t* jump_out);
 // Where the jump leads of which `code` is a copy; 0: it is none.
 uintptr_t target_of_jump(const uint8_t* code, uintptr_t at);

@@ -12,10 +12,8 @@ namespace pinrail::patch {
 
 struct Mapping {
   uintptr_t base, end;
-  uint64_t offset;  // offset in the file, in bytes
-  uint64_t inode;   // 0: the mapping has no file
-  int protection;   // PROT_*
-  char name[16];    // the beginning of the path, or of a name such as "[heap]"
+  uint64_t inode;  // 0: the mapping has no file
+  int protection;  // PROT_*
 };
 
 // Calls visit for each mapping in rising order until it returns false. Returns false if the list cannot be read.

@@ -18,17 +18,6 @@ namespace {
 constexpr uint8_t kJump = 0xe9, kCall = 0xe8;
 constexpr uint8_t kEndbr64[] = {0xf3, 0x0f, 0x1e, 0xfa};
 constexpr size_t kLongest = 16;  // of an instruction
-constexpr size_t kBlock = 16;    // aligned bytes that a processor fetches at once
-
-template <size_t N>
-bool is(const uint8_t* code, const uint8_t (&expected)[N]) {
-  return std::memcmp(code, expected, N) == 0;
-}
-int int_at(const uint8_t* code) {
-  int value;
-  std::memcpy(&value, code, sizeof(value));
-  return value;
-}
 
 struct Instruction {
   size_t length = 0;       // 0: not known

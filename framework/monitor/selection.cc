@@ -341,7 +341,7 @@ std::atomic<uint64_t> last_check{0};
 
 }  // namespace
 
-// check() takes some 100 ns, a fifth of a miss; reading the clock takes a tenth of that.
+// check() takes some 200 ns, a part of a miss; reading the clock takes a tenth of that.
 void check_on_miss() {
   const uint64_t now = ticks();
   // relaxed: at worst two threads check at the same time.

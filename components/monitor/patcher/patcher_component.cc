@@ -22,7 +22,7 @@ const char kHelp[] =
 constexpr pinrail_param_t kParams[] = {
     {sizeof(pinrail_param_t), "check_interval", "100",
      "Milliseconds between two looks whether another library patched over ours; until then its victims go unseen. 0: "
-     "no thread looks. A look costs some 100 ns.",
+     "no thread looks. A look costs some 200 ns.",
      PINRAIL_TYPE_UNSIGNED, PINRAIL_SCOPE_READONLY, 6, nullptr, 0, 3600000, nullptr},
     {sizeof(pinrail_param_t), "leave_out", "",
      "For debugging: functions not to patch, with commas between them, or \"loader\". What they unmap is not seen: "

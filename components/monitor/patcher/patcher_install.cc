@@ -39,11 +39,10 @@ void report_why(const Context& context, const Function& function, const Site& si
   const bool is_changed = status.is(PINRAIL_ERR_BUSY) || (status.is(PINRAIL_ERR_NOT_SUPPORTED) && !is_unknown);
   if (is_changed) print_topic(context, "patched by another", function);
   if (status.is(PINRAIL_ERR_NOT_AVAILABLE)) print_topic(context, "no safe way", function);
-  if (status.is(PINRAIL_ERR_PERM)) print_topic(context, "code cannot be written", function);
-  if (status.is(PINRAIL_ERR_OUT_OF_RESOURCE)) {
-    // The second text is the same for each function, so it is printed once.
-    if (access("/proc/self/maps", R_OK) == 0) return print_topic(context, "no room", function);
-    show(context.services, "no list of mappings");
+  if (status.is(PINRAIL_ERR_OUT_OF_RESOURCE)) print_topic(context, "no room", function);
+  if (status.is(PINRAIL_ERR_PERM)) {
+    const bool is_listed = access("/proc/self/maps", R_OK) == 0;
+    print_topic(context, is_listed ? "code cannot be written" : "no list of mappings", function);
   }
 }
 
