@@ -9,11 +9,14 @@
 
 #include <dlfcn.h>
 #include <pinrail/component.h>
+#include <sys/mman.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <initializer_list>
+#include <new>
 
 #include "base/core/files.h"
 #include "base/core/status.h"
@@ -106,6 +109,16 @@ template <typename Function>
 bool load_function(void* library, const char* name, Function* function_out) {
   *function_out = reinterpret_cast<Function>(dlsym(library, name));
   return *function_out != nullptr;
+}
+
+// F1: makes a word that is 1 in this process and 0 in a forked child, because the kernel wipes it. NULL: it does not.
+inline std::atomic<uint32_t>* make_alive_word() {
+  constexpr size_t kBytes = 4096;  // or what a page has
+  void* const page = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return nullptr;
+  if (madvise(page, kBytes, MADV_WIPEONFORK) == 0) return new (page) std::atomic<uint32_t>(1);
+  munmap(page, kBytes);
+  return nullptr;
 }
 
 }  // namespace pinrail

@@ -14,6 +14,7 @@
 #include <sys/syscall.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <new>
 
 #include "base/patch/island.h"
@@ -56,17 +57,14 @@ void copy_code(uintptr_t function, Code* code_out) {
   std::memcpy(code_out->bytes, code_at(function), std::max(code_out->length, Snapshot::kStart));
 }
 
-// Takes over what another copy of this library has found out about the place, if it was there first.
-void begin_record(const Calls& calls, Hook hook, void* arg, const Patch& patch, size_t i, Code* code,
+// first: the record of another copy of this library, if it was there first. What that has found out is taken over.
+void begin_record(const Calls& calls, Hook hook, void* arg, const Place& place, const Record* first, uint8_t* code,
                   Record* record_out) {
-  const Place& place = patch.places[i];
-  const uintptr_t island = target_of_jump(code->bytes + place.offset, patch.function + place.offset);
-  const Record* const first = island == 0 ? nullptr : record_of(island);
   if (first != nullptr) {
     *record_out = *first;
-    std::memcpy(code->bytes + place.offset, first->bytes, kJumpLength);
+    std::memcpy(code, first->bytes, kJumpLength);
   } else {
-    std::memcpy(record_out->bytes, code->bytes + place.offset, kJumpLength);
+    std::memcpy(record_out->bytes, code, kJumpLength);
   }
   record_out->enter = reinterpret_cast<uintptr_t>(&pinrail_patch_enter_hook);
   record_out->hook = hook;
@@ -113,13 +111,14 @@ Status build_islands_locked(const Calls& calls, Hook hook, void* arg, Code* code
   if (!opened.ok()) return opened;
   uint8_t* at = open_page.free;
   for (size_t i = 0; at != nullptr && i < patch->count; ++i) {
-    const uintptr_t place = patch->function + patch->places[i].offset;
-    const uintptr_t other = target_of_jump(code->bytes + patch->places[i].offset, place);
+    const Place& place = patch->places[i];
+    uint8_t* const bytes = code->bytes + place.offset;
+    const uintptr_t other = target_of_jump(bytes, patch->function + place.offset);
     const Record* const there = other != 0 ? record_of(other) : nullptr;
     const bool is_own = there != nullptr && there->hook == hook && there->arg == arg;  // it would call itself for ever
     if (patch->original == nullptr && !is_own) patch->original = there;
     auto* const record = new (at) Record{};
-    begin_record(calls, hook, arg, *patch, i, code, record);
+    begin_record(calls, hook, arg, place, there, bytes, record);
     patch->islands[i] = reinterpret_cast<uintptr_t>(at + sizeof(Record));
     at = write_island(at + sizeof(Record), code->bytes, patch->function, record);
     while (at != nullptr && reinterpret_cast<uintptr_t>(at) % alignof(Record) != 0) ++at;
@@ -278,6 +277,17 @@ Status mend(Patch* patch, const Snapshot& now) {
 
 void accept(Patch* patch) { patch->seen = Snapshot::of(*patch); }
 
+std::string bytes_of(uintptr_t function) {
+  constexpr size_t kPrinted = 64;
+  std::string text;
+  char byte[4];
+  for (size_t i = 0; i < kPrinted; ++i) {
+    std::snprintf(byte, sizeof(byte), "%02x ", code_at(function)[i]);
+    text += byte;
+  }
+  return text;
+}
+
 bool pin_object_of(const void* hook) {
   Dl_info own{};
   if (dladdr(hook, &own) == 0) return false;
@@ -307,6 +317,7 @@ bool is_in_place(const Patch&) { return false; }
 Bytes whose(const Patch&, const Snapshot&) { return Bytes::foreign; }
 Status mend(Patch*, const Snapshot&) { return PINRAIL_ERR_NOT_SUPPORTED; }
 void accept(Patch*) {}
+std::string bytes_of(uintptr_t) { return ""; }
 bool pin_object_of(const void*) { return false; }
 bool call_original_hook(const Record*, long, const long*, long*) { return false; }
 

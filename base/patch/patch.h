@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <string>
 
 #include "base/core/status.h"
 
@@ -118,6 +119,9 @@ enum class Bytes : uint8_t {
 Bytes whose(const Patch& patch, const Snapshot& now);
 // Writes jumps that are torn whole again. BUSY: the bytes are no longer `now`. PERM as activate().
 Status mend(Patch* patch, const Snapshot& now);
+
+// The first bytes of the function, for a message: a developer needs them to teach find_places() a new one.
+std::string bytes_of(uintptr_t function);
 
 // Expects the function's current bytes from now on.
 void accept(Patch* patch);

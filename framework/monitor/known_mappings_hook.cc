@@ -42,41 +42,41 @@ size_t KnownMappings::first_ending_above(uintptr_t at) const {
   return first;
 }
 
-// Looks up the verdict at the address. The caller holds mutex_, or checks the version before and after.
-bool KnownMappings::find_at(uintptr_t at, Verdict* verdict_out) const {
+// The first verdict that ends above the address; where there is none, one far above. The caller holds mutex_, or checks
+// the version before and after.
+Verdict KnownMappings::first_above(uintptr_t at) const {
   const size_t place = first_ending_above(at);
-  if (place >= std::min(count_.load(std::memory_order_acquire), kRoom)) return false;  // acquire: as load()
+  if (place >= std::min(count_.load(std::memory_order_acquire), kRoom))
+    return {{UINTPTR_MAX, UINTPTR_MAX}};  // as load()
   const uintptr_t base = load(entries_[place].base);
   const uintptr_t end = load(entries_[place].end);
-  if (base > at) return false;
-  *verdict_out = {{base, end & ~kFlags}, (end & kCovered) != 0, (end & kPrivate) != 0};
-  return true;
+  return {{base, end & ~kFlags}, (end & kCovered) != 0, (end & kPrivate) != 0};
 }
 
-// Looks up without the lock. False: the entries were changing, and the outputs mean nothing.
-bool KnownMappings::find_without_lock(uintptr_t at, Verdict* verdict_out, bool* found_out) const {
+// The same without the lock. False: the entries were changing, and the output means nothing.
+bool KnownMappings::look_above(uintptr_t at, Verdict* first_out) const {
   const uint64_t before =
       version_.load(std::memory_order_seq_cst);  // pairs with begin_change_locked(), and end_change_locked()
-  *found_out = find_at(at, verdict_out);
+  *first_out = first_above(at);
   return (before & 1) == 0 && version_.load(std::memory_order_relaxed) == before;  // relaxed: behind acquires
 }
 
 // Looks up without the lock, and with it if the entries were changing.
 bool KnownMappings::find(uintptr_t at, Verdict* verdict_out) const {
-  bool found;
-  if (find_without_lock(at, verdict_out, &found)) return found;
-  const Guard guard(mutex_);
-  return find_at(at, verdict_out);
+  Verdict first;
+  if (!look_above(at, &first)) {
+    const Guard guard(mutex_);
+    first = first_above(at);
+  }
+  if (first.span.base > at) return false;
+  *verdict_out = first;
+  return true;
 }
 
 // Whether the table may have a verdict that overlaps the span; true also if this cannot be told without the lock.
 bool KnownMappings::may_overlap(const Span& span) const {
-  const uint64_t before = version_.load(std::memory_order_acquire);  // acquire: pairs with end_change_locked()
-  const size_t place = first_ending_above(span.base);
-  const bool apart = place >= std::min(count_.load(std::memory_order_acquire), kRoom) ||  // acquire: as load()
-                     load(entries_[place].base) >= span.end;
-  const bool sure = (before & 1) == 0 && version_.load(std::memory_order_relaxed) == before;  // relaxed: as above
-  return !sure || !apart;
+  Verdict first;
+  return !look_above(span.base, &first) || first.span.base < span.end;
 }
 
 // seq_cst: an event that does not see this look happened before it, so the look sees the event's effect.

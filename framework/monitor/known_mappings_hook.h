@@ -61,9 +61,9 @@ class KnownMappings {
     std::atomic<uintptr_t> base{0}, end{0};
   };
 
-  bool find_at(uintptr_t at, Verdict* verdict_out) const;
   size_t first_ending_above(uintptr_t at) const;
-  bool find_without_lock(uintptr_t at, Verdict* verdict_out, bool* found_out) const;
+  Verdict first_above(uintptr_t at) const;
+  bool look_above(uintptr_t at, Verdict* first_out) const;
   bool may_overlap(const Span& span) const;
   void forget_if_known_hook(const Span& span);
   bool was_touched_locked(uint64_t ticket, const Span& span) const REQUIRES(mutex_);

@@ -15,7 +15,6 @@
 
 #include <cstdint>
 #include <initializer_list>
-#include <string_view>
 
 #include "base/core/compiler.h"
 
@@ -31,8 +30,8 @@ class LoadedObject {
   bool holds(uintptr_t address) const { return address >= begin_ && address < end_; }
   // The address of a function that the object defines and exports; 0 if it does not.
   uintptr_t function(const char* name) const;
-  // Whether it has a note of that owner, for example "Go".
-  bool has_note(std::string_view owner) const;
+  // Whether it has a note of Go's linker.
+  bool has_note_of_go() const;
   // Whether its code makes one of these system calls itself: the number is loaded just before the instruction. False
   // also if it has more than kMostCode bytes of code, which are not read.
   static constexpr size_t kMostCode = size_t{32} << 20;

@@ -74,25 +74,8 @@ ListingResult ask_kernel(int file, uintptr_t at, pinrail_mapping_t* mapping_out)
   return result;
 }
 
-// The same by a list that is open for this question only: before start-up, in a forked child, and where the program has
-// closed ours.
-ListingResult open_and_ask_kernel(uintptr_t at, pinrail_mapping_t* mapping_out) {
-  const int file = list_file.open_another();
-  if (file < 0) return ListingResult::unavailable;
-  const ListingResult result = ask_kernel(file, at, mapping_out);
-  ::close(file);
-  return result;
-}
-
-// The end of the range at the beginning of a line of /proc/self/maps; 0: it is malformed.
-uintptr_t end_of_line(const char* line) {
-  uint64_t base = 0, end = 0;
-  // NOLINTNEXTLINE(cert-err34-c): the kernel wrote it
-  return std::sscanf(line, "%" SCNx64 "-%" SCNx64, &base, &end) == 2 ? end : 0;
-}
-
-// Parses one line of /proc/self/maps. False: it is malformed.
-bool parse_line(const char* line, pinrail_mapping_t* mapping_out) {
+// Parses one line of /proc/self/maps. False: its mapping ends below the address, or it is malformed.
+bool parse_line(const char* line, uintptr_t at, pinrail_mapping_t* mapping_out) {
   uint64_t base = 0, end = 0, offset = 0, inode = 0;
   unsigned device_major = 0, device_minor = 0;
   char rights[5] = "";
@@ -100,9 +83,8 @@ bool parse_line(const char* line, pinrail_mapping_t* mapping_out) {
   // NOLINTNEXTLINE(cert-err34-c): the kernel wrote it
   const int fields = std::sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64 " %x:%x %" SCNu64 " %n", &base, &end,
                                  rights, &offset, &device_major, &device_minor, &inode, &path_at);
-  if (fields != 7 || path_at == 0) return false;
-  std::string path(line + path_at);
-  if (!path.empty() && path.back() == '\n') path.pop_back();
+  if (fields != 7 || path_at == 0 || end <= at) return false;
+  const std::string path(line + path_at, strcspn(line + path_at, "\n"));
   const uint64_t device = makedev(device_major, device_minor);
   *mapping_out = {
       sizeof(pinrail_mapping_t), base, end, offset, device, inode, kind_of(path, rights[3] == 's', device, inode),
@@ -124,12 +106,8 @@ bool find_mapping_in_list(uintptr_t at, pinrail_mapping_t* mapping_out) {
   char line[512];
   bool is_start = true;  // of a line: the rest of a long path must not be parsed
   while (list != nullptr && std::fgets(line, sizeof(line), list.get()) != nullptr) {
-    pinrail_mapping_t mapping{};
-    const bool found = is_start && end_of_line(line) > at && parse_line(line, &mapping);
+    if (is_start && parse_line(line, at, mapping_out)) return true;
     is_start = std::strchr(line, '\n') != nullptr;
-    if (!found) continue;
-    *mapping_out = mapping;
-    return true;
   }
   return false;
 }
@@ -137,9 +115,12 @@ bool find_mapping_in_list(uintptr_t at, pinrail_mapping_t* mapping_out) {
 void open_mappings() { list_file.open(); }
 void close_mappings() { list_file.close(); }
 
+// Before start-up, in a forked child, and where the program has closed our list, another one is open for this question.
 bool find_mapping(uintptr_t at, pinrail_mapping_t* mapping_out) {
-  const int file = list_file.number();
-  const ListingResult result = file >= 0 ? ask_kernel(file, at, mapping_out) : open_and_ask_kernel(at, mapping_out);
+  const int open_list = list_file.number();
+  const Descriptor another(open_list < 0 ? list_file.open_another() : -1);
+  const int file = another.is_open() ? another.get() : open_list;
+  const ListingResult result = file >= 0 ? ask_kernel(file, at, mapping_out) : ListingResult::unavailable;
   return result == ListingResult::yes ||
          (result == ListingResult::unavailable && find_mapping_in_list(at, mapping_out));
 }
@@ -273,33 +254,6 @@ bool read_entries(int file, uintptr_t at, size_t count, uint64_t* entries_out) {
   return ::pread(file, entries_out, bytes, offset) == static_cast<ssize_t>(bytes);
 }
 
-// The end of the pages that count from `at` on, at most `end`.
-uintptr_t end_of_own(int file, uintptr_t at, uintptr_t end) {
-  uint64_t entries[kMost];
-  while (at < end) {
-    const size_t count = std::min(kMost, (end - at) / page_size());
-    if (count == 0 || !read_entries(file, at, count, entries)) break;
-    const uint64_t* const other = std::find_if_not(entries, entries + count, is_own_page);
-    at += static_cast<size_t>(other - entries) * page_size();
-    if (other != entries + count) break;
-  }
-  return at;
-}
-
-// The same downwards: the start of the pages that count below `at`, at least `start`.
-uintptr_t start_of_own(int file, uintptr_t at, uintptr_t start) {
-  uint64_t entries[kMost];
-  while (at > start) {
-    const size_t count = std::min(kMost, (at - start) / page_size());
-    if (count == 0 || !read_entries(file, at - count * page_size(), count, entries)) break;
-    size_t own = 0;
-    while (own < count && is_own_page(entries[count - 1 - own])) ++own;
-    at -= own * page_size();
-    if (own != count) break;
-  }
-  return at;
-}
-
 // The few pages next to the span on both sides, by one question: those that count, together with the span.
 Span own_near(int file, const Span& span, const Span& near) {
   uint64_t entries[kMost];
@@ -309,6 +263,17 @@ Span own_near(int file, const Span& span, const Span& near) {
   while (own.base > near.base && is_own_page(entries[(own.base - near.base) / page - 1])) own.base -= page;
   while (own.end < near.end && is_own_page(entries[(own.end - near.base) / page])) own.end += page;
   return own;
+}
+
+// Goes from `at` towards the limit, which is above or below, as long as the pages count.
+uintptr_t end_of_own(int file, uintptr_t at, uintptr_t limit) {
+  for (size_t step = 1, passed = 1; at != limit && passed == step;) {
+    step = std::min(kMost * page_size(), limit > at ? limit - at : at - limit);
+    const Span own = own_near(file, {at, at}, limit > at ? Span{at, at + step} : Span{at - step, at});
+    passed = own.length();
+    at = limit > at ? own.end : own.base;
+  }
+  return at;
 }
 
 }  // namespace
@@ -323,7 +288,7 @@ Span own_pages_around(const Span& span, const Span& most) {
   const Span near{span.base - std::min(span.base - most.base, first), span.end + std::min(most.end - span.end, first)};
   const bool is_short = near.length() / page_size() <= kMost;
   const Span own = is_short ? own_near(file, span, near) : span;
-  return {is_short && own.base != near.base ? own.base : start_of_own(file, own.base, most.base),
+  return {is_short && own.base != near.base ? own.base : end_of_own(file, own.base, most.base),
           is_short && own.end != near.end ? own.end : end_of_own(file, own.end, most.end)};
 }
 

@@ -6,19 +6,15 @@
 
 #include <new>
 
-#include "base/sync/lock.h"
 #include "framework/monitor/subscriptions_hook.h"
 
 namespace pinrail::monitor {
 namespace {
 
-Mutex mutex{LockRank::leaf};          // guards changes to the list of our subscriptions
-Mutex foreign_mutex{LockRank::leaf};  // guards changes to the list of other runtimes' subscriptions
-
-Status add(Mutex* mutex_of_list, Subscriptions* list, uint32_t kinds, Hook hook, void* arg, void** subscription_out) {
+Status add(Subscriptions* list, uint32_t kinds, Hook hook, void* arg, void** subscription_out) {
   auto* subscription = new (std::nothrow) Subscription{kinds, hook, arg, {nullptr}};
   if (subscription == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  Guard guard(*mutex_of_list);
+  Guard guard(list->mutex);
   subscription->next.store(list->first.load());
   list->first.store(subscription);
   *subscription_out = subscription;
@@ -26,10 +22,10 @@ Status add(Mutex* mutex_of_list, Subscriptions* list, uint32_t kinds, Hook hook,
 }
 
 // Unlinks a subscription, waits for hooks that may use it, and deletes it; ignores one that is not in the list.
-void remove_subscription(Mutex* mutex_of_list, Subscriptions* list, void* subscription_pointer) {
+void remove_subscription(Subscriptions* list, void* subscription_pointer) {
   auto* subscription = static_cast<Subscription*>(subscription_pointer);
   {
-    Guard guard(*mutex_of_list);
+    Guard guard(list->mutex);
     std::atomic<Subscription*>* at = &list->first;
     while (at->load() != nullptr && at->load() != subscription) at = &at->load()->next;
     if (at->load() == nullptr) return;
@@ -49,21 +45,17 @@ void Subscriptions::wait_for_hooks() {
 }
 
 Status subscribe(uint32_t kinds, Hook hook, void* arg, void** subscription_out) {
-  return add(&mutex, &subscriptions, kinds, hook, arg, subscription_out);
+  return add(&subscriptions, kinds, hook, arg, subscription_out);
 }
-void unsubscribe(void* subscription) { remove_subscription(&mutex, &subscriptions, subscription); }
+void unsubscribe(void* subscription) { remove_subscription(&subscriptions, subscription); }
 
 Status subscribe_foreign(Hook hook, void* arg, void** subscription_out) {
-  return add(&foreign_mutex, &foreign_subscriptions, 0, hook, arg, subscription_out);
+  return add(&foreign_subscriptions, 0, hook, arg, subscription_out);
 }
-void unsubscribe_foreign(void* subscription) {
-  remove_subscription(&foreign_mutex, &foreign_subscriptions, subscription);
-}
+void unsubscribe_foreign(void* subscription) { remove_subscription(&foreign_subscriptions, subscription); }
 
 // Forgets all subscriptions in a forked child; takes no lock, because a thread of the parent may have held it.
-void fork_reinit() NO_THREAD_SAFETY_ANALYSIS {
-  new (&mutex) Mutex(LockRank::leaf);
-  new (&foreign_mutex) Mutex(LockRank::leaf);
+void fork_reinit() {
   new (&subscriptions) Subscriptions;
   new (&foreign_subscriptions) Subscriptions;
   fork_reinit_monitors();

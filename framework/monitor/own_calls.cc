@@ -80,7 +80,7 @@ const char* find_sanitizer() {
     for (const NamedFunction& sanitizer : kSanitizers) {
       if (object.function(sanitizer.function) != 0) found = sanitizer.what;
     }
-    if (object.has_note("Go")) found = "the Go runtime";
+    if (object.has_note_of_go()) found = "the Go runtime";
     return found == nullptr;
   });
   return found;

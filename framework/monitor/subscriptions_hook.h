@@ -15,6 +15,7 @@
 #include "base/core/compiler.h"
 #include "base/core/span.h"
 #include "base/sync/deferred_hook.h"
+#include "base/sync/lock.h"
 
 namespace pinrail::monitor {
 
@@ -34,6 +35,7 @@ struct Subscriptions {
   };
   static constexpr unsigned kLineBits = 4;
 
+  Mutex mutex{LockRank::leaf};  // guards changes to the list
   std::atomic<Subscription*> first{nullptr};
   std::atomic<uint32_t> turn{0};          // hooks enter at side turn & 1
   Line lines[1 + (1 << kLineBits)] = {};  // no thread counts in the first one

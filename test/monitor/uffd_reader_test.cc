@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // monitor/uffd on its own, with a host table that shows what its reader's thread does while it waits for a lock.
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <pinrail/component_mpool.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cstring>
 #include <memory>
 #include <string>
 
+#include "base/core/own_component.h"
 #include "test/fake/fake_host.h"
 #include "test/support/process.h"
 #include "test/support/threads.h"
@@ -48,14 +49,20 @@ pinrail_host_t services() {
   };
   host.depth_hook = [] { return &depth_of_thread; };
   host.deliver_deferred_hook = [] {};
+  host.extension = [](const pinrail_host_t*, const char* name, uint32_t) -> const void* {
+    static constexpr pinrail_gate_report_t kNobodyAsks = {sizeof(kNobodyAsks), [](int (*)(void*), void*) {}};
+    return std::strcmp(name, gate_report::kName) == 0 ? &kNobodyAsks : nullptr;
+  };
   return host;
 }
 
-// The highest descriptor that is open: the monitor moves its own out of the way.
-int highest_descriptor() {
-  int file = 1023;
-  while (file > 2 && fcntl(file, F_GETFD) < 0) --file;
-  return file;
+int descriptor_of_monitor() {
+  for (int file = 0; file < 1024; ++file) {
+    char name[64] = "";
+    const std::string link = "/proc/self/fd/" + std::to_string(file);
+    if (readlink(link.c_str(), name, sizeof(name) - 1) > 0 && std::strstr(name, "userfaultfd") != nullptr) return file;
+  }
+  return -1;
 }
 
 // An opened monitor. Several may be open at once, as in a process with several copies of the library.
@@ -110,7 +117,7 @@ class UffdReader : public ::testing::Test {
 TEST_F(UffdReader, reads_no_more_events_while_it_waits_for_a_lock_once_it_has_given_up) {
   void* const page = map_page();
   EXPECT_TRUE(monitor_->watches(page));
-  close(highest_descriptor());
+  close(descriptor_of_monitor());
   munmap(page, kPage);  // so that the reader looks
   EXPECT_TRUE(comes_true([] { return blind_count.load() != 0; }));
   EXPECT_EQ(still_reading.load(), 0) << "the queue of events that it would use is gone";

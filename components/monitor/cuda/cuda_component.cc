@@ -3,13 +3,13 @@
 // leaves the patches. Start-up context. Functions with REQUIRES are called with the component's lock held.
 #include <dlfcn.h>
 #include <pinrail/component.h>
-#include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
 
+#include <array>
 #include <atomic>
-#include <cstdio>
 #include <new>
+#include <string>
 
 #include "base/core/own_component.h"
 #include "base/patch/patch.h"
@@ -45,10 +45,9 @@ struct Function {
 struct Site {
   const Function* function = nullptr;
   uintptr_t address = 0;
-  patch::Patch patch;
+  patch::Patch patch;  // without places: it is not patched
   // Of another copy of Pinrail whose component is not this one; NULL: none. It is written before the patch.
   std::atomic<const patch::Record*> original{nullptr};
-  bool stands = false;
 };
 
 // One for each copy of Pinrail that listens.
@@ -122,29 +121,20 @@ pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
 
 void close(void* context) { delete static_cast<Context*>(context); }
 
-// Prints the bytes, which a developer needs to teach base/patch a new driver.
-Status report_refused(const Context& context, const Site& site, Status status) {
-  constexpr size_t kPrinted = 48;
-  const auto* const code = reinterpret_cast<const uint8_t*>(site.address);  // NOLINT(performance-no-int-to-ptr): code
-  char text[3 * kPrinted + 1];
-  for (size_t i = 0; i < kPrinted; ++i) std::snprintf(text + 3 * i, 4, "%02x ", code[i]);
-  show(context.host, "unknown code", {{"function", site.function->symbol}, {"bytes", text}});
-  return status;
-}
-
 // The component's lock is held. Patches the code unless that was done before. Errors as patch::prepare() and
 // patch::activate(), and NOT_SUPPORTED if another library changed our patch; each prints a message.
 Status patch_site_locked(const Context& context, Site* site) REQUIRES(mutex) {
-  if (site->stands && patch::is_in_place(site->patch)) return success();
-  if (site->stands) return report_refused(context, *site, PINRAIL_ERR_NOT_SUPPORTED);
-  patch::Patch made;
-  Status status = patch::prepare(site->address, {patch::kNoCall}, free_hook, site, &made);
-  if (!status.ok()) return report_refused(context, *site, status);
-  site->original.store(made.original, std::memory_order_release);  // release: pairs with free_hook()
-  status = patch::activate(&made);
-  if (!status.ok()) return report_refused(context, *site, status);
-  site->patch = made;
-  site->stands = true;
+  Status status = success();
+  if (site->patch.count != 0) {
+    if (!patch::is_in_place(site->patch)) status = PINRAIL_ERR_NOT_SUPPORTED;
+  } else {
+    status = patch::prepare(site->address, {patch::kNoCall}, free_hook, site, &site->patch);
+    site->original.store(site->patch.original, std::memory_order_release);  // release: pairs with free_hook()
+    if (status.ok()) status = patch::activate(&site->patch);
+  }
+  if (status.ok()) return status;
+  const std::string bytes = patch::bytes_of(site->address);
+  show(context.host, "unknown code", {{"function", site->function->symbol}, {"bytes", bytes.c_str()}});
   return status;
 }
 
@@ -163,9 +153,7 @@ Site* find_or_add_site_locked(uintptr_t address, const Function& function) REQUI
 
 // The entry points of a function: the symbol, and what cuGetProcAddress returns for the name, with the process-wide
 // default stream and with the per-thread one. 0: there is none.
-struct Addresses {
-  uintptr_t at[kMaxAddresses];
-};
+using Addresses = std::array<uintptr_t, kMaxAddresses>;
 Addresses addresses_of(const Context& context, const Function& function) {
   using Version = int (*)(int*);
   using Find = int (*)(const char*, void**, int, uint64_t);
@@ -177,15 +165,15 @@ Addresses addresses_of(const Context& context, const Function& function) {
   if (version_of == nullptr || find == nullptr || version_of(&version) != 0) return found;
   for (size_t i = 0; i < 2; ++i) {
     void* code = nullptr;
-    if (find(function.name, &code, version, kFlags[i]) == 0) found.at[i + 1] = reinterpret_cast<uintptr_t>(code);
+    if (find(function.name, &code, version, kFlags[i]) == 0) found[i + 1] = reinterpret_cast<uintptr_t>(code);
   }
   return found;
 }
 
 Status patch_function_locked(const Context& context, const Function& function) REQUIRES(mutex) {
   const Addresses addresses = addresses_of(context, function);
-  if (addresses.at[0] == 0 && !function.may_lack) return PINRAIL_ERR_NOT_SUPPORTED;
-  for (const uintptr_t address : addresses.at) {
+  if (addresses[0] == 0 && !function.may_lack) return PINRAIL_ERR_NOT_SUPPORTED;
+  for (const uintptr_t address : addresses) {
     if (address == 0) continue;
     Site* const site = find_or_add_site_locked(address, function);
     if (site == nullptr) {
@@ -201,7 +189,7 @@ Status patch_function_locked(const Context& context, const Function& function) R
 // Keeps E5: a free of address 0 does nothing, and must be seen through each entry point of the function.
 bool sees(const Context& context) {
   using Free = int (*)(unsigned long long);
-  for (const uintptr_t address : addresses_of(context, kFunctions[0]).at) {
+  for (const uintptr_t address : addresses_of(context, kFunctions[0])) {
     if (address == 0) continue;
     const uint64_t before = shared.probes.load();
     reinterpret_cast<Free>(address)(0);  // NOLINT(performance-no-int-to-ptr): an address of code
@@ -210,21 +198,10 @@ bool sees(const Context& context) {
   return true;
 }
 
-void wipe() {
-  for (Listener& listener : shared.listeners) listener.store(nullptr);
-  shared.in_flight.store(0);
-}
-
-// Kernels before 4.14, and machines with another page size, refuse MADV_WIPEONFORK. There a fork handler wipes the
-// words.
-void prepare_for_forks() {
-  if (madvise(&shared, sizeof(shared), MADV_WIPEONFORK) != 0) pthread_atfork(nullptr, nullptr, wipe);
-}
-pthread_once_t once = PTHREAD_ONCE_INIT;
-
-// Takes one of the process's listeners. OUT_OF_RESOURCE: all are in use.
+// Takes one of the process's listeners. OUT_OF_RESOURCE: all are in use. NOT_SUPPORTED: the kernel would leave them to
+// a child.
 Status take_listener(Context* context) {
-  pthread_once(&once, prepare_for_forks);
+  if (madvise(&shared, sizeof(shared), MADV_WIPEONFORK) != 0) return PINRAIL_ERR_NOT_SUPPORTED;
   for (Listener& listener : shared.listeners) {
     const pinrail_host_t* unused = nullptr;
     if (!listener.compare_exchange_strong(unused, context->host)) continue;

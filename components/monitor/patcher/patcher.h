@@ -126,27 +126,19 @@ void raise_alarm_hook(Context* context);  // wakes the checking thread
 // patcher_file_hook.cc: the hook of every patch. Passes the call to the hook of that system call.
 bool enter_hook(void* site, long number, const long* args, long* result_out);
 
-// Hooks of system calls: patcher_memory_hook.cc, patcher_file_hook.cc. They are called only while
-// the site is active. True: the call is made, and its result is *result_out. False: the function shall make it.
-bool munmap_hook(const Site& site, const long* args, long* result_out);
-bool mmap_hook(const Site& site, const long* args, long* result_out);
-bool mremap_hook(const Site& site, const long* args, long* result_out);
-bool madvise_hook(const Site& site, const long* args, long* result_out);
-bool mprotect_hook(const Site& site, const long* args, long* result_out);
-bool process_madvise_hook(const Site& site, const long* args, long* result_out);
-bool remap_file_pages_hook(const Site& site, const long* args, long* result_out);
-bool brk_hook(const Site& site, const long* args, long* result_out);
-bool shmdt_hook(const Site& site, const long* args, long* result_out);
-bool shmat_hook(const Site& site, const long* args, long* result_out);
-bool fallocate_hook(const Site& site, const long* args, long* result_out);
-bool ftruncate_hook(const Site& site, const long* args, long* result_out);
-bool truncate_hook(const Site& site, const long* args, long* result_out);
-bool openat_hook(const Site& site, const long* args, long* result_out);
-bool openat2_hook(const Site& site, const long* args, long* result_out);
-#ifdef SYS_open
-bool open_hook(const Site& site, const long* args, long* result_out);
-bool creat_hook(const Site& site, const long* args, long* result_out);
-#endif
+// Hooks of system calls. They are called only while the site is active. True: the call is made, and its result is
+// *result_out. False: the function shall make it.
+using CallHook = bool(const Site& site, long number, const long* args, long* result_out);
+CallHook munmap_hook;  // and of remap_file_pages, which has the same first arguments
+CallHook mmap_hook;
+CallHook mremap_hook;
+CallHook madvise_hook;
+CallHook mprotect_hook;
+CallHook process_madvise_hook;
+CallHook brk_hook;
+CallHook shmdt_hook;
+CallHook shmat_hook;
+CallHook file_hook;  // of all that may cut a file: patcher_file_hook.cc; the others are in patcher_memory_hook.cc
 
 // Whether an event that names a file can be one of memory that is kept: only then is the file looked at.
 bool may_show_files_hook(const Site& site);

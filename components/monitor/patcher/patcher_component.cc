@@ -2,7 +2,6 @@
 // Descriptor, parameters, open, close, start and stop. start() patches the functions and tries them; stop() leaves the
 // patches in place. Start-up context, except check(). Functions with REQUIRES are called with Context::mutex held.
 #include <sched.h>
-#include <sys/mman.h>
 
 #include <new>
 
@@ -34,12 +33,13 @@ constexpr pinrail_param_t kParams[] = {
 std::atomic<Context*> all_contexts{nullptr};
 
 // Returns a closed context for reuse, or NULL. In a forked child the parent's contexts are not used: the checking
-// thread may have held their lock at the fork.
+// thread may have held their lock at the fork. So may any thread the lock of patches, which is made anew once.
 Context* take_closed() {
   for (Context* at = all_contexts.load(); at != nullptr; at = at->next) {
-    if (at->alive != nullptr && at->alive->load() == 0) continue;
+    const bool is_of_parent = at->alive != nullptr && at->alive->load() == 0;
+    if (is_of_parent && !at->left_behind.exchange(true)) patch::fork_reinit();
     bool closed = false;
-    if (at->in_use.compare_exchange_strong(closed, true)) return at;
+    if (!is_of_parent && at->in_use.compare_exchange_strong(closed, true)) return at;
   }
   return nullptr;
 }
@@ -53,21 +53,7 @@ Context* make_context() {
   return context;
 }
 
-#if PINRAIL_CAN_PATCH
-// Returns whether this is the first open() in a forked child: true once for each fork that inherited a context.
-bool is_first_in_child() {
-  bool is_first = false;
-  for (Context* at = all_contexts.load(); at != nullptr; at = at->next) {
-    if (at->alive != nullptr && at->alive->load() == 0 && !at->left_behind.exchange(true)) is_first = true;
-  }
-  return is_first;
-}
-#endif
-
 pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
-#if PINRAIL_CAN_PATCH
-  if (is_first_in_child()) patch::fork_reinit();
-#endif
   Context* context = take_closed();
   if (context == nullptr) context = make_context();
   if (context == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
@@ -84,21 +70,6 @@ void close(void* context_pointer) {
 
 #if PINRAIL_CAN_PATCH
 
-// Keeps F1: makes the word that the kernel wipes in a forked child.
-bool make_alive_word(Context* context) {
-  if (context->alive == nullptr) {
-    void* const page = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (page == MAP_FAILED) return false;
-    if (madvise(page, kPage, MADV_WIPEONFORK) != 0) {
-      munmap(page, kPage);
-      return false;
-    }
-    context->alive = new (page) std::atomic<uint32_t>(0);
-  }
-  context->alive->store(1);
-  return true;
-}
-
 // Returns whether the comma-separated list contains the function's name.
 constexpr uint32_t kSeen = PINRAIL_EVENTS_ALL & ~uint32_t{PINRAIL_EVENT_DIRECT_WRITE};
 
@@ -110,9 +81,8 @@ bool lists(const std::string& list, const Function& function) {
 // Reads the component's parameters.
 Status read_params(Context* context, std::string* leave_out_out) {
   pinrail_param_value_t interval{}, leave_out{};
-  const pinrail_host_t* host = context->services;
-  Status status = host->param(host, "check_interval", &interval);
-  if (status.ok()) status = host->param(host, "leave_out", &leave_out);
+  const Status status =
+      pinrail::read_params(context->services, {{"check_interval", &interval}, {"leave_out", &leave_out}});
   if (!status.ok()) return status;
   context->interval_ms = interval.u;
   *leave_out_out = leave_out.s;
@@ -121,7 +91,8 @@ Status read_params(Context* context, std::string* leave_out_out) {
 
 // Prepares what hooks need before they are installed. NOT_SUPPORTED: this libc or kernel lacks something.
 Status prepare_context(Context* context) {
-  const bool ready = make_alive_word(context) && patch::pin_object_of(reinterpret_cast<const void*>(&enter_hook));
+  if (context->alive == nullptr) context->alive = make_alive_word();
+  const bool ready = context->alive != nullptr && patch::pin_object_of(reinterpret_cast<const void*>(&enter_hook));
   if (!ready) context->services->log(context->services, PINRAIL_LOG_INFO, "this libc or kernel lacks what hooks need");
   return ready ? success() : Status(PINRAIL_ERR_NOT_SUPPORTED);
 }

@@ -71,37 +71,37 @@ RemovedPart punched_part_hook(const long* args) {
   const auto begin = static_cast<uint64_t>(args[2]), end = begin + static_cast<uint64_t>(args[3]);
   return {about.known, false, {about.inode, begin & ~(kPage - 1), (mode & kShifts) != 0 ? UINT64_MAX : end, 0}};
 }
-RemovedPart ftruncated_part_hook(const long* args) { return cut_part_hook(state_of_file_hook(args[0]), args[1]); }
-RemovedPart truncated_part_hook(const long* args) {
-  return cut_part_hook(state_of_path_hook(AT_FDCWD, args[0]), args[1]);
-}
-RemovedPart openat_part_hook(const long* args) { return cut_part_hook(state_of_path_hook(args[0], args[1]), 0); }
-// openat2() may look the path up in another way.
-RemovedPart any_part_hook(const long* /*args*/) { return {true, true, {0, 0, UINT64_MAX, 0}}; }
-#ifdef SYS_open
-RemovedPart open_part_hook(const long* args) { return cut_part_hook(state_of_path_hook(AT_FDCWD, args[0]), 0); }
-#endif
-
-// Reports what the call removes, before it and afterwards (patcher/H1). find_hook: finds that out from the arguments.
-// If no file was kept before, but one is afterwards, it is asked afterwards.
-bool report_around_call_hook(const Site& site, RemovedPart (*find_hook)(const long* args), long number,
-                             const long* args, long* result_out) {
-  // The functions are cancellation points, and some may be cancelled at any instruction inside. The hook is not.
-  int cancel_state = PTHREAD_CANCEL_ENABLE;
-  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
-  const bool before = may_show_files_hook(site);
-  RemovedPart removed = before ? find_hook(args) : RemovedPart{};
-  if (removed.is_any) report_file_hook(site, removed.part);
-  *result_out = call_original_hook(site, number, args);
-  if (!before && may_show_files_hook(site)) removed = find_hook(args);
-  if (removed.is_any || (removed.is_cut && !patch::is_error_hook(*result_out))) report_file_hook(site, removed.part);
-  pthread_setcancelstate(cancel_state, nullptr);
-  return true;
-}
-
 constexpr long kOpenat2 = 437;  // since Linux 5.6
 
 constexpr bool cuts_hook(long flags) { return (flags & O_TRUNC) != 0; }
+
+// Whether the call may remove a part of a file.
+bool may_remove_hook(long number, const long* args) {
+  uint64_t flags = 0;  // the first member of openat2()'s struct open_how
+  switch (number) {
+    case SYS_fallocate: return (args[1] & ~long{FALLOC_FL_KEEP_SIZE}) != 0;
+    case SYS_openat: return cuts_hook(args[2]);
+#ifdef SYS_open
+    case SYS_open: return cuts_hook(args[1]);
+#endif
+    case kOpenat2: return read_own_memory_hook(args[2], &flags, sizeof(flags)) && cuts_hook(static_cast<long>(flags));
+    default: return true;
+  }
+}
+
+RemovedPart removed_part_hook(long number, const long* args) {
+  switch (number) {
+    case SYS_fallocate: return punched_part_hook(args);
+    case SYS_ftruncate: return cut_part_hook(state_of_file_hook(args[0]), args[1]);
+    case SYS_truncate: return cut_part_hook(state_of_path_hook(AT_FDCWD, args[0]), args[1]);
+    case SYS_openat: return cut_part_hook(state_of_path_hook(args[0], args[1]), 0);
+#ifdef SYS_open
+    case SYS_open:
+    case SYS_creat: return cut_part_hook(state_of_path_hook(AT_FDCWD, args[0]), 0);
+#endif
+    default: return {true, true, {0, 0, UINT64_MAX, 0}};  // openat2() may look the path up in another way
+  }
+}
 
 }  // namespace
 
@@ -125,36 +125,22 @@ void report_file_hook(const Site& site, const pinrail_file_part_t& part) {
   errno = kept;
 }
 
-// Without a hole nothing is removed.
-bool fallocate_hook(const Site& site, const long* args, long* result_out) {
-  if ((args[1] & ~long{FALLOC_FL_KEEP_SIZE}) == 0) return false;
-  return report_around_call_hook(site, punched_part_hook, SYS_fallocate, args, result_out);
+// Reports what the call removes, before it and afterwards (patcher/H1). If no file was kept before, but one is
+// afterwards, it is found out afterwards.
+bool file_hook(const Site& site, long number, const long* args, long* result_out) {
+  if (!may_remove_hook(number, args)) return false;
+  // The functions are cancellation points, and some may be cancelled at any instruction inside. The hook is not.
+  int cancel_state = PTHREAD_CANCEL_ENABLE;
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
+  const bool before = may_show_files_hook(site);
+  RemovedPart removed = before ? removed_part_hook(number, args) : RemovedPart{};
+  if (removed.is_any) report_file_hook(site, removed.part);
+  *result_out = call_original_hook(site, number, args);
+  if (!before && may_show_files_hook(site)) removed = removed_part_hook(number, args);
+  if (removed.is_any || (removed.is_cut && !patch::is_error_hook(*result_out))) report_file_hook(site, removed.part);
+  pthread_setcancelstate(cancel_state, nullptr);
+  return true;
 }
-bool ftruncate_hook(const Site& site, const long* args, long* result_out) {
-  return report_around_call_hook(site, ftruncated_part_hook, SYS_ftruncate, args, result_out);
-}
-bool truncate_hook(const Site& site, const long* args, long* result_out) {
-  return report_around_call_hook(site, truncated_part_hook, SYS_truncate, args, result_out);
-}
-
-bool openat_hook(const Site& site, const long* args, long* result_out) {
-  return cuts_hook(args[2]) && report_around_call_hook(site, openat_part_hook, SYS_openat, args, result_out);
-}
-
-bool openat2_hook(const Site& site, const long* args, long* result_out) {
-  uint64_t flags = 0;  // the first member of struct open_how
-  const bool is_cut = read_own_memory_hook(args[2], &flags, sizeof(flags)) && cuts_hook(static_cast<long>(flags));
-  return is_cut && report_around_call_hook(site, any_part_hook, kOpenat2, args, result_out);
-}
-
-#ifdef SYS_open
-bool open_hook(const Site& site, const long* args, long* result_out) {
-  return cuts_hook(args[1]) && report_around_call_hook(site, open_part_hook, SYS_open, args, result_out);
-}
-bool creat_hook(const Site& site, const long* args, long* result_out) {
-  return report_around_call_hook(site, open_part_hook, SYS_creat, args, result_out);
-}
-#endif
 
 }  // namespace pinrail::patcher
 
@@ -229,29 +215,27 @@ void raise_alarm_hook(Context* context) {
 
 namespace {
 
-using CallHook = bool (*)(const Site& site, const long* args, long* result_out);
-
-CallHook hook_of_hook(long number) {
+CallHook* hook_of_hook(long number) {
   switch (number) {
     case SYS_munmap: return munmap_hook;
+    case SYS_remap_file_pages: return munmap_hook;
     case SYS_mmap: return mmap_hook;
     case SYS_mremap: return mremap_hook;
     case SYS_madvise: return madvise_hook;
     case SYS_mprotect: return mprotect_hook;
     case SYS_process_madvise: return process_madvise_hook;
-    case SYS_remap_file_pages: return remap_file_pages_hook;
     case SYS_brk: return brk_hook;
     case SYS_shmdt: return shmdt_hook;
     case SYS_shmat: return shmat_hook;
-    case SYS_fallocate: return fallocate_hook;
-    case SYS_ftruncate: return ftruncate_hook;
-    case SYS_truncate: return truncate_hook;
 #ifdef SYS_open
-    case SYS_open: return open_hook;
-    case SYS_creat: return creat_hook;
+    case SYS_open:
+    case SYS_creat:
 #endif
-    case SYS_openat: return openat_hook;
-    case kOpenat2: return openat2_hook;
+    case SYS_fallocate:
+    case SYS_ftruncate:
+    case SYS_truncate:
+    case SYS_openat:
+    case kOpenat2: return file_hook;
     default: return nullptr;
   }
 }
@@ -260,9 +244,9 @@ CallHook hook_of_hook(long number) {
 
 bool enter_hook(void* site_pointer, long number, const long* args, long* result_out) {
   const auto& site = *static_cast<const Site*>(site_pointer);
-  const CallHook hook = hook_of_hook(number);
+  CallHook* const hook = hook_of_hook(number);
   const HookScope scope;
-  return hook != nullptr && is_active_hook(site) && hook(site, args, result_out);
+  return hook != nullptr && is_active_hook(site) && hook(site, number, args, result_out);
 }
 
 }  // namespace pinrail::patcher

@@ -22,20 +22,14 @@ namespace {
 
 constexpr int kMaxTries = 5;  // while another library patches the same function
 
-// Prints the bytes, which a developer needs to teach find_places() a new libc.
-void report_unknown(const Context& context, const Function& function, const Site& site) {
-  constexpr size_t kPrinted = 64;
-  const auto* const code = reinterpret_cast<const uint8_t*>(site.address);  // NOLINT(performance-no-int-to-ptr): code
-  char text[3 * kPrinted + 1];
-  for (size_t i = 0; i < kPrinted; ++i) std::snprintf(text + 3 * i, 4, "%02x ", code[i]);
-  show(context.services, "unknown code",
-       {{"function", function.name}, {"bytes", text}, {"consequence", function.consequence}});
-}
-
 void report_why(const Context& context, const Function& function, const Site& site, Status status) {
   if (status.ok()) print_topic(context, "not seen", function);
   const bool is_unknown = status.is(PINRAIL_ERR_NOT_SUPPORTED) && is_as_in_file(site.address);
-  if (is_unknown) report_unknown(context, function, site);
+  if (is_unknown) {
+    const std::string bytes = patch::bytes_of(site.address);
+    show(context.services, "unknown code",
+         {{"function", function.name}, {"bytes", bytes.c_str()}, {"consequence", function.consequence}});
+  }
   const bool is_changed = status.is(PINRAIL_ERR_BUSY) || (status.is(PINRAIL_ERR_NOT_SUPPORTED) && !is_unknown);
   if (is_changed) print_topic(context, "patched by another", function);
   if (status.is(PINRAIL_ERR_NOT_AVAILABLE)) print_topic(context, "no safe way", function);
@@ -123,11 +117,6 @@ constexpr const char* kLibc = "libc.so.6";
 #else
 constexpr const char* kLibc = "libc.so";  // musl answers to this name with itself
 #endif
-#ifdef __aarch64__
-constexpr const char* kLoader = "ld-linux-aarch64.so.1";
-#else
-constexpr const char* kLoader = "ld-linux-x86-64.so.2";
-#endif
 
 // Looks the symbol up in libc itself, not in a program or sanitizer that overrides it.
 void* libc_symbol(const char* name) {
@@ -196,17 +185,16 @@ int search_object(dl_phdr_info* object, size_t, void* search_pointer) {
   return 1;
 }
 
+#ifdef __GLIBC__
 // Returns 0 unless exactly one place matches.
 uintptr_t find_loader_munmap() {
-  void* const loader = dlopen(kLoader, RTLD_LAZY | RTLD_NOLOAD);
-  link_map* map = nullptr;
-  const bool found = loader != nullptr && dlinfo(loader, RTLD_DI_LINKMAP, &map) == 0;
-  if (loader != nullptr) dlclose(loader);  // does not unload it: it was loaded before
-  if (!found) return 0;
-  Search search{map->l_addr, 0, 0};
+  Search search{_r_debug.r_ldbase, 0, 0};
   dl_iterate_phdr(search_object, &search);
   return search.count == 1 ? search.found : 0;
 }
+#else
+uintptr_t find_loader_munmap() { return 0; }  // the loader is libc itself
+#endif
 
 struct InFile {
   uintptr_t function;

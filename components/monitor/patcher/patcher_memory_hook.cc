@@ -66,15 +66,15 @@ size_t page_of_hook(const long* args) {
 
 // Each call is reported before and after it is made (patcher/H1). Another thread may register the range between the
 // first report and the call; that registration is stale after the call.
-bool munmap_hook(const Site& site, const long* args, long* result_out) {
+bool munmap_hook(const Site& site, long number, const long* args, long* result_out) {
   report_hook(site, address_hook(args[0]), static_cast<size_t>(args[1]));
-  *result_out = call_original_hook(site, SYS_munmap, args);
+  *result_out = call_original_hook(site, number, args);
   report_hook(site, address_hook(args[0]), static_cast<size_t>(args[1]));
   return true;
 }
 
 // A call that fails may have unmapped before what it was to replace.
-bool mmap_hook(const Site& site, const long* args, long* result_out) {
+bool mmap_hook(const Site& site, long number, const long* args, long* result_out) {
   const size_t page = page_of_hook(args);
   const bool lays_over = (args[3] & MAP_FIXED) != 0;
   const auto report = [&](uintptr_t base) {
@@ -83,7 +83,7 @@ bool mmap_hook(const Site& site, const long* args, long* result_out) {
     report_hook(site, base, is_known ? round_up_hook(length, page) : length + rounded_up_by_hook(base, length));
   };
   if (lays_over) report(address_hook(args[0]));
-  const long result = call_original_hook(site, SYS_mmap, args);
+  const long result = call_original_hook(site, number, args);
   const bool is_mapped = !patch::is_error_hook(result);
   if (is_mapped || lays_over) report(address_hook(is_mapped ? result : args[0]));
   *result_out = result;
@@ -102,7 +102,7 @@ static Span moved_range_hook(const long* args, size_t more) {
   return kept < old_length ? Span{base + kept, base + old_length + more} : Span{base, base};
 }
 
-bool mremap_hook(const Site& site, const long* args, long* result_out) {
+bool mremap_hook(const Site& site, long number, const long* args, long* result_out) {
   constexpr long kFifth = MREMAP_FIXED | MREMAP_DONTUNMAP;  // the fifth argument exists only with these flags
   const long given[6] = {args[0], args[1], args[2], args[3], (args[3] & kFifth) != 0 ? args[4] : 0, 0};
   const size_t more = std::max(rounded_up_by_hook(address_hook(given[0]), static_cast<size_t>(given[1])),
@@ -112,7 +112,7 @@ bool mremap_hook(const Site& site, const long* args, long* result_out) {
   const size_t length = static_cast<size_t>(given[2]) + more;
   const size_t replaced = (given[3] & MREMAP_FIXED) != 0 ? length : 0;
   report_hook(site, address_hook(given[4]), replaced);
-  const long result = call_original_hook(site, SYS_mremap, given);
+  const long result = call_original_hook(site, number, given);
   *result_out = result;
   report_hook(site, taken.base, taken.length());
   if (patch::is_error_hook(result)) {  // the new place may be unmapped nevertheless, or hold a part of the old one
@@ -132,11 +132,11 @@ static void report_advice_hook(const Site& site, uintptr_t base, size_t length, 
   if (advice == MADV_REMOVE && may_show_files_hook(site)) report_file_hook(site, kAnyFile);
 }
 
-bool madvise_hook(const Site& site, const long* args, long* result_out) {
+bool madvise_hook(const Site& site, long number, const long* args, long* result_out) {
   const auto advice = static_cast<int>(args[2]);
   if (keeps_pages_hook(advice)) return false;
   report_advice_hook(site, address_hook(args[0]), static_cast<size_t>(args[1]), advice);
-  *result_out = call_original_hook(site, SYS_madvise, args);
+  *result_out = call_original_hook(site, number, args);
   report_advice_hook(site, address_hook(args[0]), static_cast<size_t>(args[1]), advice);
   return true;
 }
@@ -149,9 +149,9 @@ static bool holds_patched_code_hook(const Context& context, const Span& span) {
 }
 
 // No memory goes away. But a library that makes patched code writable is about to patch it, or has just done so (E6).
-bool mprotect_hook(const Site& site, const long* args, long* result_out) {
+bool mprotect_hook(const Site& site, long number, const long* args, long* result_out) {
   if ((args[2] & PROT_EXEC) == 0) return false;
-  *result_out = call_original_hook(site, SYS_mprotect, args);
+  *result_out = call_original_hook(site, number, args);
   const Span span = Span::of(address_hook(args[0]), static_cast<size_t>(args[1]));
   Context& context = context_of_hook(site);
   if (holds_patched_code_hook(context, span)) raise_alarm_hook(&context);
@@ -176,18 +176,11 @@ static void report_list_hook(const Site& site, const long* args) {
 }
 
 // The descriptor says whose memory it is. If it is another process's, its addresses cost this process a needless miss.
-bool process_madvise_hook(const Site& site, const long* args, long* result_out) {
+bool process_madvise_hook(const Site& site, long number, const long* args, long* result_out) {
   if (keeps_pages_hook(static_cast<int>(args[3])) || static_cast<size_t>(args[2]) > kLongestList) return false;
   report_list_hook(site, args);
-  *result_out = call_original_hook(site, SYS_process_madvise, args);
+  *result_out = call_original_hook(site, number, args);
   report_list_hook(site, args);
-  return true;
-}
-
-bool remap_file_pages_hook(const Site& site, const long* args, long* result_out) {
-  report_hook(site, address_hook(args[0]), static_cast<size_t>(args[1]));
-  *result_out = call_original_hook(site, SYS_remap_file_pages, args);
-  report_hook(site, address_hook(args[0]), static_cast<size_t>(args[1]));
   return true;
 }
 
@@ -200,12 +193,12 @@ static Span below_break_hook(uintptr_t asked, uintptr_t now) {
 }
 
 // Reports what goes away below the old break, and what is new above it. The kernel returns the new break.
-bool brk_hook(const Site& site, const long* args, long* result_out) {
+bool brk_hook(const Site& site, long number, const long* args, long* result_out) {
   if (args[0] == 0) return false;  // asks for the break
   const auto now = static_cast<uintptr_t>(patch::system_call_hook(SYS_brk, 0));
   const Span gone = below_break_hook(address_hook(args[0]), now);
   report_hook(site, gone.base, gone.length());
-  *result_out = call_original_hook(site, SYS_brk, args);
+  *result_out = call_original_hook(site, number, args);
   report_hook(site, gone.base, gone.length());
   const uintptr_t reached = address_hook(*result_out);
   const uintptr_t above = round_up_hook(now, kPage);  // the page in which the heap ended was there before
@@ -233,19 +226,19 @@ size_t segment_length_hook(long id) {
 
 }  // namespace
 
-bool shmdt_hook(const Site& site, const long* args, long* result_out) {
+bool shmdt_hook(const Site& site, long number, const long* args, long* result_out) {
   const auto begin = static_cast<uintptr_t>(args[0]);
   report_attached_hook(site, begin);
-  *result_out = call_original_hook(site, SYS_shmdt, args);
+  *result_out = call_original_hook(site, number, args);
   report_attached_hook(site, begin);
   return true;
 }
 
-bool shmat_hook(const Site& site, const long* args, long* result_out) {
+bool shmat_hook(const Site& site, long number, const long* args, long* result_out) {
   const bool lays_over = (args[2] & SHM_REMAP) != 0;
   const size_t length = segment_length_hook(args[0]);
   if (lays_over) report_hook(site, static_cast<uintptr_t>(args[1]), length);
-  const long result = call_original_hook(site, SYS_shmat, args);
+  const long result = call_original_hook(site, number, args);
   *result_out = result;
   if (patch::is_error_hook(result)) {
     if (lays_over) report_hook(site, static_cast<uintptr_t>(args[1]), length);  // it may be unmapped

@@ -92,7 +92,7 @@ constexpr uint32_t kProcessMadvise = PINRAIL_EVENT_PROCESS_MADVISE, kRemapFile =
 
 constexpr int kOver = MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, kReadWrite = PROT_READ | PROT_WRITE;
 constexpr int kReadExecute = PROT_READ | PROT_EXEC, kHole = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
-constexpr int kCut = O_WRONLY | O_TRUNC | O_CLOEXEC, kMode = 0600;
+constexpr int kCut = O_WRONLY | O_TRUNC | O_CLOEXEC;
 constexpr long kNowhere = 1;  // the kernel refuses to move a mapping there, or the break
 constexpr long kNoSegment = -1;
 
@@ -128,7 +128,7 @@ const Function kFunctionTable[kFunctions] = {
     // of glibc, for its own shm_open()
     {"__open64_nocancel", {kPath, kCut}, {SYS_openat}, PINRAIL_EVENT_TRUNCATE, kFiles, true},
 #ifndef __aarch64__
-    {"creat", {kPath, kMode}, {SYS_creat, SYS_openat}, PINRAIL_EVENT_TRUNCATE, kFiles},
+    {"creat", {kPath, 0600}, {SYS_creat, SYS_openat}, PINRAIL_EVENT_TRUNCATE, kFiles},
 #endif
     // Detects libraries that are about to patch; it causes no memory event.
     {"mprotect", {kMemory, kPage, kReadExecute}, {SYS_mprotect}, 0, kLate},

@@ -40,14 +40,6 @@ pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
 
 void close(void* context) { delete static_cast<Context*>(context); }
 
-// Keeps F1: makes the word that the kernel wipes in a forked child.
-Status make_alive_word(Context* context) {
-  void* const page = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (page == MAP_FAILED) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  context->alive = new (page) std::atomic<uint32_t>(1);
-  return madvise(page, kPage, MADV_WIPEONFORK) == 0 ? success() : Status(PINRAIL_ERR_NOT_SUPPORTED);
-}
-
 Status read_params(Context* context) {
   pinrail_param_value_t share{};
   const Status status = context->host->param(context->host, "map_share", &share);
@@ -74,8 +66,8 @@ Status ask_gate(Context* context) {
 // Starts the reader and tests that events arrive. After an error the caller calls stop_locked().
 Status start_locked(Context* context) REQUIRES(context->mutex) {
   Status status = read_params(context);
-  if (status.ok()) status = make_alive_word(context);
-  if (status.ok()) status = open_watch(context);
+  if (status.ok()) context->alive = make_alive_word();
+  if (status.ok()) status = context->alive != nullptr ? open_watch(context) : Status(PINRAIL_ERR_NOT_SUPPORTED);
   if (status.ok() && !start_reader(context)) {
     show(context->host, "no thread");
     status = PINRAIL_ERR_OUT_OF_RESOURCE;
@@ -233,22 +225,12 @@ Status refused(const Context& context, const char* what) {
   return PINRAIL_ERR_NOT_AVAILABLE;
 }
 
-// Moves the descriptor to a high number, which a program that closes all descriptors and opens files of its own does
-// not soon reach.
-int moved_to_high_number(int descriptor) {
-  constexpr int kOutOfTheWay = 500;
-  const int moved = fcntl(descriptor, F_DUPFD_CLOEXEC, kOutOfTheWay);
-  if (moved < 0) return descriptor;  // the process may not have so many descriptors
-  ::close(descriptor);
-  return moved;
-}
-
 // Returns a new userfaultfd, or -1 and an errno.
 int open_userfaultfd() {
   constexpr int kFlags = O_CLOEXEC | O_NONBLOCK;
   auto opened = static_cast<int>(syscall(SYS_userfaultfd, kFlags | kUserModeOnly));
   if (opened < 0 && errno == EINVAL) opened = static_cast<int>(syscall(SYS_userfaultfd, kFlags));
-  return opened < 0 ? -1 : moved_to_high_number(opened);
+  return opened;
 }
 
 }  // namespace
