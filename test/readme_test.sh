@@ -137,7 +137,7 @@ check "the sample parameter file is read" says "size_limit.*8G.*pinrail-mca-para
 # The commands of the pages, with no file and no parameter of this user's.
 PATH=$tools:$PATH
 export PATH
-for page in README.md contrib/doc/start.md contrib/doc/using.md contrib/doc/monitors.md; do
+for page in README.md contrib/doc/start.md contrib/doc/using.md contrib/doc/limits.md; do
   sed -n 's/^\$ \(\(PINRAIL_MCA_[a-z_]*=[^ $]* \)*pinrail_.*\)$/\1/p' "$srcdir/$page"
 done | sort -u >"$work/commands"
 while IFS= read -r command; do

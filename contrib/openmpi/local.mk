@@ -2,7 +2,7 @@
 # Pinrail as a component of Open MPI, in a folder of its own beside Pinrail's components.
 EXTRA_DIST += contrib/openmpi/README contrib/openmpi/run-tests contrib/openmpi/run-guest \
 	contrib/openmpi/run-applications contrib/openmpi/check-headers contrib/openmpi/get contrib/openmpi/applications/in.melt \
-	contrib/openmpi/applications/program.py contrib/openmpi/lib/cases.sh contrib/openmpi/lib/jobs.sh \
+	contrib/openmpi/applications/program.py contrib/openmpi/lib/jobs.sh \
 	contrib/openmpi/lib/in-system contrib/openmpi/run-smcuda $(openmpi_gpu_sources) \
 	contrib/openmpi/gpusm_component.c contrib/openmpi/rgpusm_component.c
 openmpi_shared_sources = contrib/openmpi/open_mpi.h contrib/openmpi/tell.c contrib/openmpi/settings.h contrib/openmpi/settings.c

@@ -6,7 +6,7 @@ if PINRUN
 pinrundir = $(pkglibdir)/pinrun
 pinrun_LTLIBRARIES = contrib/pinrun/libpinrun.la
 contrib_pinrun_libpinrun_la_SOURCES = contrib/pinrun/pinrun.h contrib/pinrun/interpose.cc \
-	contrib/pinrun/dlsym.cc contrib/pinrun/domains.cc contrib/pinrun/registrar.cc contrib/pinrun/report.cc
+	contrib/pinrun/dlsym.cc contrib/pinrun/domains.cc contrib/pinrun/registrar.cc
 contrib_pinrun_libpinrun_la_CXXFLAGS = $(room_cxxflags)
 contrib_pinrun_libpinrun_la_LIBADD = libpinrail.la
 contrib_pinrun_libpinrun_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -shared -Wl,-z,nodelete \

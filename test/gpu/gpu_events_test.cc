@@ -2,6 +2,7 @@
 // Order between the streams of two processes: the owner of GPU memory records, its peer waits and then reads. Over the
 // driver double, whose streams work for as long as a test says.
 #include <algorithm>
+#include <memory>
 #include <thread>
 
 #include "test/gpu/gpu_library.h"
@@ -117,21 +118,31 @@ bool same_event(const pinrail_gpu_block_t& one, const pinrail_gpu_block_t& other
 
 class GpuEvents : public ::testing::TestWithParam<pinrail_gpu_kind_t> {
  protected:
+  virtual Settings settings() const { return with_events("true"); }
   void SetUp() override {
     CUmemoryPool usual = nullptr;  // made once, and kept
     ASSERT_EQ(cuDeviceGetDefaultMemPool(&usual, 0), CUDA_SUCCESS);
     cuda_double_forget();
+    library_ = std::make_unique<Library>(settings());
+    memory_ = std::make_unique<GpuMemory>(GetParam());
+    pool_ = std::make_unique<GpuPool>("gpusm");
   }
-  void TearDown() override { EXPECT_EQ(events(), left_); }
+  void TearDown() override {
+    pool_.reset();
+    memory_.reset();
+    library_.reset();
+    EXPECT_EQ(events(), left_);
+  }
   // Beside those that were there before, which the double, knowing no restart, has for ever.
   size_t events() const { return cuda_double_open_events() - before_; }
-  static pinrail_handle_t hold(const GpuPool& pool, const GpuMemory& memory) {
+  pinrail_handle_t hold(const GpuMemory& memory) const {
     pinrail_handle_t handle{};
-    EXPECT_EQ(pinrail_mpool_register(pool.get(), memory.pointer(), GpuMemory::kBytes, 0, 0, &handle), PINRAIL_SUCCESS);
+    EXPECT_EQ(pinrail_mpool_register(pool_->get(), memory.pointer(), GpuMemory::kBytes, 0, 0, &handle),
+              PINRAIL_SUCCESS);
     return handle;
   }
-  static pinrail_gpu_block_t block_of(const GpuPool& pool, const GpuMemory& memory) {
-    return pool.block_of(memory.pointer(), GpuMemory::kBytes);
+  pinrail_gpu_block_t block_of(const GpuMemory& memory) const {
+    return pool_->block_of(memory.pointer(), GpuMemory::kBytes);
   }
   void record(pinrail_handle_t handle) const { EXPECT_EQ(pinrail_mpool_record(handle, stream_), PINRAIL_SUCCESS); }
 
@@ -139,16 +150,19 @@ class GpuEvents : public ::testing::TestWithParam<pinrail_gpu_kind_t> {
   const CUstream stream_ = reinterpret_cast<CUstream>(this);  // the double takes any value
   const size_t before_ = cuda_double_open_events();
   size_t left_ = 0;
+  std::unique_ptr<Library> library_;
+  std::unique_ptr<GpuMemory> memory_;
+  std::unique_ptr<GpuPool> pool_;
+};
+class GpuEventsOff : public GpuEvents {
+  Settings settings() const override { return without_threads(); }
 };
 
 TEST_P(GpuEvents, a_peer_that_waits_never_sees_a_byte_of_before) {
-  const Library library(with_events("true"));
-  const GpuMemory memory(GetParam());
-  const GpuPool pool("gpusm");
-  const pinrail_handle_t handle = hold(pool, memory);
-  const pinrail_gpu_block_t block = block_of(pool, memory);
+  const pinrail_handle_t handle = hold(*memory_);
+  const pinrail_gpu_block_t block = block_of(*memory_);
   EXPECT_TRUE(has_event(block));
-  memory.put(0);
+  memory_->put(0);
   expect_done(Task::open, block);
   for (uint32_t word = 1; word <= 20; ++word) {
     cuda_double_begin_work(stream_);
@@ -156,7 +170,7 @@ TEST_P(GpuEvents, a_peer_that_waits_never_sees_a_byte_of_before) {
     expect_done(Task::wait);
     peer.begin({Task::read, 0, {}});
     EXPECT_FALSE(peer.has_answered());
-    memory.put(word);
+    memory_->put(word);
     cuda_double_end_work(stream_);
     EXPECT_EQ(peer.end().word, word);
   }
@@ -165,12 +179,9 @@ TEST_P(GpuEvents, a_peer_that_waits_never_sees_a_byte_of_before) {
 }
 
 TEST_P(GpuEvents, where_nothing_was_recorded_there_is_nothing_to_wait_for) {
-  const Library library(with_events("true"));
-  const GpuMemory memory(GetParam());
-  const GpuPool pool("gpusm");
-  memory.put(5);
+  memory_->put(5);
   cuda_double_begin_work(stream_);
-  expect_done(Task::open, block_of(pool, memory));
+  expect_done(Task::open, block_of(*memory_));
   expect_done(Task::wait);
   EXPECT_EQ(done(Task::read).word, 5u);
   cuda_double_end_work(stream_);
@@ -178,30 +189,28 @@ TEST_P(GpuEvents, where_nothing_was_recorded_there_is_nothing_to_wait_for) {
 }
 
 TEST_P(GpuEvents, an_event_outlives_the_registration_and_serves_another_when_its_work_is_done) {
-  const Library library(with_events("true"));
-  const GpuMemory memory(GetParam()), other(GetParam()), third(GetParam());
-  const GpuPool pool("gpusm");
-  const pinrail_handle_t handle = hold(pool, memory);
-  const pinrail_gpu_block_t block = block_of(pool, memory);
-  memory.put(1);
+  const GpuMemory other(GetParam()), third(GetParam());
+  const pinrail_handle_t handle = hold(*memory_);
+  const pinrail_gpu_block_t block = block_of(*memory_);
+  memory_->put(1);
   expect_done(Task::open, block);
   cuda_double_begin_work(stream_);
   record(handle);
   drop(handle);
-  EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_evict(pool_->get()), PINRAIL_SUCCESS);
   EXPECT_EQ(pinrail_mpool_record(handle, stream_), PINRAIL_ERR_BAD_PARAM) << "it is gone";
   EXPECT_EQ(events(), 1u);
-  const pinrail_handle_t next = hold(pool, other);
-  EXPECT_FALSE(same_event(block_of(pool, other), block)) << "the peer would not wait for what was recorded first";
+  const pinrail_handle_t next = hold(other);
+  EXPECT_FALSE(same_event(block_of(other), block)) << "the peer would not wait for what was recorded first";
   EXPECT_EQ(pinrail_mpool_record(next, nullptr), PINRAIL_SUCCESS);
   drop(next);
   expect_done(Task::wait);
   peer.begin({Task::read, 0, {}});
   EXPECT_FALSE(peer.has_answered());
-  memory.put(2);
+  memory_->put(2);
   cuda_double_end_work(stream_);
   EXPECT_EQ(peer.end().word, 2u);
-  EXPECT_TRUE(same_event(block_of(pool, third), block));
+  EXPECT_TRUE(same_event(block_of(third), block));
   expect_done(Task::wait);
   EXPECT_EQ(events(), 2u);
   EXPECT_EQ(cuda_double_calls("cuEventDestroy"), 0u);
@@ -209,16 +218,13 @@ TEST_P(GpuEvents, an_event_outlives_the_registration_and_serves_another_when_its
 }
 
 TEST_P(GpuEvents, no_more_events_are_made_than_work_at_a_time) {
-  const Library library(with_events("true"));
-  const GpuMemory memory(GetParam());
-  const GpuPool pool("gpusm");
   for (int i = 0; i < 50; ++i) {
     cuda_double_begin_work(stream_);
     for (int of_these = 0; of_these < 2; ++of_these) {
-      const pinrail_handle_t handle = hold(pool, memory);
+      const pinrail_handle_t handle = hold(*memory_);
       record(handle);
       drop(handle);
-      EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
+      EXPECT_EQ(pinrail_mpool_evict(pool_->get()), PINRAIL_SUCCESS);
     }
     cuda_double_end_work(stream_);
   }
@@ -226,12 +232,9 @@ TEST_P(GpuEvents, no_more_events_are_made_than_work_at_a_time) {
 }
 
 TEST_P(GpuEvents, each_side_has_its_own_call) {
-  const Library library(with_events("true"));
-  const GpuMemory memory(GetParam());
-  const GpuPool pool("gpusm");
-  const pinrail_handle_t handle = hold(pool, memory);
+  const pinrail_handle_t handle = hold(*memory_);
   EXPECT_EQ(pinrail_mpool_wait(handle, nullptr), PINRAIL_ERR_NOT_SUPPORTED);
-  expect_done(Task::open, block_of(pool, memory));
+  expect_done(Task::open, block_of(*memory_));
   EXPECT_EQ(done(Task::record).status, PINRAIL_ERR_NOT_SUPPORTED);
   expect_done(Task::close);
   EXPECT_EQ(done(Task::wait).status, PINRAIL_ERR_BAD_PARAM) << "spent";
@@ -239,12 +242,9 @@ TEST_P(GpuEvents, each_side_has_its_own_call) {
   drop(handle);
 }
 
-TEST_P(GpuEvents, blocks_have_none_unless_that_is_asked_for) {
-  const Library library(without_threads());
-  const GpuMemory memory(GetParam());
-  const GpuPool pool("gpusm");
-  const pinrail_handle_t handle = hold(pool, memory);
-  const pinrail_gpu_block_t block = block_of(pool, memory);
+TEST_P(GpuEventsOff, blocks_have_none_unless_that_is_asked_for) {
+  const pinrail_handle_t handle = hold(*memory_);
+  const pinrail_gpu_block_t block = block_of(*memory_);
   EXPECT_FALSE(has_event(block));
   EXPECT_EQ(pinrail_mpool_record(handle, nullptr), PINRAIL_ERR_NOT_SUPPORTED);
   EXPECT_EQ(cuda_double_calls("cuEventCreate"), 0u);
@@ -255,21 +255,16 @@ TEST_P(GpuEvents, blocks_have_none_unless_that_is_asked_for) {
 }
 
 TEST_P(GpuEvents, a_driver_that_has_none_is_named_once_and_memory_is_exported_without) {
-  const Library library(with_events("true"));
-  const GpuMemory memory(GetParam()), other(GetParam());
-  const GpuPool pool("gpusm");
+  const GpuMemory other(GetParam());
   cuda_double_fail("cuIpcGetEventHandle", 1, CUDA_ERROR_NOT_SUPPORTED, 1);
-  const std::string said = said_by([&] { EXPECT_FALSE(has_event(block_of(pool, memory))); });
+  const std::string said = said_by([&] { EXPECT_FALSE(has_event(block_of(*memory_))); });
   EXPECT_NE(said.find("registrar_cuda_ipc_events is on"), std::string::npos) << said;
-  EXPECT_EQ(said_by([&] { EXPECT_FALSE(has_event(block_of(pool, other))); }), "");
+  EXPECT_EQ(said_by([&] { EXPECT_FALSE(has_event(block_of(other))); }), "");
   EXPECT_EQ(events(), 0u);
 }
 
 TEST_P(GpuEvents, two_that_wait_first_at_a_time_keep_one_event) {
-  const Library library(with_events("true"));
-  const GpuMemory memory(GetParam());
-  const GpuPool pool("gpusm");
-  expect_done(Task::open, block_of(pool, memory));
+  expect_done(Task::open, block_of(*memory_));
   const Answer raced = done(Task::race);
   EXPECT_EQ(raced.status, PINRAIL_SUCCESS);
   EXPECT_EQ(raced.opened, 2u);
@@ -280,8 +275,7 @@ TEST_P(GpuEvents, two_that_wait_first_at_a_time_keep_one_event) {
 }
 
 TEST_P(GpuEvents, whichever_call_of_the_owners_driver_fails_no_event_stays) {
-  const Library library(with_events("true"));
-  const GpuMemory memory(GetParam());
+  pool_.reset();
   uint64_t calls = 1;
   for (uint64_t n = 1; n <= calls + 1; ++n) {
     {
@@ -290,7 +284,7 @@ TEST_P(GpuEvents, whichever_call_of_the_owners_driver_fails_no_event_stays) {
       cuda_double_fail("*", n, CUDA_ERROR_UNKNOWN, 0);
       pinrail_handle_t handle{};
       const pinrail_status_t held =
-          pinrail_mpool_register(pool.get(), memory.pointer(), GpuMemory::kBytes, 0, 0, &handle);
+          pinrail_mpool_register(pool.get(), memory_->pointer(), GpuMemory::kBytes, 0, 0, &handle);
       if (held == PINRAIL_SUCCESS) {
         pinrail_mpool_record(handle, stream_);
         EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS) << n;
@@ -304,11 +298,8 @@ TEST_P(GpuEvents, whichever_call_of_the_owners_driver_fails_no_event_stays) {
 }
 
 TEST_P(GpuEvents, whichever_call_of_the_peers_driver_fails_no_event_stays) {
-  const Library library(with_events("true"));
-  const GpuMemory memory(GetParam());
-  const GpuPool pool("gpusm");
-  const pinrail_gpu_block_t block = block_of(pool, memory);
-  memory.put(8);
+  const pinrail_gpu_block_t block = block_of(*memory_);
+  memory_->put(8);
   uint64_t calls = 1, succeeded = 0;
   for (uint32_t n = 1; n <= calls + 1; ++n) {
     const Answer answer = done(Task::fail, block, n);
@@ -323,25 +314,25 @@ TEST_P(GpuEvents, whichever_call_of_the_peers_driver_fails_no_event_stays) {
 }
 
 TEST_P(GpuEvents, a_restart_makes_new_ones_and_leaves_those_of_before) {
-  const Library library(with_events("true"));
-  const GpuMemory memory(GetParam()), other(GetParam());
-  GpuPool pool("gpusm");
-  const pinrail_handle_t held = hold(pool, memory);
-  const pinrail_gpu_block_t past = block_of(pool, memory), idle = block_of(pool, other);
-  EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_mpool_ft_event(pool.get(), PINRAIL_FT_RESTART), PINRAIL_SUCCESS);
+  const GpuMemory other(GetParam());
+  const pinrail_handle_t held = hold(*memory_);
+  const pinrail_gpu_block_t past = block_of(*memory_), idle = block_of(other);
+  EXPECT_EQ(pinrail_mpool_evict(pool_->get()), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_ft_event(pool_->get(), PINRAIL_FT_RESTART), PINRAIL_SUCCESS);
   EXPECT_EQ(pinrail_mpool_record(held, stream_), PINRAIL_ERR_BAD_PARAM);
   drop(held);
-  const pinrail_gpu_block_t now = block_of(pool, memory);
+  const pinrail_gpu_block_t now = block_of(*memory_);
   EXPECT_TRUE(has_event(now));
   EXPECT_FALSE(same_event(now, past));
   EXPECT_FALSE(same_event(now, idle));
-  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
   EXPECT_EQ(cuda_double_calls("cuEventDestroy"), 1u) << "the new life's";
   left_ = 2;
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, GpuEvents, ::testing::Values(PINRAIL_GPU_IPC, PINRAIL_GPU_VMM, PINRAIL_GPU_POOL));
+const auto kKinds = ::testing::Values(PINRAIL_GPU_IPC, PINRAIL_GPU_VMM, PINRAIL_GPU_POOL);
+INSTANTIATE_TEST_SUITE_P(Kinds, GpuEvents, kKinds);
+INSTANTIATE_TEST_SUITE_P(Kinds, GpuEventsOff, kKinds);
 
 }  // namespace
 }  // namespace pinrail::test

@@ -16,12 +16,26 @@ namespace {
 
 constexpr uint64_t kBase = 0x10000;
 
+// A process with two allocations.
+struct Owner {
+  Owner() {
+    EXPECT_TRUE(bystander->make(exporter.get(), 16));
+    first = with_slot(first_memory, bystander->process, exporter.get());
+    second = with_slot(second_memory, bystander->process, exporter.get());
+  }
+  std::unique_ptr<Bystander> bystander = std::make_unique<Bystander>();
+  std::unique_ptr<slots::Exporter> exporter = std::make_unique<slots::Exporter>();
+  PeerMemory first_memory{bystander->process.pid, kBase, 4096}, second_memory{bystander->process.pid, 2 * kBase, 4096};
+  pinrail_gpu_block_t first, second;
+};
+
 class RgpusmSlots : public ::testing::Test {
  protected:
   explicit RgpusmSlots(const Settings& settings = without_threads()) : library_(settings) {}
   void SetUp() override {
     cuda_double_forget();
     ASSERT_TRUE(bystander_.make(exporter_.get(), 16));
+    block_ = with_slot(memory_);
   }
   void TearDown() override {
     EXPECT_EQ(pool_.close(), PINRAIL_SUCCESS);
@@ -61,6 +75,8 @@ class RgpusmSlots : public ::testing::Test {
   }
 
   Bystander bystander_;
+  PeerMemory memory_{pid(), kBase, 4096};
+  pinrail_gpu_block_t block_{};
   std::unique_ptr<slots::Exporter> exporter_ = std::make_unique<slots::Exporter>();
   const Library library_;
   GpuPool pool_{"rgpusm"};
@@ -72,71 +88,62 @@ class RgpusmSlotsGc : public RgpusmSlots {
 };
 
 TEST_F(RgpusmSlots, a_block_whose_memory_died_is_not_found_although_it_is_in_the_cache) {
-  const PeerMemory memory(pid(), kBase, 4096);
-  const pinrail_gpu_block_t block = with_slot(memory);
-  pool_.use(block);
-  pool_.use(block);
+  pool_.use(block_);
+  pool_.use(block_);
   EXPECT_EQ(cuda_double_calls("cuIpcOpenMemHandle"), 1u);
-  exporter_->kill_hook(block.slot);
-  EXPECT_EQ(pool_.answer_to(block), PINRAIL_ERR_NOT_FOUND);
+  exporter_->kill_hook(block_.slot);
+  EXPECT_EQ(pool_.answer_to(block_), PINRAIL_ERR_NOT_FOUND);
   EXPECT_EQ(pinrail_mpool_progress(pool_.get()), PINRAIL_SUCCESS);
   EXPECT_EQ(pool_.stats().registered_count, 0u);
 }
 
 TEST_F(RgpusmSlots, an_importer_is_counted_from_open_to_close) {
-  const PeerMemory memory(pid(), kBase, 4096);
-  const pinrail_gpu_block_t block = with_slot(memory);
-  const pinrail_handle_t handle = pool_.must(block);
-  EXPECT_EQ(exporter_->importers_hook(block.slot), 1u);
-  EXPECT_EQ(exporter_->word(block.slot)->load() & slots::kImporters, 0u) << "it sits: were it to crash, that is seen";
-  exporter_->kill_hook(block.slot);
+  const pinrail_handle_t handle = pool_.must(block_);
+  EXPECT_EQ(exporter_->importers_hook(block_.slot), 1u);
+  EXPECT_EQ(exporter_->word(block_.slot)->load() & slots::kImporters, 0u) << "it sits: were it to crash, that is seen";
+  exporter_->kill_hook(block_.slot);
   EXPECT_EQ(pinrail_mpool_progress(pool_.get()), PINRAIL_SUCCESS);
-  EXPECT_EQ(exporter_->importers_hook(block.slot), 1u) << "it is held";
+  EXPECT_EQ(exporter_->importers_hook(block_.slot), 1u) << "it is held";
   drop(handle);
-  EXPECT_EQ(exporter_->importers_hook(block.slot), 0u);
+  EXPECT_EQ(exporter_->importers_hook(block_.slot), 0u);
   EXPECT_EQ(cuda_double_open_handles(), 0u);
 }
 
 // R10; rgpusm/P2: an exporter that defers its frees would wait for us for ever.
 TEST_F(RgpusmSlots, a_forced_destroy_closes_what_is_held_and_leaves_no_importer) {
-  const PeerMemory memory(pid(), kBase, 4096);
-  const pinrail_gpu_block_t block = with_slot(memory);
-  const pinrail_handle_t handle = pool_.must(block);
+  const pinrail_handle_t handle = pool_.must(block_);
   const std::string said = said_by([&] { EXPECT_EQ(pool_.close(), PINRAIL_ERR_BUSY); });
   EXPECT_NE(said.find("1 reference"), std::string::npos) << said;
   EXPECT_EQ(cuda_double_open_handles(), 1u) << "nothing changed";
-  EXPECT_EQ(exporter_->importers_hook(block.slot), 1u);
+  EXPECT_EQ(exporter_->importers_hook(block_.slot), 1u);
   ASSERT_EQ(pool_.close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
   EXPECT_EQ(cuda_double_open_handles(), 0u);
-  EXPECT_EQ(exporter_->importers_hook(block.slot), 0u);
+  EXPECT_EQ(exporter_->importers_hook(block_.slot), 0u);
   drop(handle);
   EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_ERR_BAD_PARAM);
   EXPECT_EQ(cuda_double_calls("cuIpcCloseMemHandle"), 1u);
 }
 
 TEST_F(RgpusmSlots, an_open_that_fails_is_not_counted) {
-  const PeerMemory memory(pid(), kBase, 4096);
-  const pinrail_gpu_block_t block = with_slot(memory);
   cuda_double_fail("cuIpcOpenMemHandle", 1, CUDA_ERROR_UNKNOWN, 0);
-  EXPECT_EQ(pool_.answer_to(block), PINRAIL_ERR_ERROR);
-  EXPECT_EQ(exporter_->importers_hook(block.slot), 0u);
+  EXPECT_EQ(pool_.answer_to(block_), PINRAIL_ERR_ERROR);
+  EXPECT_EQ(exporter_->importers_hook(block_.slot), 0u);
 }
 
 TEST_F(RgpusmSlotsGc, the_thread_closes_what_died_without_any_call) {
-  const PeerMemory memory(pid(), kBase, 4096), other(pid(), 2 * kBase, 4096);
-  const pinrail_gpu_block_t block = with_slot(memory), lives = with_slot(other);
-  pool_.use(block);
+  const PeerMemory other(pid(), 2 * kBase, 4096);
+  const pinrail_gpu_block_t lives = with_slot(other);
+  pool_.use(block_);
   pool_.use(lives);
-  exporter_->kill_hook(block.slot);
+  exporter_->kill_hook(block_.slot);
   EXPECT_TRUE(within(std::chrono::seconds(20), [] { return cuda_double_open_handles() == 1; }));
   EXPECT_EQ(exporter_->importers_hook(lives.slot), 1u);
 }
 
 // gpu_pool/X7: the call that closes dead mappings may look before this one is in the index, and does not look again.
 TEST_F(RgpusmSlots, memory_that_dies_while_it_is_opened_does_not_stay_open) {
-  const PeerMemory memory(pid(), kBase, 4096);
   for (const uint32_t flags : {uint32_t{0}, uint32_t{PINRAIL_FLAG_CACHE_BYPASS}}) {
-    const pinrail_gpu_block_t block = with_slot(memory);
+    const pinrail_gpu_block_t block = with_slot(memory_);
     pinrail_handle_t handle{};
     pinrail_status_t status = PINRAIL_ERR_ERROR;
     cuda_double_gate("cuIpcOpenMemHandle");
@@ -155,75 +162,59 @@ TEST_F(RgpusmSlots, memory_that_dies_while_it_is_opened_does_not_stay_open) {
 }
 
 TEST_F(RgpusmSlots, a_process_that_has_no_descriptor_left_does_not_take_an_exporter_for_dead) {
-  const PeerMemory memory(pid(), kBase, 4096);
-  const pinrail_gpu_block_t block = with_slot(memory);
   {
     const FewDescriptors none;
-    EXPECT_EQ(pool_.answer_to(block), PINRAIL_ERR_OUT_OF_RESOURCE);
+    EXPECT_EQ(pool_.answer_to(block_), PINRAIL_ERR_OUT_OF_RESOURCE);
   }
-  pool_.use(block);
+  pool_.use(block_);
   {
     const FewDescriptors none;
     EXPECT_EQ(pinrail_mpool_progress(pool_.get()), PINRAIL_SUCCESS);
   }
   EXPECT_EQ(pool_.stats().registered_count, 1u);
-  pool_.use(block);
+  pool_.use(block_);
 }
 
 TEST_F(RgpusmSlotsGc, what_a_crashed_exporter_left_is_closed) {
-  const PeerMemory memory(pid(), kBase, 4096);
-  const pinrail_gpu_block_t block = with_slot(memory);
-  pool_.use(block);
+  pool_.use(block_);
   bystander_.end();
   EXPECT_TRUE(within(std::chrono::seconds(20), [] { return cuda_double_open_handles() == 0; }));
-  expect_forgotten(block);
+  expect_forgotten(block_);
 }
 
 // In one round, however many they are.
 TEST_F(RgpusmSlots, what_many_crashed_exporters_left_is_closed_at_once) {
   constexpr size_t kMany = 40;
-  std::vector<std::unique_ptr<Bystander>> owners;
-  std::vector<std::unique_ptr<slots::Exporter>> exporters;
-  std::vector<std::unique_ptr<PeerMemory>> memories;
-  for (size_t i = 0; i < kMany; ++i) {
-    owners.push_back(std::make_unique<Bystander>());
-    exporters.push_back(std::make_unique<slots::Exporter>());
-    ASSERT_TRUE(owners.back()->make(exporters.back().get(), 16));
-    memories.push_back(std::make_unique<PeerMemory>(owners.back()->process.pid, kBase, 4096));
-    pool_.use(test::with_slot(*memories.back(), owners.back()->process, exporters.back().get()));
-  }
+  const std::vector<Owner> owners(kMany);
+  for (const Owner& owner : owners) pool_.use(owner.first);
   EXPECT_EQ(cuda_double_open_handles(), kMany);
-  for (const auto& exporter : exporters) mark_as_ended(*exporter);
+  for (const Owner& owner : owners) mark_as_ended(*owner.exporter);
   EXPECT_EQ(pinrail_mpool_progress(pool_.get()), PINRAIL_SUCCESS);
   EXPECT_EQ(cuda_double_open_handles(), 0u);
 }
 
 // Its pid and its start stay, and all its GPU memory is gone.
 TEST_F(RgpusmSlotsGc, what_an_exporter_left_that_became_another_program_is_closed) {
-  const PeerMemory memory(pid(), kBase, 4096);
-  const pinrail_gpu_block_t block = with_slot(memory);
-  pool_.use(block);
+  pool_.use(block_);
   ASSERT_TRUE(bystander_.exec());
   EXPECT_TRUE(slots::is_alive(bystander_.process.pid, bystander_.process.start));
   EXPECT_TRUE(within(std::chrono::seconds(20), [] { return cuda_double_open_handles() == 0; }));
-  expect_forgotten(block);
+  expect_forgotten(block_);
 }
 
 // slots/V3: the kernel sets the mark before the old program's memory goes, so no hit is served after that.
 TEST_F(RgpusmSlots, a_hit_on_memory_of_an_exporter_that_has_ended_is_refused_at_once) {
-  const PeerMemory memory(pid(), kBase, 4096);
-  const pinrail_gpu_block_t block = with_slot(memory);
-  for (int i = 0; i < 3; ++i) pool_.use(block);
+  for (int i = 0; i < 3; ++i) pool_.use(block_);
   EXPECT_EQ(pool_.stats().misses, 1u);
   mark_as_ended(*exporter_);
-  EXPECT_EQ(pool_.answer_to(block), PINRAIL_ERR_NOT_FOUND);
+  EXPECT_EQ(pool_.answer_to(block_), PINRAIL_ERR_NOT_FOUND);
 }
 
 TEST_F(RgpusmSlots, what_the_driver_refuses_of_a_dead_exporter_is_not_found_and_evicts_nothing) {
-  const PeerMemory memory(pid(), kBase, 4096), late(pid(), 2 * kBase, 4096);
+  const PeerMemory late(pid(), 2 * kBase, 4096);
   const PeerMemory others(1000001, kBase, 4096);
-  const pinrail_gpu_block_t block = with_slot(memory), of_late = with_slot(late);
-  pool_.use(block);
+  const pinrail_gpu_block_t of_late = with_slot(late);
+  pool_.use(block_);
   pool_.use(others.block);
   bystander_.end();  // and this pool has not noticed it yet
   for (const CUresult error : {CUDA_ERROR_MAP_FAILED, CUDA_ERROR_ALREADY_MAPPED, CUDA_ERROR_INVALID_VALUE}) {
@@ -238,42 +229,27 @@ TEST_F(RgpusmSlots, what_the_driver_refuses_of_a_dead_exporter_is_not_found_and_
 
 TEST_F(RgpusmSlots, each_exporter_is_known_once_and_the_place_of_a_dead_one_is_used_again) {
   constexpr uint32_t kMany = 40;
-  std::vector<std::unique_ptr<Bystander>> owners;
-  std::vector<std::unique_ptr<slots::Exporter>> exporters;
-  std::vector<std::unique_ptr<PeerMemory>> memories;
   for (int round = 0; round < 2; ++round) {
-    std::vector<pinrail_gpu_block_t> blocks;
-    for (uint32_t i = 0; i < kMany; ++i) {
-      owners.push_back(std::make_unique<Bystander>());
-      exporters.push_back(std::make_unique<slots::Exporter>());
-      ASSERT_TRUE(owners.back()->make(exporters.back().get(), 16));
-      for (uint64_t base : {kBase, 2 * kBase}) {
-        memories.push_back(std::make_unique<PeerMemory>(owners.back()->process.pid, base, 4096));
-        const pinrail_gpu_block_t block =
-            test::with_slot(*memories.back(), owners.back()->process, exporters.back().get());
-        pool_.use(block);
-        if (base == kBase) blocks.push_back(block);
-      }
+    const std::vector<Owner> owners(kMany);
+    for (const Owner& owner : owners) {
+      pool_.use(owner.first);
+      pool_.use(owner.second);
     }
-    for (const auto& block : blocks) EXPECT_EQ(times_mapped(block), 2u) << "its maker is this process too";
+    for (const Owner& owner : owners) EXPECT_EQ(times_mapped(owner.first), 2u) << "its maker is this process too";
     EXPECT_EQ(pool_.stats().registered_count, 2 * kMany);
-    for (const auto& owner : owners) owner->end();
+    for (const Owner& owner : owners) owner.bystander->end();
     for (uint32_t i = 0; i < kMany; ++i) EXPECT_EQ(pinrail_mpool_progress(pool_.get()), PINRAIL_SUCCESS);
     EXPECT_EQ(pool_.stats().registered_count, 0u);
-    for (const auto& block : blocks) EXPECT_EQ(times_mapped(block), 1u);
-    owners.clear();
-    exporters.clear();
-    memories.clear();
+    for (const Owner& owner : owners) EXPECT_EQ(times_mapped(owner.first), 1u);
   }
 }
 
 TEST_F(RgpusmSlots, an_exporter_that_started_anew_is_another_one) {
-  PeerMemory memory(pid(), kBase, 4096);
-  pool_.use(with_slot(memory));
+  pool_.use(block_);
   slots::Exporter anew;  // the same pid, the same address, another segment
   ASSERT_TRUE(bystander_.make(&anew, 16));
-  memory.replace(4096);
-  const pinrail_gpu_block_t block = test::with_slot(memory, bystander_.process, &anew);
+  memory_.replace(4096);
+  const pinrail_gpu_block_t block = test::with_slot(memory_, bystander_.process, &anew);
   const pinrail_handle_t handle = pool_.must(block);
   EXPECT_EQ(anew.importers_hook(block.slot), 1u);
   drop(handle);
@@ -286,7 +262,7 @@ TEST_F(RgpusmSlots, what_a_dead_exporter_left_is_not_in_the_way_of_another_one_w
     dead.start -= is_marked ? 1 : 2;  // started before the present one, so it does not run any more
     slots::Exporter of_dead;
     ASSERT_TRUE(of_dead.create(dead, 16).ok() && bystander_.adopt(of_dead.segment()));
-    PeerMemory memory(pid(), kBase, 4096), beside(pid(), 2 * kBase, 4096);
+    PeerMemory memory(pid(), 4 * kBase, 4096), beside(pid(), 5 * kBase, 4096);
     pool_.use(test::with_slot(memory, dead, &of_dead));
     pool_.use(with_slot(beside));
     if (is_marked) mark_as_ended(of_dead);
@@ -299,21 +275,21 @@ TEST_F(RgpusmSlots, what_a_dead_exporter_left_is_not_in_the_way_of_another_one_w
 }
 
 TEST_F(RgpusmSlots, an_importer_that_cannot_be_told_from_others_says_so_once) {
-  const PeerMemory first(pid(), kBase, 4096), second(pid(), 2 * kBase, 4096);
-  const pinrail_gpu_block_t of_first = with_slot(first), of_second = with_slot(second);
+  const PeerMemory second(pid(), 2 * kBase, 4096);
+  const pinrail_gpu_block_t of_second = with_slot(second);
   std::vector<std::unique_ptr<slots::Importer>> others;
   for (uint32_t i = 0; i < slots::kImporterEntries; ++i) {
     others.push_back(std::make_unique<slots::Importer>());
-    ASSERT_TRUE(others.back()->open(of_first.user, of_first.pid, of_first.start, of_first.segment).ok());
+    ASSERT_TRUE(others.back()->open(block_.user, block_.pid, block_.start, block_.segment).ok());
     others.back()->register_importer(bystander_.process);
   }
-  const std::string said = said_by([&] { pool_.use(of_first); });
+  const std::string said = said_by([&] { pool_.use(block_); });
   EXPECT_NE(said.find("256 processes, the most that can be told apart"), std::string::npos) << said;
   EXPECT_EQ(said_by([&] { pool_.use(of_second); }), "");
 }
 
 TEST_F(RgpusmSlots, a_block_that_claims_more_than_is_mapped_is_refused_and_nothing_stays_open) {
-  const PeerMemory memory(pid(), kBase, 8192);
+  const PeerMemory memory(pid(), 4 * kBase, 8192);
   pinrail_gpu_block_t block = with_slot(memory);
   for (const uint64_t claimed : {uint64_t{8193}, uint64_t{1} << 40}) {
     block.length = claimed;
@@ -328,11 +304,9 @@ TEST_F(RgpusmSlots, a_block_that_claims_more_than_is_mapped_is_refused_and_nothi
 }
 
 TEST_F(RgpusmSlots, a_slot_beyond_the_segment_is_refused) {
-  const PeerMemory memory(pid(), kBase, 4096);
-  pinrail_gpu_block_t block = with_slot(memory);
-  block.slot = 16;
-  block.checksum = checksum_of(block);
-  EXPECT_EQ(pool_.answer_to(block), PINRAIL_ERR_BAD_PARAM);
+  block_.slot = 16;
+  block_.checksum = checksum_of(block_);
+  EXPECT_EQ(pool_.answer_to(block_), PINRAIL_ERR_BAD_PARAM);
   EXPECT_EQ(cuda_double_calls("cuIpcOpenMemHandle"), 0u);
 }
 

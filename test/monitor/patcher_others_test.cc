@@ -139,14 +139,14 @@ ChildAnswer theirs_first(Lay lay) {
   return {patcher.status, reached.ours, reached.theirs, patcher.check(), static_cast<int64_t>(patcher.said().size())};
 }
 
-TEST(PatcherOthers, a_jump_of_ucx_that_is_there_before_us_hides_nothing) {
-  const ChildAnswer answer = answer_of([] { return theirs_first(patch_as_ucx); });
-  EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 5, 5, PINRAIL_SUCCESS, 0}));
-}
+// A jump, and thirteen bytes.
+constexpr Lay kLays[] = {patch_as_ucx, patch_as_open_mpi};
 
-TEST(PatcherOthers, the_thirteen_bytes_of_open_mpi_that_are_there_before_us_hide_nothing) {
-  const ChildAnswer answer = answer_of([] { return theirs_first(patch_as_open_mpi); });
-  EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 5, 5, PINRAIL_SUCCESS, 0}));
+TEST(PatcherOthers, patches_that_are_there_before_us_hide_nothing) {
+  for (const Lay lay : kLays) {
+    const ChildAnswer answer = answer_of([lay] { return theirs_first(lay); });
+    EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 5, 5, PINRAIL_SUCCESS, 0}));
+  }
 }
 
 // Nothing is dropped, because nothing goes unseen.
@@ -163,20 +163,17 @@ ChildAnswer theirs_later(Lay lay) {
   return {patcher.status, at_once, checked, gave_up, said, reached.ours, reached.theirs, patcher.check()};
 }
 
-TEST(PatcherOthers, a_jump_of_ucx_over_ours_hides_nothing) {
-  const ChildAnswer answer = answer_of([] { return theirs_later(patch_as_ucx); });
-  EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 5, PINRAIL_SUCCESS, 0, 0, 5, 5, PINRAIL_SUCCESS}));
-}
-
-TEST(PatcherOthers, the_thirteen_bytes_of_open_mpi_over_ours_hide_nothing) {
-  const ChildAnswer answer = answer_of([] { return theirs_later(patch_as_open_mpi); });
-  EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 5, PINRAIL_SUCCESS, 0, 0, 5, 5, PINRAIL_SUCCESS}));
+TEST(PatcherOthers, patches_over_ours_hide_nothing) {
+  for (const Lay lay : kLays) {
+    const ChildAnswer answer = answer_of([lay] { return theirs_later(lay); });
+    EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 5, PINRAIL_SUCCESS, 0, 0, 5, 5, PINRAIL_SUCCESS}));
+  }
 }
 
 constexpr uint32_t kSeenAtBest = PINRAIL_EVENTS_ALL & ~uint32_t{PINRAIL_EVENT_DIRECT_WRITE};
 
 TEST(PatcherOthers, one_that_makes_the_system_call_itself_before_us_is_an_event_that_is_not_seen) {
-  for (const Lay lay : {patch_as_ucx, patch_as_open_mpi}) {
+  for (const Lay lay : kLays) {
     const ChildAnswer answer = answer_of([lay] {
       lay("munmap", reinterpret_cast<uintptr_t>(bare_munmap));
       Patcher patcher;

@@ -49,13 +49,16 @@ int descriptor_of_the_monitor() {
   return -1;
 }
 
-TEST(UffdLife, where_a_filter_refuses_userfaultfd_it_is_not_available) {
-  const ChildAnswer answer = answer_of([] {
-    refuse_system_call(SYS_userfaultfd, EPERM);
-    const Library library(uffd_alone());
-    return ChildAnswer{library.status == PINRAIL_ERR_NOT_AVAILABLE ? 1 : 0};
-  });
-  EXPECT_EQ(answer, all_true(1));
+// By a filter, or by a kernel that cannot watch.
+TEST(UffdLife, where_its_calls_are_refused_it_is_not_available) {
+  for (const auto& [call, error] : {std::pair{SYS_userfaultfd, EPERM}, std::pair{SYS_ioctl, EINVAL}}) {
+    const ChildAnswer answer = answer_of([call = call, error = error] {
+      refuse_system_call(call, error);
+      const Library library(uffd_alone());
+      return ChildAnswer{library.status == PINRAIL_ERR_NOT_AVAILABLE ? 1 : 0};
+    });
+    EXPECT_EQ(answer, all_true(1)) << call;
+  }
 }
 
 TEST(UffdLife, where_it_is_not_available_and_not_named_others_do_without_it) {
@@ -66,15 +69,6 @@ TEST(UffdLife, where_it_is_not_available_and_not_named_others_do_without_it) {
     return ChildAnswer{library.status == PINRAIL_SUCCESS ? 1 : 0, kept == (PINRAIL_CAN_PATCH != 0) ? 1 : 0};
   });
   EXPECT_EQ(answer, all_true(2));
-}
-
-TEST(UffdLife, where_the_kernel_cannot_watch_it_is_not_available) {
-  const ChildAnswer answer = answer_of([] {
-    refuse_system_call(SYS_ioctl, EINVAL);
-    const Library library(uffd_alone());
-    return ChildAnswer{library.status == PINRAIL_ERR_NOT_AVAILABLE ? 1 : 0};
-  });
-  EXPECT_EQ(answer, all_true(1));
 }
 
 TEST(UffdLife, it_comes_and_goes_and_leaves_no_descriptor) {

@@ -1,8 +1,30 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
-# shellcheck disable=SC2154,SC2034 # here and build are the caller's, who reads others
+# shellcheck disable=SC2154,SC2034 # here, build, pattern and work are the caller's, who reads others
 # jobs.sh - runs MPI programs with Pinrail's grdma and with Open MPI's own, and reads their statistics, Pinrail's messages when
-# it does not serve, the output of ompi_info, and the effect of settings. Sourced.
+# it does not serve, the output of ompi_info, and the effect of settings; and prints the result of each case, with the log of
+# one that failed. Sourced.
+
+passed=0 failed=0 skipped=0
+
+# wanted NAME
+# shellcheck disable=SC2053 # a pattern
+wanted() { [[ $1 == $pattern ]]; }
+
+pass() { passed=$((passed + 1)) && echo "passed $1"; }
+skip() { skipped=$((skipped + 1)) && echo "skipped $1: $2"; }
+
+# fail_case NAME WHY LOG: in the log the program's output stands above mpirun's report of its end.
+fail_case() {
+  failed=$((failed + 1))
+  echo "failed $1: $2"
+  tail -n 40 -- "$3" | sed 's/^/  | /'
+}
+
+summary() {
+  echo "$passed passed, $failed failed, $skipped skipped"
+  ((failed == 0 && passed > 0))
+}
 
 job_seconds=1800 # the programs themselves end if they hang (test/openmpi/common.h); this is for mpirun
 own=() # options without which a job by Open MPI's own grdma would lack something
