@@ -73,7 +73,7 @@ EXTRA_DIST += contrib/tools/.clang-tidy
 
 # Manual pages of section 3 and the site, from the public headers and the documents. test/pages_test.sh looks at them.
 site_sources = contrib/workshop/site/make-site contrib/workshop/site/filter contrib/workshop/site/make-man \
-	contrib/workshop/site/header.html contrib/workshop/site/site.css \
+	contrib/workshop/site/header.html contrib/workshop/site/footer.html contrib/workshop/site/site.css \
 	contrib/workshop/installed-text
 EXTRA_DIST += $(site_sources)
 if PAGES
@@ -88,7 +88,7 @@ uninstall-local:
 	for page in contrib/workshop/site/man3/*.3; do rm -f '$(DESTDIR)$(mandir)/man3'/`basename $$page`; done
 	rm -rf '$(DESTDIR)$(htmldir)/html'
 clean-local:
-	cd contrib/workshop/site && rm -rf made warnings html xml man3 footer.html
+	cd contrib/workshop/site && rm -rf made warnings html xml man3
 endif
 
 # The tutorial's program. It needs an RDMA device: contrib/run-tests runs it in the guest.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// registration/S2: many threads take and drop references while one ends the registration: exactly one thread owns it,
-// while no thread holds it, whatever the processor reorders and on whichever thread references are dropped.
+// The counts of many threads' hits, and the index while events come. What takes and drops of references do to each
+// other is in test/model.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -20,81 +20,7 @@
 namespace pinrail {
 namespace {
 
-// Indexed and idle, with these further flags.
-pinrail_registration_t* make_indexed(uint64_t flags = state::kQuick) {
-  pinrail_registration_t* reg = nullptr;
-  EXPECT_TRUE(arena::allocate(0, 0, &reg).ok());
-  state::publish(reg, state::kIndexed | flags);
-  EXPECT_EQ(drop({reg, generation_of(reg)}), Drop::done);
-  return reg;
-}
-
 using Clock = std::chrono::steady_clock;
-
-// Runs for a while, and on until both counts have come to this, however little of the time is ours.
-bool goes_on(Clock::time_point begin, uint64_t count, uint64_t other_count) {
-  constexpr uint64_t kLeast = 100;
-  const Clock::duration time = Clock::now() - begin;
-  return time < std::chrono::seconds(test::short_or_long(1, 2)) ||
-         ((count < kLeast || other_count < kLeast) && time < std::chrono::seconds(60));
-}
-
-// Two holders, one of which drops what the other one took, and a thread that ends the registration by turns as an
-// evictor and as an event, whose memory serves the next one then. `inside` is plain: ThreadSanitizer sees whether the
-// end comes behind each holder's last access.
-TEST(ReferencesStress, what_is_owned_is_held_by_no_thread) {
-  struct {
-    pinrail_registration_t* reg = make_indexed();
-    std::atomic<bool> is_owned{false}, stop{false};
-    std::atomic<uint64_t> wrong{0}, held{0}, ended{0};
-    uint64_t contents = 0;  // the memory that is registered: the owner writes it
-  } shared;
-  const auto end = [&] {
-    shared.is_owned.store(true, std::memory_order_relaxed);
-    ++shared.contents;
-    ++shared.ended;
-    for (int n = 0; n < 200; ++n) std::atomic_signal_fence(std::memory_order_seq_cst);
-    shared.is_owned.store(false, std::memory_order_relaxed);
-    state::renew(shared.reg);
-    state::publish(shared.reg, state::kIndexed | state::kQuick);
-    if (drop({shared.reg, generation_of(shared.reg)}) == Drop::last) ++shared.wrong;  // no other thread ends it
-  };
-  // One thread at a time ends it.
-  std::mutex ending;
-  const auto hold = [&](bool quickly) {
-    uint64_t read = 0;
-    while (!shared.stop.load(std::memory_order_relaxed)) {
-      const pinrail_handle_t handle = {shared.reg, generation_of(shared.reg)};
-      if (!(quickly ? take_quick(handle.reg, handle.generation) : take(handle.reg, state::load(handle.reg)))) continue;
-      const pinrail_handle_t held = {shared.reg, generation_of(shared.reg)};
-      read += shared.contents;
-      for (int i = 0; i < 60; ++i) shared.wrong += shared.is_owned.load(std::memory_order_relaxed) ? 1 : 0;
-      shared.held.fetch_add(1, std::memory_order_relaxed);
-      if (quickly && drop_quick(held)) continue;
-      const Drop dropped = drop(held);
-      if (dropped == Drop::stale) ++shared.wrong;
-      if (dropped != Drop::last) continue;
-      const std::lock_guard<std::mutex> guard(ending);
-      end();
-    }
-    EXPECT_GE(read + 1, 1u);
-  };
-  std::thread holder(hold, true), other(hold, false);
-  const auto begin = Clock::now();
-  for (uint64_t round = 0; goes_on(begin, shared.ended, shared.held); ++round) {
-    for (int n = 0; n < 300; ++n) std::atomic_signal_fence(std::memory_order_seq_cst);
-    const std::lock_guard<std::mutex> guard(ending);
-    const bool is_owner =
-        round % 2 == 0 ? retire(shared.reg, state::load(shared.reg)) : kill(shared.reg) == Killed::owned;
-    if (is_owner) end();
-  }
-  shared.stop = true;
-  holder.join();
-  other.join();
-  EXPECT_EQ(shared.wrong, 0u);
-  EXPECT_GE(shared.ended, 100u);
-  EXPECT_GE(shared.held, 100u);
-}
 
 // Others share a line, and no hit of theirs is lost.
 TEST(Threads, threads_that_came_before_many_others_count_their_own_hits) {
