@@ -148,13 +148,13 @@ Status prepin_start(const Call& call, pinrail_prepin_t** prepin_out) {
 Status unpin(pinrail_mpool_t* pool, const pinrail_range_t* ranges, size_t count, uint32_t access) {
   std::vector<PinTable::Key> keys;
   for (size_t i = 0; i < count; ++i) keys.push_back(key_of(ranges[i], access));
-  PinTable::Handles to_drop;
+  PinTable::Pins removed;
   {
     const deferred::Call call;
     if (!call) return PINRAIL_ERR_BUSY;
-    if (!pool->pins.remove(keys, &to_drop)) return PINRAIL_ERR_NOT_FOUND;
+    if (!pool->pins.remove(keys.data(), count, &removed)) return PINRAIL_ERR_NOT_FOUND;
   }
-  drop_pins(&to_drop);
+  drop_pins(&removed);
   return success();
 }
 

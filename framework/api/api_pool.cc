@@ -127,8 +127,9 @@ Status destroy(pinrail_mpool_t* pool, uint32_t flags) {
 
 // Drops the references of all pins: after a forced destroy no unpin could.
 void drop_all_pins(pinrail_mpool_t* pool) {
-  mpool::PinTable::Handles handles;
-  while (pool->pins.remove_any(&handles)) drop_pins(&handles);
+  mpool::PinTable::Pins pins;
+  pool->pins.remove_all(&pins);
+  drop_pins(&pins);
 }
 
 // Destroys the pool. A parent's pool is kept in a forked child, because its handles may still be dropped.

@@ -90,6 +90,10 @@ void drop_pins(PinTable::Handles* handles) {
   }
 }
 
+void drop_pins(PinTable::Pins* pins) {
+  for (auto& [key, pin] : *pins) drop_pins(&pin.handles);
+}
+
 PinJob::PinJob(const Wanted& wanted, PinPlan plan, std::unique_ptr<OwnFile> dmabuf)
     : wanted_(wanted),
       plan_(std::move(plan)),

@@ -245,6 +245,7 @@ Status list_registered(const pinrail_mpool_t* pool, const Span& span, uint32_t a
 // registrar's function ends this thread are still there.
 void drop_pin(pinrail_handle_t handle);
 void drop_pins(mpool::PinTable::Handles* handles);
+void drop_pins(mpool::PinTable::Pins* pins);
 
 }  // namespace pinrail::api
 

@@ -216,7 +216,8 @@ bool PinJob::end_range(size_t range, bool keeps) {
     has_pin = std::exchange(ranges_[range].has_pin, false);
     keeps = keeps && ranges_[range].status == PINRAIL_SUCCESS;
   }
-  if (has_pin) pool()->pins.remove_one(key, &handles);
+  PinTable::Pins removed;
+  if (has_pin) pool()->pins.remove(&key, 1, &removed);
   Status added = success();
   if (keeps) {
     // Requests find the registration unless an event has ended it.
@@ -228,6 +229,7 @@ bool PinJob::end_range(size_t range, bool keeps) {
     if (error_.ok()) error_ = added;
   }
   drop_pins(&handles);
+  drop_pins(&removed);
   return added.ok();
 }
 

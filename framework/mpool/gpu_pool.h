@@ -63,14 +63,14 @@ inline const Area& area_of(const pinrail_registration_t* reg) { return *static_c
 // The identity of the memory: all that a request is compared with, in one line behind the registrar's tail. Written
 // before the registration is indexed; a hit reads it while it holds a reference.
 struct alignas(64) Identity {
-  uint64_t start;
-  uintptr_t base;  // in its owner's address space
-  size_t length;
-  uint64_t id;
-  uint64_t segment;
-  uint64_t slot_word;           // value of the slot's word while the memory is allocated
-  std::atomic<uint64_t>* slot;  // the slot's word; NULL: none
-  uint32_t pid;
+  uint64_t start = 0;
+  uintptr_t base = 0;  // in its owner's address space
+  size_t length = 0;
+  uint64_t id = 0;
+  uint64_t segment = 0;
+  uint64_t slot_word = 0;                 // value of the slot's word while the memory is allocated
+  std::atomic<uint64_t>* slot = nullptr;  // the slot's word; NULL: none
+  uint32_t pid = 0;
 };
 static_assert(sizeof(Identity) == 64, "one line");
 
@@ -119,17 +119,10 @@ struct Peer {
   }
 };
 
-// One allocation as a request names it. peer is needed only if the allocation is not in the index.
-struct Key {
-  uint32_t pid = 0;
-  uint64_t start = 0;
-  uint64_t segment = 0;
-  uintptr_t base = 0;
-  size_t length = 0;
-  uint64_t id = 0;
-  uint64_t slot_word = 0;  // value of the slot's word; 0: unknown, or no slot
+// One allocation as a request names it. slot_word 0: unknown, or no slot. peer and slot are needed only if the
+// allocation is not in the index.
+struct Key : Identity {
   Peer* peer = nullptr;
-  std::atomic<uint64_t>* slot = nullptr;
 };
 
 struct Request {
@@ -139,17 +132,15 @@ struct Request {
   uint32_t flags() const { return static_cast<uint32_t>(access_and_flags >> PINRAIL_ACCESS_FLAGS_SHIFT); }
 };
 
-// The hash of a Key or an Identity in the pool's table: of the exporter and the base.
-template <typename Named>
-uint64_t hash_of(const Named& named) {
+// The hash in the pool's table: of the exporter and the base.
+inline uint64_t hash_of(const Identity& named) {
   const uint64_t exporter = ((named.start ^ named.segment) + named.pid) * 0xD6E8FEB86659FD93u;
   const uint64_t hash = (exporter ^ exporter >> 32 ^ named.base) * 0x9E3779B97F4A7C15u;
   return hash ^ hash >> 32;
 }
 
 // The hash of an allocation in the table of hints: of the same and its buffer id, so that what is stale has another.
-template <typename Named>
-uint64_t hint_hash_of(const Named& named) {
+inline uint64_t hint_hash_of(const Identity& named) {
   const uint64_t hash = (hash_of(named) ^ named.id) * 0x9E3779B97F4A7C15u;
   return hash ^ hash >> 32;
 }

@@ -182,7 +182,8 @@ Status Pool::open_new(pinrail_thread_t* thread, const Request& request, pinrail_
   set_range(reg, Span::of(key.base, key.length), config_.pool, 0);
   reg->rights = PINRAIL_RIGHTS_MASK;
   reg->flags = request.flags();
-  identity_of(reg) = {key.start, key.base, key.length, key.id, key.segment, key.slot_word, nullptr, key.pid};
+  identity_of(reg) = key;
+  identity_of(reg).slot = nullptr;
   area_of(reg).peer = key.peer;
   mark_own(reg);
   mpool::Cache::Tries tries;

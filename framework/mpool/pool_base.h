@@ -28,43 +28,27 @@ namespace pinrail::mpool {
 // above is held.
 class Caches {
  public:
-  // Each join is followed by one leave(). BAD_PARAM: the limits differ, which the component's help says. May throw
-  // bad_alloc.
-  Status join(const pinrail_host_t* host, const char* cache_name, const WantedLimits& wanted, Cache** cache_out)
-      EXCLUDES(mutex_) {
+  // BAD_PARAM: the limits differ, which the component's help says. May throw bad_alloc.
+  Status join(const pinrail_host_t* host, const char* cache_name, const WantedLimits& wanted,
+              std::shared_ptr<Cache>* cache_out) EXCLUDES(mutex_) {
     Guard guard(mutex_);
-    auto found = by_name_.find(cache_name);
-    if (found == by_name_.end()) {
-      auto cache = std::make_unique<Cache>(wanted, shortcut::of(host)->chunks);
-      found = by_name_.emplace(cache_name, Shared{std::move(cache), 0}).first;
+    for (auto at = by_name_.begin(); at != by_name_.end();) {
+      at = at->second.expired() ? by_name_.erase(at) : std::next(at);
     }
-    Shared& shared = found->second;
-    if (wanted.differ_from(shared.cache->limits())) {
+    std::weak_ptr<Cache>& known = by_name_[cache_name];
+    std::shared_ptr<Cache> cache = known.lock();
+    if (cache == nullptr) known = cache = std::make_shared<Cache>(wanted, shortcut::of(host)->chunks);
+    if (wanted.differ_from(cache->limits())) {
       show(host, "limits differ", {{"cache", cache_name}});
       return PINRAIL_ERR_BAD_PARAM;
     }
-    ++shared.pools;
-    *cache_out = shared.cache.get();
+    cache_out->swap(cache);
     return success();
   }
 
-  void leave(const Cache* cache) EXCLUDES(mutex_) {
-    Guard guard(mutex_);
-    for (auto at = by_name_.begin(); at != by_name_.end(); ++at) {
-      if (at->second.cache.get() != cache) continue;
-      if (--at->second.pools == 0) by_name_.erase(at);
-      return;
-    }
-  }
-
  private:
-  struct Shared {
-    std::unique_ptr<Cache> cache;
-    size_t pools;
-  };
-
   Mutex mutex_{LockRank::caches};
-  std::map<std::string, Shared> by_name_ GUARDED_BY(mutex_);
+  std::map<std::string, std::weak_ptr<Cache>> by_name_ GUARDED_BY(mutex_);
 };
 
 // One opened component.
@@ -93,23 +77,15 @@ class PoolBase : public Member {
         limits_of_registrar_(*config.limits) {}
   // The pool has no registration any more, and no hook comes in.
   ~PoolBase() {
-    if (cache_ == nullptr) return;
-    cache_->remove_pool(this);
-    component_->caches.leave(cache_);  // which may delete it
+    if (cache_ != nullptr) cache_->remove_pool(this);
   }
 
   // Joins the cache of the configuration's name. BAD_PARAM: it has other limits.
   Status join_cache(const WantedLimits& limits) {
-    Cache* cache = nullptr;
-    const Status joined = component_->caches.join(host_, config_.cache_name, limits, &cache);
-    if (!joined.ok()) return joined;
-    const Status added = guarded([&] { return cache->add_pool(this); });
-    if (added.ok()) {
-      cache_ = cache;
-    } else {
-      component_->caches.leave(cache);
-    }
-    return added;
+    Status status = component_->caches.join(host_, config_.cache_name, limits, &joined_);
+    if (status.ok()) status = guarded([&] { return joined_->add_pool(this); });
+    if (status.ok()) cache_ = joined_.get();
+    return status;
   }
   // What a new registration has in its area.
   void mark_own(pinrail_registration_t* reg) const {
@@ -204,7 +180,8 @@ class PoolBase : public Member {
 
   Component* const component_;
   const pinrail_host_t* const host_;
-  Cache* cache_ = nullptr;
+  std::shared_ptr<Cache> joined_;
+  Cache* cache_ = nullptr;  // the same, once it knows the pool
   const pinrail_mpool_config_t config_;
   const pinrail_registrar_t limits_of_registrar_;
   void* gc_member_ = nullptr;  // in the gc thread; NULL: only calls drain the pool

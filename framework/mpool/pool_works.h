@@ -146,6 +146,12 @@ class PinTable {
     }
   };
   using Handles = std::vector<pinrail_handle_t>;
+  // All pins of one range.
+  struct Pin {
+    size_t count = 0;
+    Handles handles;
+  };
+  using Pins = std::map<Key, Pin>;
 
   // Adds one pin of the range. handles: references to its registrations, which the table takes over. Afterwards it has
   // the references that the caller must drop: the given ones if the entry already holds the same registrations, or if
@@ -156,68 +162,48 @@ class PinTable {
   void add(const Key& key, Handles* handles, IsLive&& is_live) EXCLUDES(mutex_) {
     const auto are_live = [&](const Handles& all) { return std::all_of(all.begin(), all.end(), is_live); };
     Guard guard(mutex_);
-    const auto before = entries_.find(key);
-    if (before != entries_.end() && !are_live(*handles) && are_live(before->second.handles)) {
+    const auto before = pins_.find(key);
+    if (before != pins_.end() && !are_live(*handles) && are_live(before->second.handles)) {
       ++before->second.count;
       return;
     }
-    Entry& entry = entries_[key];
-    const bool is_same = std::equal(entry.handles.begin(), entry.handles.end(), handles->begin(), handles->end(),
+    Pin& pin = pins_[key];
+    const bool is_same = std::equal(pin.handles.begin(), pin.handles.end(), handles->begin(), handles->end(),
                                     [](const pinrail_handle_t& a, const pinrail_handle_t& b) {
                                       return a.reg == b.reg && a.generation == b.generation;
                                     });
-    ++entry.count;
-    if (!is_same) entry.handles.swap(*handles);
+    ++pin.count;
+    if (!is_same) pin.handles.swap(*handles);
   }
 
-  // Removes one pin of a range that is pinned. handles_out: empty; receives the references if it was the last pin.
-  void remove_one(const Key& key, Handles* handles_out) EXCLUDES(mutex_) {
+  // Removes one pin of each range; removed_out receives what no pin holds any more, for the caller to drop. False, and
+  // nothing has changed: a range is not pinned that often. Allocates nothing.
+  bool remove(const Key* keys, size_t count, Pins* removed_out) EXCLUDES(mutex_) {
     Guard guard(mutex_);
-    const auto at = entries_.find(key);
-    if (at == entries_.end() || --at->second.count != 0) return;
-    handles_out->swap(at->second.handles);
-    entries_.erase(at);
-  }
-
-  // Removes all pins of one range, whichever. handles_out: empty; receives their references. False: there is no pin.
-  bool remove_any(Handles* handles_out) EXCLUDES(mutex_) {
-    Guard guard(mutex_);
-    if (entries_.empty()) return false;
-    handles_out->swap(entries_.begin()->second.handles);
-    entries_.erase(entries_.begin());
-    return true;
-  }
-
-  // Removes one pin of each range; `to_drop` receives the references that no pin holds any more. False, and nothing
-  // has changed: a range is not pinned that often. May throw bad_alloc; then nothing has changed.
-  bool remove(const std::vector<Key>& keys, Handles* to_drop) EXCLUDES(mutex_) {
-    Guard guard(mutex_);
-    std::map<Key, size_t> wanted;
-    for (const Key& key : keys) ++wanted[key];
-    for (const auto& [key, times] : wanted) {
-      const auto at = entries_.find(key);
-      if (at == entries_.end() || at->second.count < times) return false;
+    for (size_t i = 0; i < count; ++i) {
+      const auto at = pins_.find(keys[i]);
+      if (at != pins_.end() && at->second.count != 0) {
+        --at->second.count;
+        continue;
+      }
+      while (i-- != 0) ++pins_.find(keys[i])->second.count;
+      return false;
     }
-    size_t most = 0;
-    for (const auto& [key, times] : wanted) most += entries_.find(key)->second.handles.size();
-    to_drop->reserve(most);
-    for (const auto& [key, times] : wanted) {
-      const auto at = entries_.find(key);
-      at->second.count -= times;
-      if (at->second.count != 0) continue;
-      to_drop->insert(to_drop->end(), at->second.handles.begin(), at->second.handles.end());
-      entries_.erase(at);
+    for (size_t i = 0; i < count; ++i) {
+      const auto at = pins_.find(keys[i]);
+      if (at != pins_.end() && at->second.count == 0) removed_out->insert(pins_.extract(at));
     }
     return true;
+  }
+  // The same of all pins, however often.
+  void remove_all(Pins* removed_out) EXCLUDES(mutex_) {
+    Guard guard(mutex_);
+    removed_out->swap(pins_);
   }
 
  private:
-  struct Entry {
-    size_t count = 0;
-    Handles handles;
-  };
   Mutex mutex_{LockRank::leaf};
-  std::map<Key, Entry> entries_ GUARDED_BY(mutex_);
+  Pins pins_ GUARDED_BY(mutex_);
 };
 
 }  // namespace pinrail::mpool

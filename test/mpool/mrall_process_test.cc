@@ -235,13 +235,13 @@ INSTANTIATE_TEST_SUITE_P(Registrars, MrallDevice, testing::Values("iouring", "ml
 
 TEST(MrallMaps, reads_rights_and_what_cannot_be_registered) {
   mrall::Maps maps;
-  maps.parse(
-      "1000-3000 rw-p 00000000 00:00 0 \n"
-      "3000-4000 r--p 00001000 fe:01 77                         /lib/x y.so\n"
-      "5000-6000 ---p 00000000 00:00 0 \n"
-      "6000-7000 rw-s 00000000 00:0e 5                          /dev/uverbs0\n"
-      "7000-8000 rw-s 00000000 00:01 9                          /dev/shm/a\n"
-      "8000-9000 r-xp 00000000 00:00 0                          [vdso]\n");
+  for (const char* const line :
+       {"1000-3000 rw-p 00000000 00:00 0 \n", "3000-4000 r--p 00001000 fe:01 77                         /lib/x y.so\n",
+        "5000-6000 ---p 00000000 00:00 0 \n", "6000-7000 rw-s 00000000 00:0e 5                          /dev/uverbs0\n",
+        "7000-8000 rw-s 00000000 00:01 9                          /dev/shm/a\n",
+        "8000-9000 r-xp 00000000 00:00 0                          [vdso]\n", "no line\n"}) {
+    maps.add(line);
+  }
   ASSERT_EQ(maps.lines().size(), 6u);
   const bool expected[] = {true, true, false, false, true, false};
   for (size_t i = 0; i < 6; ++i) EXPECT_EQ(maps.lines()[i].is_registrable, expected[i]) << i;

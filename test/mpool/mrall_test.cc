@@ -261,25 +261,6 @@ TEST_F(Mrall, a_lack_of_resources_costs_no_atomics) {
   munmap(at, kPage);
 }
 
-// A process may have as many mappings as vm.max_map_count says, which is 65,530.
-TEST(MrallMaps, are_read_in_a_time_that_grows_with_their_number) {
-  std::string text;
-  for (uint64_t i = 1; i <= 65530; ++i) {
-    char line[128];
-    std::snprintf(line, sizeof(line), "%lx-%lx rw-p 00000000 00:00 0                   /some/path/%lu\n", i * 0x2000,
-                  i * 0x2000 + 0x1000, i);
-    text += line;
-  }
-  mrall::Maps maps;
-  const clock_t before = clock();
-  maps.parse(text.c_str());
-  const double seconds = static_cast<double>(clock() - before) / CLOCKS_PER_SEC;
-  ASSERT_EQ(maps.lines().size(), 65530u);
-  EXPECT_EQ(maps.lines().back().span.end, uintptr_t{65530} * 0x2000 + 0x1000);
-  EXPECT_EQ(maps.lines().back().rights, uint32_t{PINRAIL_RIGHTS_MASK});
-  EXPECT_LT(seconds, 0.7) << "sscanf() took 1.7 s, because it measures the rest of the text";
-}
-
 TEST_F(Mrall, requests_across_pieces_get_one_registration) {
   start({{"mpool_mrall_largest_piece", "64K"}, {"mpool_mrall_max_reg_size", "64K"}});
   auto* const at = static_cast<char*>(map(1024 * kPage));

@@ -2,22 +2,18 @@
 // Reads /proc/self/maps. API context; the caller holds no lock.
 #include "components/mpool/mrall/mrall_maps.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
+#include <cinttypes>
+#include <cstdio>
 #include <cstring>
+#include <memory>
 #include <string_view>
-
-#include "base/core/files.h"
 
 namespace pinrail::mrall {
 namespace {
 
 constexpr uint32_t kReadable = PINRAIL_ACCESS_REMOTE_READ;
-constexpr size_t kFirstBuffer = size_t{256} << 10;
 
 bool begins(std::string_view text, std::string_view with) { return text.substr(0, with.size()) == with; }
 
@@ -28,72 +24,38 @@ bool is_device(std::string_view path) {
          !begins(path, "/dev/hugepages/");
 }
 
-constexpr int kFieldsBeforePath = 4;  // rights, offset, device, inode
-
-// Parses one line. False: it is malformed. Reads no more than the line: sscanf() would measure the whole text.
-bool parse_line(const char* text, Line* line_out) {
-  char* at = nullptr;
-  const uint64_t base = std::strtoull(text, &at, 16);
-  if (at == text || *at != '-') return false;
-  const char* const rest = at + 1;
-  const uint64_t end = std::strtoull(rest, &at, 16);
-  if (at == rest || *at != ' ') return false;
-  const char* const allowed = at + 1;
-  const char* path = at;
-  for (int field = 0; field < kFieldsBeforePath; ++field) {
-    path += std::strspn(path, " ");
-    const size_t length = std::strcspn(path, " \n");
-    if (length == 0) return false;
-    path += length;
-  }
-  path += std::strspn(path, " ");
-  const char* const line_end = std::strchr(path, '\n');
-  const std::string_view name(path, line_end == nullptr ? std::strlen(path) : static_cast<size_t>(line_end - path));
-  const bool is_readable = allowed[0] == 'r', is_of_device = is_device(name);
-  line_out->span = {static_cast<uintptr_t>(base), static_cast<uintptr_t>(end)};
-  line_out->rights = allowed[1] == 'w' ? uint32_t{PINRAIL_RIGHTS_MASK} : kReadable;
-  line_out->is_registrable = is_readable && !is_of_device;
-  line_out->reason = is_of_device ? PINRAIL_LEFT_OUT_DEVICE : PINRAIL_LEFT_OUT_PROTECTED;
-  return true;
-}
-
-// Reads the whole file; the text ends with 0. May throw bad_alloc.
-Status read_file(int file, std::vector<char>* text) {
-  if (text->size() < kFirstBuffer) text->resize(kFirstBuffer);
-  for (size_t length = 0;;) {
-    if (length + 1 == text->size()) text->resize(text->size() * 2);
-    const ssize_t got = ::read(file, text->data() + length, text->size() - 1 - length);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return PINRAIL_ERR_ERROR;
-    length += static_cast<size_t>(got);
-    if (got != 0) continue;
-    (*text)[length] = 0;
-    return success();
-  }
-}
-
 }  // namespace
 
 Status Maps::read() {
-  const Descriptor file(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
-  if (!file.is_open()) {
+  const auto close = [](std::FILE* file) { std::fclose(file); };
+  const std::unique_ptr<std::FILE, decltype(close)> file(std::fopen("/proc/self/maps", "re"), close);
+  if (file == nullptr) {
     const bool is_lack = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
     return is_lack ? PINRAIL_ERR_TEMP_OUT_OF_RESOURCE : PINRAIL_ERR_NOT_AVAILABLE;
   }
-  const Status status = read_file(file.get(), &text_);
-  if (status.ok()) parse(text_.data());
-  return status;
-}
-
-void Maps::parse(const char* text) {
   lines_.clear();
   if (lines_.capacity() == 0) lines_.reserve(1024);
-  while (text != nullptr && *text != 0) {
-    Line line{};
-    if (parse_line(text, &line)) lines_.push_back(line);
-    text = std::strchr(text, '\n');
-    if (text != nullptr) ++text;
+  char text[512];
+  for (bool is_start = true; std::fgets(text, sizeof(text), file.get()) != nullptr;) {
+    if (is_start) add(text);
+    is_start = std::strchr(text, '\n') != nullptr;  // the rest of a long path begins no line
   }
+  return std::ferror(file.get()) != 0 ? PINRAIL_ERR_ERROR : PINRAIL_SUCCESS;
+}
+
+void Maps::add(const char* text) {
+  Line line{};
+  char allowed[5] = "";
+  int path_at = 0;
+  // NOLINTNEXTLINE(cert-err34-c): the kernel wrote it
+  const int fields = std::sscanf(text, "%" SCNxPTR "-%" SCNxPTR " %4s %*s %*s %*s %n", &line.span.base, &line.span.end,
+                                 allowed, &path_at);
+  if (fields != 3 || path_at == 0) return;
+  const bool is_of_device = is_device(text + path_at);
+  line.rights = allowed[1] == 'w' ? uint32_t{PINRAIL_RIGHTS_MASK} : kReadable;
+  line.is_registrable = allowed[0] == 'r' && !is_of_device;
+  line.reason = is_of_device ? PINRAIL_LEFT_OUT_DEVICE : PINRAIL_LEFT_OUT_PROTECTED;
+  lines_.push_back(line);
 }
 
 size_t Maps::first_above(uintptr_t at) const {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // mrall_maps.h - what is mapped in this process, and with which rights a device may reach it.
 //
-// Owns     the lines that read() found, and the memory for the text, which is kept from one read to the next: what a
-//          read allocated would itself be a change of the mappings.
+// Owns     the lines that read() found, whose memory is kept from one read to the next: what a read allocated would
+//          itself be a change of the mappings.
 // Threads  One at a time. API context: read() may allocate.
 //
 // Lines ascend, are disjoint, and lie next to each other only if they differ or the kernel lists them so.
@@ -30,8 +30,8 @@ class Maps {
   // Reads /proc/self/maps. May throw bad_alloc. TEMP_OUT_OF_RESOURCE: there is no descriptor. NOT_AVAILABLE: the system
   // has no such file.
   Status read();
-  // The same from a text, for tests.
-  void parse(const char* text);
+  // Adds one line of it. What is malformed is left out.
+  void add(const char* text);
 
   const std::vector<Line>& lines() const { return lines_; }
   // The first line that ends above the address.
@@ -44,7 +44,6 @@ class Maps {
   Span extend(const Span& span, uint32_t rights, size_t step) const;
 
  private:
-  std::vector<char> text_;
   std::vector<Line> lines_;
 };
 

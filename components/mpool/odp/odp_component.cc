@@ -61,8 +61,6 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
   Span tiles_of(const Span& span) const;
   Status miss(pinrail_thread_t* thread, const Span& span, uint32_t access, uint32_t flags,
               pinrail_registration_t** reg_out);
-  Status register_announced(pinrail_thread_t* thread, const Span& span, pinrail_announcement_t* announcement,
-                            pinrail_registration_t** reg_out, bool* is_published_out);
   Status register_own(pinrail_thread_t* thread, const Wanted& wanted, pinrail_registration_t** reg_out);
   Status make(pinrail_thread_t* thread, const Wanted& wanted, pinrail_registration_t** reg_out);
   static void displaced_hook(void* pool, pinrail_registration_t* const* regs, size_t count);
@@ -127,10 +125,12 @@ Status Pool::find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint6
   return success();
 }
 
-// Registers the tiles of the range, unless another thread does. The outcome is a reference.
+// Registers the tiles of the range, unless another thread does. What the device refuses of tiles, it may accept of the
+// range alone: then that is registered for the caller. The outcome is a reference.
 Status Pool::miss(pinrail_thread_t* thread, const Span& span, uint32_t access, uint32_t flags,
                   pinrail_registration_t** reg_out) {
   const Span tiles = tiles_of(span);
+  const uint32_t rights = access & PINRAIL_RIGHTS_MASK, traits = access & PINRAIL_TRAITS_MASK;
   pinrail_announcement_t announcement{};
   announcement.base = tiles.base;
   announcement.length = tiles.length();
@@ -140,30 +140,19 @@ Status Pool::miss(pinrail_thread_t* thread, const Span& span, uint32_t access, u
   Status status = find_or_announce(thread, &announcement, reg_out);
   if (status.ok()) count_hit(thread, *reg_out);
   if (!status.is(PINRAIL_ERR_NOT_FOUND)) return status;
-  bool is_published = false;
-  status = register_announced(thread, span, &announcement, reg_out, &is_published);
-  if (is_published) {
-    wake_waiters();
-  } else {
-    withdraw(&announcement);
+  status = make(thread, {tiles, rights, traits, flags}, reg_out);
+  if (status.ok()) {
+    const Status published = rcache_.ops.publish(rcache_.module, thread, &announcement, *reg_out, displaced_hook, this);
+    if (published.ok()) {
+      wake_waiters();
+      return published;
+    }
+    state::publish(*reg_out, state::kDead);  // for the caller alone; its last drop gives it back
+  } else if (tiles.length() != span.length()) {
+    status = register_own(thread, {span, rights, traits, 0}, reg_out);
   }
+  withdraw(&announcement);
   return status;
-}
-
-// What the device refuses of tiles, it may accept of the range alone: then that is registered for the caller.
-Status Pool::register_announced(pinrail_thread_t* thread, const Span& span, pinrail_announcement_t* announcement,
-                                pinrail_registration_t** reg_out, bool* is_published_out) {
-  const uint32_t rights = announcement->access & PINRAIL_RIGHTS_MASK;
-  const uint32_t traits = announcement->access & PINRAIL_TRAITS_MASK;
-  const Span tiles = Span::of(announcement->base, announcement->length);
-  const Status status = make(thread, {tiles, rights, traits, announcement->flags}, reg_out);
-  if (!status.ok() && tiles.length() != span.length()) return register_own(thread, {span, rights, traits, 0}, reg_out);
-  if (!status.ok()) return status;
-  const pinrail_status_t published =
-      rcache_.ops.publish(rcache_.module, thread, announcement, *reg_out, displaced_hook, this);
-  *is_published_out = published == PINRAIL_SUCCESS;
-  if (!*is_published_out) state::publish(*reg_out, state::kDead);  // for the caller alone; its last drop gives it back
-  return success();
 }
 
 // For the caller alone: it is not in the index, and its last drop gives it back.
