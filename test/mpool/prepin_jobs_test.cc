@@ -135,7 +135,9 @@ TEST_F(PrepinJobs, a_registrar_may_pin_and_ask_for_helper_threads) {
 }
 
 TEST_F(PrepinJobs, ranges_that_overlap_are_counted_once_against_a_limit) {
-  make_pool({}, at_most_bytes(12 * kChunk));
+  PoolOptions limits = at_most_bytes(12 * kChunk);
+  limits.count_limit = 12;
+  make_pool({}, limits);
   EXPECT_EQ(pin({range(kBase, 8 * kChunk), range(kBase + 4 * kChunk, 8 * kChunk)}), PINRAIL_SUCCESS);
   EXPECT_EQ(device_->live_bytes(), 12 * kChunk);
 }
