@@ -20,6 +20,7 @@
 #include "base/sync/gate.h"
 #include "framework/api/api.h"
 #include "framework/mpool/allocator.h"
+#include "framework/registrar/request.h"
 
 namespace pinrail::api {
 namespace {
@@ -208,9 +209,6 @@ pinrail_handle_t pinrail_registration_handle(pinrail_registration_t* reg) {
 namespace pinrail::api {
 namespace {
 
-constexpr const char* kBytesOutOfReach = "the bytes at the address that it passed cannot be accessed";
-constexpr const char* kWrongStream = "the stream is not valid, or is not of the GPU's primary context";
-
 // Whether the handle's registration still belongs to its pool. API context.
 bool is_current(pinrail_handle_t handle) {
   if (handle.reg == nullptr) return false;
@@ -219,16 +217,11 @@ bool is_current(pinrail_handle_t handle) {
   return state::generation(word) == handle.generation && (word & state::kOrphan) == 0;
 }
 
-// Whether the range lies within the handle's registration, of which the caller holds a reference.
-bool is_inside(pinrail_handle_t handle, size_t offset, size_t length) {
-  return offset <= handle.reg->length && length <= handle.reg->length - offset;
-}
-
 // Returns a clause that names the fault in the arguments of a device read or write; NULL: no fault.
 const char* fault_of_transfer(pinrail_handle_t handle, size_t offset, const void* bytes, size_t length) {
   if (!is_current(handle)) return kHandleIsGone;
   if (bytes == nullptr) return "the address of the bytes is NULL";
-  return is_inside(handle, offset, length) ? nullptr : "the bytes do not lie within the registration";
+  return within(*handle.reg, offset, length) ? nullptr : "the bytes do not lie within the registration";
 }
 
 // Calls a function of framework/registrar for a registration of which the caller holds a reference. The arguments are
@@ -243,39 +236,41 @@ pinrail_status_t call_registrar(Function function, pinrail_handle_t handle, Argu
   return function(pool->registrar.get(), thread, handle.reg, arguments...);
 }
 
+// A device read or write.
+template <typename Function, typename Bytes>
+pinrail_status_t transfer(const char* call, Function function, pinrail_handle_t handle, size_t offset, Bytes* bytes,
+                          size_t length) {
+  const char* const fault = fault_of_transfer(handle, offset, bytes, length);
+  if (fault != nullptr) return refuse(call, fault);
+  return report_if_bad(call_registrar(function, handle, offset, bytes, length), call,
+                       "the bytes at the address that it passed cannot be accessed");
+}
+
+pinrail_status_t order(const char* call, registrar::Order function, pinrail_handle_t handle, void* stream) {
+  if (!is_current(handle)) return refuse(call, kHandleIsGone);
+  return report_if_bad(call_registrar(registrar::order, handle, function, stream), call,
+                       "the stream is not valid, or is not of the GPU's primary context");
+}
+
 }  // namespace
 }  // namespace pinrail::api
 
 using namespace pinrail;
 
 pinrail_status_t pinrail_mpool_device_read(pinrail_handle_t handle, size_t offset, void* into, size_t length) {
-  constexpr const char* kCall = "pinrail_mpool_device_read";
-  const char* const fault = api::fault_of_transfer(handle, offset, into, length);
-  if (fault != nullptr) return api::refuse(kCall, fault);
-  return api::report_if_bad(api::call_registrar(registrar::device_read, handle, offset, into, length), kCall,
-                            api::kBytesOutOfReach);
+  return api::transfer("pinrail_mpool_device_read", registrar::device_read, handle, offset, into, length);
 }
 
 pinrail_status_t pinrail_mpool_device_write(pinrail_handle_t handle, size_t offset, const void* from, size_t length) {
-  constexpr const char* kCall = "pinrail_mpool_device_write";
-  const char* const fault = api::fault_of_transfer(handle, offset, from, length);
-  if (fault != nullptr) return api::refuse(kCall, fault);
-  return api::report_if_bad(api::call_registrar(registrar::device_write, handle, offset, from, length), kCall,
-                            api::kBytesOutOfReach);
+  return api::transfer("pinrail_mpool_device_write", registrar::device_write, handle, offset, from, length);
 }
 
 pinrail_status_t pinrail_mpool_record(pinrail_handle_t handle, void* stream) {
-  constexpr const char* kCall = "pinrail_mpool_record";
-  if (!api::is_current(handle)) return api::refuse(kCall, api::kHandleIsGone);
-  return api::report_if_bad(api::call_registrar(registrar::order, handle, &pinrail_registrar_t::record, stream), kCall,
-                            api::kWrongStream);
+  return api::order("pinrail_mpool_record", &pinrail_registrar_t::record, handle, stream);
 }
 
 pinrail_status_t pinrail_mpool_wait(pinrail_handle_t handle, void* stream) {
-  constexpr const char* kCall = "pinrail_mpool_wait";
-  if (!api::is_current(handle)) return api::refuse(kCall, api::kHandleIsGone);
-  return api::report_if_bad(api::call_registrar(registrar::order, handle, &pinrail_registrar_t::wait, stream), kCall,
-                            api::kWrongStream);
+  return api::order("pinrail_mpool_wait", &pinrail_registrar_t::wait, handle, stream);
 }
 
 pinrail_status_t pinrail_mpool_advise(pinrail_mpool_t* pool, void* addr, size_t length, uint32_t access,

@@ -105,8 +105,8 @@ void ChunkStream::end(const Span& span, Status status) {
 
 Status ChunkStream::register_piece(const Span& span, pinrail_handle_t* handle_out) {
   const deferred::CallerScope outside;
-  void* const addr = reinterpret_cast<void*>(span.base);  // NOLINT(performance-no-int-to-ptr): as the caller gave it
-  return pinrail_mpool_register(wanted_.pool, addr, span.length(), wanted_.access, wanted_.flags, handle_out);
+  return pinrail_mpool_register(wanted_.pool, pointer(span.base), span.length(), wanted_.access, wanted_.flags,
+                                handle_out);
 }
 
 Status ChunkStream::next(pinrail_handle_t* handle_out, Span* span_out) {
@@ -272,7 +272,7 @@ pinrail_status_t pinrail_chunks_next(pinrail_chunks_t* chunks, void** addr_out, 
   // Cut at multiples of the step, so that overlapping buffers share pieces.
   const size_t to_cut = chunks->step - chunks->next % chunks->step;
   const size_t length = std::min(to_cut, static_cast<size_t>(chunks->end - chunks->next));
-  *addr_out = reinterpret_cast<void*>(chunks->next);  // NOLINT(performance-no-int-to-ptr): as the caller gave it
+  *addr_out = pointer(chunks->next);
   *length_out = length;
   chunks->next += length;
   return PINRAIL_SUCCESS;
@@ -306,8 +306,7 @@ pinrail_status_t pinrail_chunk_stream_next(pinrail_chunk_stream_t* stream, pinra
     const Status status = chunks->next(&handle, &span);
     if (!status.ok()) return status;
     *handle_out = handle;
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): as the caller gave it
-    if (addr_out != nullptr) *addr_out = reinterpret_cast<void*>(span.base);
+    if (addr_out != nullptr) *addr_out = pointer(span.base);
     if (length_out != nullptr) *length_out = span.length();
     return status;
   });

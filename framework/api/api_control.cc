@@ -50,7 +50,7 @@ void invalidate_hook(pinrail_mpool_t* pool, uintptr_t base, size_t length) {
 // Calls the subscriber. Hook context, without a lock held.
 void pass_on_hook(void* subscription, uintptr_t base, size_t length) {
   const auto* to = static_cast<pinrail_subscription_t*>(subscription);
-  to->event(to->arg, reinterpret_cast<void*>(base), length);  // NOLINT(performance-no-int-to-ptr): an address
+  to->event(to->arg, pointer(base), length);
 }
 
 pinrail_status_t ft_event(pinrail_mpool_t* pool, pinrail_thread_t* thread, pinrail_ft_state_t state) {
@@ -165,17 +165,13 @@ namespace {
 
 // Calls the pool, after all checks of the arguments.
 pinrail_status_t register_with(pinrail_mpool_t* pool, void* addr, size_t length, uint32_t access, uint32_t flags,
-                               const pinrail_register_options_t& options, pinrail_handle_t* handle_out) {
-  const deferred::Call call;
-  if (!call) return PINRAIL_ERR_BUSY;
-  handle_fork();
+                               const pinrail_register_options_t& options, pinrail_thread_t* thread,
+                               pinrail_handle_t* handle_out) {
   gate::wait_until_released();
   if (is_inherited(pool)) return PINRAIL_ERR_NOT_AVAILABLE;
   if (pool->ops->register_with == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
   const bool takes_dmabuf = (pool->registrar->table.kinds & PINRAIL_KIND_DMABUF) != 0;
   if (options.dmabuf_fd >= 0 && !takes_dmabuf) return PINRAIL_ERR_NOT_SUPPORTED;
-  pinrail_thread_t* const thread = thread::current();
-  if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   if ((flags & PINRAIL_FLAG_PERSISTENT) == 0) flags |= PINRAIL_FLAG_CACHE_BYPASS;
   const uint64_t access_and_flags = access | uint64_t{flags} << PINRAIL_ACCESS_FLAGS_SHIFT;
   const pinrail_status_t status = ask_with_room(pool, thread, [&] {
@@ -214,16 +210,15 @@ pinrail_status_t pinrail_mpool_register_with(pinrail_mpool_t* pool, void* addr, 
                                              pinrail_handle_t* handle_out) {
   constexpr const char* kCall = "pinrail_mpool_register_with";
   if (options == nullptr) return pinrail_mpool_register(pool, addr, length, access, flags, handle_out);
-  const char* fault = pool == nullptr || handle_out == nullptr ? "pool or handle_out is NULL" : nullptr;
-  if (fault == nullptr) fault = api::fault_of_range(addr, length);
-  if (fault == nullptr) {
-    fault = api::fault_of_access(access | uint64_t{flags} << PINRAIL_ACCESS_FLAGS_SHIFT);
-  }
+  const uint64_t access_and_flags = access | uint64_t{flags} << PINRAIL_ACCESS_FLAGS_SHIFT;
+  const char* fault = api::fault_of_request(pool, addr, length, access_and_flags, handle_out);
   if (fault == nullptr) fault = api::fault_of_options(*options);
   if (fault != nullptr) return api::refuse(kCall, fault);
+  const pinrail_status_t status = api::in_call([=](pinrail_thread_t* thread) {
+    return api::register_with(pool, addr, length, access, flags, *options, thread, handle_out);
+  });
   return api::report_if_bad(
-      api::register_with(pool, addr, length, access, flags, *options, handle_out), kCall,
-      "the range, in whole pages, does not lie within the memory or the dmabuf that can be registered");
+      status, kCall, "the range, in whole pages, does not lie within the memory or the dmabuf that can be registered");
 }
 
 pinrail_status_t pinrail_registration_read_details(const pinrail_registration_t* reg,

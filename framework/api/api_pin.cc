@@ -52,8 +52,6 @@ PinTable::Key key_of(const pinrail_range_t& range, uint32_t access) {
   return {reinterpret_cast<uintptr_t>(range.addr), range.length, access};
 }
 
-void* pointer(uintptr_t address) { return reinterpret_cast<void*>(address); }  // NOLINT(performance-no-int-to-ptr)
-
 // The smaller of two limits, where 0 is none.
 size_t smaller(size_t a, size_t b) { return a == 0 || b == 0 ? std::max(a, b) : std::min(a, b); }
 

@@ -132,6 +132,14 @@ void drop_all_pins(pinrail_mpool_t* pool) {
   drop_pins(&pins);
 }
 
+// Whether memory of the pool is allocated, unless that is taken back by force, or helper threads work for it. Gives
+// back what is free.
+bool is_in_use(pinrail_mpool_t* pool, uint32_t flags) {
+  if (pool->works.is_any_unfinished()) return true;
+  mpool::Allocator* const allocator = pool->allocator.load();
+  return allocator != nullptr && !allocator->close((flags & PINRAIL_DESTROY_FORCE) != 0).ok();
+}
+
 // Destroys the pool. A parent's pool is kept in a forked child, because its handles may still be dropped.
 Status destroy_one(pinrail_mpool_t* pool, uint32_t flags) {
   Library* const in = library();
@@ -148,25 +156,16 @@ Status destroy_one(pinrail_mpool_t* pool, uint32_t flags) {
   if (is_inside_registrar()) return PINRAIL_ERR_BUSY;
   const bool is_forced = (flags & PINRAIL_DESTROY_FORCE) != 0;
   if (is_forced) pool->works.stop_all();
-  if (pool->works.is_any_unfinished()) return PINRAIL_ERR_BUSY;
-  mpool::Allocator* const allocator = pool->allocator.load();
-  if (allocator != nullptr && !allocator->close(is_forced).ok()) return PINRAIL_ERR_BUSY;
+  if (is_in_use(pool, flags)) return PINRAIL_ERR_BUSY;
   if (is_forced) drop_all_pins(pool);
   const Status status = destroy(pool, flags);
   if (!status.ok()) return status;
-  delete allocator;
+  delete pool->allocator.load();
   pool->works.detach_all();
   Guard guard(in->mutex);
   unlink_locked(*in, pool);
   delete pool;
   return status;
-}
-
-// Whether memory of the pool is allocated, or helper threads work for it. Gives back what is free.
-bool is_in_use(pinrail_mpool_t* pool) {
-  mpool::Allocator* const allocator = pool->allocator.load();
-  if (allocator != nullptr && !allocator->close(false).ok()) return true;
-  return pool->works.is_any_unfinished();
 }
 
 }  // namespace
@@ -203,7 +202,7 @@ Status close_pools(Library* in) {
   // Checks all before it destroys one: BUSY changes nothing. Helper threads come first: one that still works may drop
   // the last reference between the check and destroy_one(), which would then destroy one pool of several.
   for (pinrail_mpool_t* pool : own) {
-    if (is_in_use(pool)) return PINRAIL_ERR_BUSY;
+    if (is_in_use(pool, 0)) return PINRAIL_ERR_BUSY;
   }
   for (pinrail_mpool_t* pool : own) {
     if (pool->ops->referenced(pool->module) != 0) return destroy_one(pool, 0);  // reports the referenced registrations
@@ -253,8 +252,6 @@ using mpool::Allocator;
 
 constexpr uint32_t kWithoutAtomics = PINRAIL_RIGHTS_MASK & ~uint32_t{PINRAIL_ACCESS_REMOTE_ATOMIC};
 
-void drop(pinrail_handle_t handle) { Status(pinrail_mpool_deregister(handle)).ignore(); }
-
 // With atomics if the device has them. NOT_SUPPORTED: the registration is not in the index, so later calls cannot hit
 // it.
 Status pin(void* pool_pointer, void* addr, size_t length, pinrail_handle_t* handle_out) {
@@ -268,17 +265,14 @@ Status pin(void* pool_pointer, void* addr, size_t length, pinrail_handle_t* hand
   }
   if (!status.ok()) return status;
   if (!is_indexed(handle.reg)) {
-    drop(handle);
+    drop_pin(handle);
     return PINRAIL_ERR_NOT_SUPPORTED;
   }
   *handle_out = handle;
   return status;
 }
 
-void unpin(void*, pinrail_handle_t handle) {
-  const deferred::CallerScope scope;
-  drop(handle);
-}
+void unpin(void*, pinrail_handle_t handle) { drop_pin(handle); }
 
 mpool::AllocatorSettings settings_of(const param::Registry& params, const pinrail_registrar_t& device) {
   constexpr size_t kSlab = Allocator::kSlab;
@@ -307,16 +301,6 @@ const char* fault_of(size_t length, size_t alignment, int node) {
   return node < PINRAIL_NODE_ANY || node >= Allocator::kNodes ? "numa_node is no node's number" : nullptr;
 }
 
-// Calls function(allocator). in_child: the status in a forked child.
-template <typename Function>
-pinrail_status_t with_allocator(pinrail_mpool_t* pool, pinrail_status_t in_child, Function&& function) {
-  const deferred::Call call;
-  if (!call) return PINRAIL_ERR_BUSY;
-  handle_fork();
-  if (is_inherited(pool)) return in_child;
-  return guarded([&] { return function(allocator_of(pool)); });
-}
-
 }  // namespace
 }  // namespace pinrail::api
 
@@ -330,29 +314,25 @@ pinrail_status_t pinrail_mpool_alloc(pinrail_mpool_t* pool, size_t length, size_
   if (pool == nullptr || addr_out == nullptr) return refuse(kCall, "pool or addr_out is NULL");
   const char* const fault = api::fault_of(length, alignment, numa_node);
   if (fault != nullptr) return refuse(kCall, fault);
-  return api::with_allocator(pool, PINRAIL_ERR_NOT_AVAILABLE, [&](Allocator* allocator) {
-    return allocator->alloc(length, alignment, numa_node, addr_out);
-  });
+  return api::on_pool(pool, [&] { return api::allocator_of(pool)->alloc(length, alignment, numa_node, addr_out); });
 }
 
 pinrail_status_t pinrail_mpool_realloc(pinrail_mpool_t* pool, void* addr, size_t length, void** addr_out) {
   constexpr const char* kCall = "pinrail_mpool_realloc";
   if (pool == nullptr || addr_out == nullptr) return refuse(kCall, "pool or addr_out is NULL");
   if (length == 0) return refuse(kCall, "length is 0");
-  const pinrail_status_t status = api::with_allocator(pool, PINRAIL_ERR_NOT_AVAILABLE, [&](Allocator* allocator) {
-    return allocator->realloc(addr, length, addr_out);
-  });
-  return status == PINRAIL_ERR_BAD_PARAM ? refuse(kCall, "addr is not an allocation of this pool") : status;
+  const pinrail_status_t status =
+      api::on_pool(pool, [&] { return api::allocator_of(pool)->realloc(addr, length, addr_out); });
+  return api::report_if_bad(status, kCall, "addr is not an allocation of this pool");
 }
 
 pinrail_status_t pinrail_mpool_free(pinrail_mpool_t* pool, void* addr) {
   constexpr const char* kCall = "pinrail_mpool_free";
   if (pool == nullptr) return refuse(kCall, "pool is NULL");
   if (addr == nullptr) return PINRAIL_SUCCESS;
-  const pinrail_status_t status =
-      api::with_allocator(pool, PINRAIL_SUCCESS, [&](Allocator* allocator) { return allocator->free(addr); });
-  return status == PINRAIL_ERR_BAD_PARAM ? refuse(kCall, "addr is not an allocation of this pool, or was freed before")
-                                         : status;
+  const pinrail_status_t status = api::on_pool(pool, [&] { return api::allocator_of(pool)->free(addr); });
+  if (status == PINRAIL_ERR_NOT_AVAILABLE) return PINRAIL_SUCCESS;  // in a forked child: memory of the parent's pool
+  return api::report_if_bad(status, kCall, "addr is not an allocation of this pool, or was freed before");
 }
 
 pinrail_status_t pinrail_mpool_alloc_read_stats(pinrail_mpool_t* pool, pinrail_alloc_stats_t* stats_out) {
@@ -360,8 +340,5 @@ pinrail_status_t pinrail_mpool_alloc_read_stats(pinrail_mpool_t* pool, pinrail_a
   if (pool == nullptr || stats_out == nullptr) return refuse(kCall, "pool or stats_out is NULL");
   if (stats_out->size != sizeof(*stats_out))
     return refuse(kCall, "stats_out->size is not sizeof(pinrail_alloc_stats_t)");
-  return api::with_allocator(pool, PINRAIL_ERR_NOT_AVAILABLE, [&](Allocator* allocator) {
-    allocator->stats(stats_out);
-    return success();
-  });
+  return api::on_pool(pool, [&] { api::allocator_of(pool)->stats(stats_out); });
 }

@@ -24,8 +24,6 @@ using mpool::PinTable;
 
 constexpr uint32_t kWriting = PINRAIL_ACCESS_LOCAL_WRITE | PINRAIL_ACCESS_REMOTE_WRITE | PINRAIL_ACCESS_REMOTE_ATOMIC;
 
-void* pointer(uintptr_t address) { return reinterpret_cast<void*>(address); }  // NOLINT(performance-no-int-to-ptr)
-
 pinrail_mpool_stats_t stats_of(pinrail_mpool_t* pool) {
   pinrail_mpool_stats_t stats{};
   stats.size = sizeof(stats);

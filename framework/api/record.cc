@@ -12,8 +12,9 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <string>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/core/compiler.h"
@@ -211,75 +212,55 @@ class Output {
   Compressor compressor_;
 };
 
-// The ids of a trace: each reference has one, and a drop ends one of its registration.
-class Ids {
- public:
-  int64_t take(const Record& record) {
-    if (record.reg == nullptr) return -1;
-    held_[key_of(record)].push_back(next_);
-    return next_++;
-  }
-  // False: the reference was taken before the recording began, or was not recorded.
-  bool drop(const Record& record, int64_t* id_out) {
-    const auto found = held_.find(key_of(record));
-    if (found == held_.end()) return false;
-    *id_out = found->second.back();
-    found->second.pop_back();
-    if (found->second.empty()) held_.erase(found);
-    return true;
-  }
-
- private:
-  struct Key {
-    const pinrail_registration_t* reg;
-    uint64_t generation;
-    bool operator==(const Key& other) const { return reg == other.reg && generation == other.generation; }
-  };
-  struct Hash {
-    size_t operator()(const Key& key) const {
-      return (reinterpret_cast<uintptr_t>(key.reg) >> 6) * 0x9e3779b97f4a7c15u ^ key.generation;
-    }
-  };
-  static Key key_of(const Record& record) { return {record.reg, record.generation}; }
-
-  std::unordered_map<Key, std::vector<int64_t>, Hash> held_;
-  int64_t next_ = 0;
-};
-
 // An event may name more than there is of memory; a trace may not.
 uint64_t length_in_memory(const Record& record) {
   constexpr uint64_t kEndOfMemory = uint64_t{1} << 63;
   return record.addr < kEndOfMemory ? std::min(record.length, kEndOfMemory - record.addr) : 0;
 }
 
-// Writes the complete records. Clocks of two threads may disagree with their order by less than a trace allows.
-class Lines {
- public:
-  explicit Lines(Output* out) : out_(out) {}
+// The ids of the references that a registration of a generation has: each is an id of the trace, and a drop ends one.
+using Held = std::map<std::pair<const pinrail_registration_t*, uint64_t>, std::vector<int64_t>>;
 
-  void add(const Record& record) {
+// The id of a complete record. False: it is of no use in a trace, as a drop of a reference that was taken before the
+// recording began.
+bool find_id(const Record& record, char op, Held* held, int64_t* next, int64_t* id_out) {
+  *id_out = op == 'E' ? static_cast<int64_t>(record.generation) : 0;
+  if (op == 'I') return length_in_memory(record) != 0;
+  if (op == 'E') return true;
+  const bool is_taken = op != 'D';
+  if (is_taken && record.reg == nullptr) {
+    *id_out = -1;
+    return true;
+  }
+  std::vector<int64_t>& ids = (*held)[{record.reg, record.generation}];
+  if (is_taken) ids.push_back((*next)++);
+  const bool is_known = !ids.empty();
+  if (is_known) *id_out = ids.back();
+  if (is_known && !is_taken) ids.pop_back();
+  if (ids.empty()) held->erase({record.reg, record.generation});
+  return is_known;
+}
+
+// Writes the complete records, and returns how many. Clocks of two threads may disagree with their order by less than a
+// trace allows.
+uint64_t add_records(uint64_t count, Output* out) {
+  Held held;
+  int64_t next_id = 0, id = 0;
+  uint64_t last_ns = 0, written = 0;
+  for (uint64_t i = 0; i < count; i++) {
+    const Record& record = area.records[i];
     // acquire: pairs with the release in append_hook()
     const char op = record.op.load(std::memory_order_acquire);
-    const uint64_t length = op == 0 ? 0 : length_in_memory(record);
-    int64_t id = 0;
-    if (op == 0 || (op == 'I' && length == 0)) return;
-    if (op == 'D' && !ids_.drop(record, &id)) return;
-    if (op == 'R' || op == 'F') id = ids_.take(record);
-    if (op == 'E') id = static_cast<int64_t>(record.generation);
-    last_ns_ = std::max(last_ns_, record.ns);
+    if (op == 0 || !find_id(record, op, &held, &next_id, &id)) continue;
+    last_ns = std::max(last_ns, record.ns);
     char line[160];
-    std::snprintf(line, sizeof(line), "%" PRIu64 " %u %c %" PRIx64 " %" PRIu64 " %x %x %" PRId64 "\n", last_ns_,
-                  record.thread, op, record.addr, length, record.access, record.flags & 3, id);
-    out_->add(line);
-    written_++;
+    std::snprintf(line, sizeof(line), "%" PRIu64 " %u %c %" PRIx64 " %" PRIu64 " %x %x %" PRId64 "\n", last_ns,
+                  record.thread, op, record.addr, length_in_memory(record), record.access, record.flags & 3, id);
+    out->add(line);
+    written++;
   }
-  uint64_t written() const { return written_; }
-
- private:
-  Output* const out_;
-  Ids ids_;
-  uint64_t last_ns_ = 0, written_ = 0;
-};
+  return written;
+}
 
 void add_file(Output* out) {
   const uint64_t all = area.reserved.load(std::memory_order_relaxed), kept = std::min(all, kMost);
@@ -289,9 +270,8 @@ void add_file(Output* out) {
                 program_invocation_short_name, PACKAGE_VERSION, area.owner, sysconf(_SC_PAGESIZE), area.start_ns);
   out->add(line);
   out->add(area.settings);
-  Lines lines(out);
-  for (uint64_t i = 0; i < kept; i++) lines.add(area.records[i]);
-  std::snprintf(line, sizeof(line), "# records: %" PRIu64 " dropped %" PRIu64 "\n", lines.written(), all - kept);
+  const uint64_t written = add_records(kept, out);
+  std::snprintf(line, sizeof(line), "# records: %" PRIu64 " dropped %" PRIu64 "\n", written, all - kept);
   out->add(line);
 }
 

@@ -48,10 +48,7 @@ bool with_whole_pages(Span span, Try attempt) {
   return false;
 }
 
-bool advise(Span span, int advice) {
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): spans are numbers, system calls take pointers
-  return madvise(reinterpret_cast<void*>(span.base), span.length(), advice) == 0;
-}
+bool advise(Span span, int advice) { return madvise(pointer(span.base), span.length(), advice) == 0; }
 
 // Whether no page of the span has a count.
 bool is_unheld_locked(Span span) REQUIRES(mutex) {

@@ -76,8 +76,7 @@ inline bool has_own_iova(const pinrail_register_request_t& request) {
 // contain all of it; ERROR: the registrar returned a status that does not exist (C5).
 inline Status identify(const pinrail_registrar_t& table, const Span& asked, pinrail_gpu_range_t* range_out) {
   range_out->size = sizeof(*range_out);
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): spans are numbers
-  const Status status = table.identify(table.context, reinterpret_cast<const void*>(asked.base), range_out);
+  const Status status = table.identify(table.context, pointer(asked.base), range_out);
   if (!is_status(status.code())) return PINRAIL_ERR_ERROR;
   if (!status.ok()) return status;
   return Span::of(range_out->base, range_out->length).contains(asked) ? PINRAIL_SUCCESS : PINRAIL_ERR_BAD_PARAM;
