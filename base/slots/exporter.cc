@@ -295,6 +295,9 @@ Importer::~Importer() {
 // words.
 void Importer::register_importer(const Process& self) {
   if (self.pid >> kPidBits != 0) return;
+  Guard guard(mutex_);
+  entered_.reset(static_cast<uint32_t*>(std::calloc(count_, sizeof(uint32_t))));
+  if (entered_ == nullptr) return;
   for (uint32_t i = 0; i < kImporterEntries; ++i) {
     uint64_t free_entry = 0;
     importer_word_ = importer_word_of(self.pid, self.start);
@@ -307,17 +310,11 @@ void Importer::register_importer(const Process& self) {
 }
 
 // Sets the bit, then loads the word; the exporter kills the word, then loads the bits: one of the two sees the other's
-// store (seq_cst). If there is no memory to record the bit, the importer is counted in the word instead.
+// store (seq_cst).
 bool Importer::enter(uint32_t slot, uint64_t incarnation) {
   if (importer_entry_ == nullptr) return slots::enter(&words_[slot], incarnation);
   Guard guard(mutex_);
-  uint32_t* times = nullptr;
-  try {
-    times = &entered_[slot];
-  } catch (const std::bad_alloc&) {
-    return slots::enter(&words_[slot], incarnation);
-  }
-  if ((*times)++ == 0) holders_[slot].of(importer_index_).fetch_or(bit_of(importer_index_));
+  if (entered_[slot]++ == 0) holders_[slot].of(importer_index_).fetch_or(bit_of(importer_index_));
   if ((words_[slot].load() & kIncarnationMask) == incarnation) return true;
   leave_locked(slot);
   return false;
@@ -325,17 +322,14 @@ bool Importer::enter(uint32_t slot, uint64_t incarnation) {
 
 // Undoes one enter(). Takes the importer's lock.
 void Importer::leave(uint32_t slot, uint64_t incarnation) {
+  if (importer_entry_ == nullptr) return slots::leave(&words_[slot], incarnation);
   Guard guard(mutex_);
-  if (entered_.count(slot) == 0) return slots::leave(&words_[slot], incarnation);
   leave_locked(slot);
 }
 
 // The importer's lock is held. Clears the bit after the last leave() of the slot.
 void Importer::leave_locked(uint32_t slot) {
-  const auto found = entered_.find(slot);
-  if (--found->second != 0) return;
-  entered_.erase(found);
-  holders_[slot].of(importer_index_).fetch_and(~bit_of(importer_index_));
+  if (--entered_[slot] == 0) holders_[slot].of(importer_index_).fetch_and(~bit_of(importer_index_));
 }
 
 // acquire: as in is_alive(). The kernel sets the mark.

@@ -34,7 +34,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <unordered_map>
+#include <cstdlib>
+#include <memory>
 
 #include "base/slots/process.h"
 #include "base/sync/lock.h"
@@ -128,7 +129,8 @@ class Importer {
   // user or is not sealed. OUT_OF_RESOURCE: this process or the system has no descriptor or memory left. ERROR: the
   // file is malformed or cannot be mapped.
   Status open(uint32_t user, uint32_t pid, uint64_t start, uint64_t segment);
-  // Takes an importer entry if one is free. The destructor gives it back, if it runs in the same process.
+  // Takes an importer entry if one is free and there is memory. Call it before enter(). The destructor gives it back,
+  // if it runs in the same process.
   void register_importer(const Process& self);
   bool has_entry() const { return importer_entry_ != nullptr; }
   uint32_t count() const { return count_; }
@@ -159,8 +161,9 @@ class Importer {
   uint64_t importer_word_ = 0;  // the value that the importer has stored in its importer entry
   uint32_t pid_ = 0;            // the process that took the importer entry
   Mutex mutex_{LockRank::leaf};
-  // Slot -> number of enter() calls, of any incarnation.
-  std::unordered_map<uint32_t, uint32_t> entered_ GUARDED_BY(mutex_);
+  // For each slot the number of enter() calls, of any incarnation, that no leave() has undone. From calloc(), which
+  // gives memory to those parts only that are used.
+  std::unique_ptr<uint32_t[], void (*)(void*)> entered_ GUARDED_BY(mutex_){nullptr, std::free};
 };
 
 // As Importer::enter() and leave(), but counted in the word. For importers without an importer entry.

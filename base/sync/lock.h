@@ -138,16 +138,6 @@ class CAPABILITY("mutex") HookMutex {
     }
     depth_ = depth;
   }
-  bool try_lock() TRY_ACQUIRE(true) NO_THREAD_SAFETY_ANALYSIS {
-    HookDepth* const depth = enter();
-    const bool locked = mutex_.try_lock();
-    if (locked) {
-      depth_ = depth;
-    } else {
-      leave(depth);
-    }
-    return locked;
-  }
   void unlock() RELEASE() NO_THREAD_SAFETY_ANALYSIS {
     HookDepth* const depth = depth_;
     mutex_.unlock();

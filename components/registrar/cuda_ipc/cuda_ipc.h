@@ -94,6 +94,8 @@
 
 namespace pinrail::cuda_ipc {
 
+struct Registrar;
+
 struct Library {
 // NOLINTNEXTLINE(bugprone-macro-parentheses): a declaration takes none
 #define PINRAIL_CUDA_FIELD(flag, name) decltype(&::name) name = nullptr;
@@ -122,26 +124,22 @@ class PoolImports {
   // at the address.
   using Pointer = std::pair<CUdeviceptr, uint64_t>;
 
-  using User = const void*;
-
   // Errors: the driver's; OUT_OF_MEMORY also without host memory. Nothing was opened then.
-  CUresult import_pool(const Library& cuda, User user, int descriptor, CUmemoryPool* pool_out);
-  CUresult import_pointer(const Library& cuda, User user, CUmemoryPool pool, CUmemPoolPtrExportData* data,
-                          Pointer* pointer_out);
+  CUresult import_pool(const Registrar& user, int descriptor, CUmemoryPool* pool_out);
+  CUresult import_pointer(const Registrar& user, CUmemoryPool pool, CUmemPoolPtrExportData* data, Pointer* pointer_out);
   // Ends it if this was its last use. Errors: the driver's; it is still in use then.
-  CUresult free_pointer(const Library& cuda, User user, const Pointer& pointer);
-  CUresult destroy_pool(const Library& cuda, User user, CUmemoryPool pool);
-  // The context has ended, and everything in it; or the user could not end it and leaves it to the next one.
-  void forget_pointer(User user, const Pointer& pointer);
-  void forget_pool(User user, CUmemoryPool pool);
+  CUresult free_pointer(const Registrar& user, const Pointer& pointer);
+  CUresult destroy_pool(const Registrar& user, CUmemoryPool pool);
+  // The context has ended, and everything in it; or the user could not end them and leaves them to the next one.
+  void forget(const Registrar& user, CUmemoryPool pool, const Pointer& pointer);
   // After a restart: the pool abandons all that this user has open (F2). Needs no context.
-  void forget_all_of(User user);
+  void forget_all_of(const Registrar& user);
 
  private:
   template <typename Key>
-  using Uses = std::multimap<Key, User>;
+  using Uses = std::multimap<Key, const Registrar*>;
   template <typename Key, typename End>
-  static CUresult drop(Uses<Key>* uses, User user, const Key& key, End&& end);
+  static CUresult drop(Uses<Key>* uses, const Registrar& user, const Key& key, End&& end);
   uint64_t common_id_locked(CUdeviceptr address, uint64_t id) const REQUIRES(mutex_);
 
   Mutex mutex_{LockRank::device};
@@ -205,7 +203,9 @@ struct Tail {
 
 // The allocation that contains a pointer, and how peers can open it.
 struct Found {
-  pinrail_gpu_range_t range;
+  CUdeviceptr base;
+  size_t length;
+  unsigned long long id;  // no other memory of this process has had or will have it
   pinrail_gpu_kind_t kind;
   CUmemoryPool pool;                // for kind PINRAIL_GPU_POOL
   unsigned long long handle_types;  // one bit per handle type with which it was made, if the driver tells
@@ -255,9 +255,12 @@ inline bool is_current_device(const Registrar& registrar, const Tail& tail) {
 // cuda_ipc_register.cc. NOT_FOUND: the address is no GPU memory. NOT_SUPPORTED: the driver tells too little about
 // memory of this kind.
 Status look_up(Registrar* registrar, const void* addr, Found* found_out);
-// Returns the id of the memory at an address; no later memory of this process has the same one. False: the driver does
-// not tell.
-bool id_at(const Registrar& registrar, CUdeviceptr pointer, uint64_t* id_out);
+// Reads one attribute of a pointer. False: the driver does not tell.
+template <typename Value>
+bool query_attribute(const Registrar& registrar, CUdeviceptr pointer, CUpointer_attribute name, Value* value_out) {
+  void* value = value_out;
+  return registrar.cuda.cuPointerGetAttributes(1, &name, &value, pointer) == CUDA_SUCCESS;
+}
 // The id of the mapped memory, and the number of bytes that may follow the address (SIZE_MAX if the driver does not
 // tell).
 struct Mapping {
@@ -267,10 +270,8 @@ struct Mapping {
 Mapping mapping_at(const Registrar& registrar, CUdeviceptr pointer);
 // Returns the GPU where the memory lies; 0 if the driver does not tell.
 int device_of_pointer(const Registrar& registrar, CUdeviceptr pointer);
-// Returns whether the memory moves between host and GPU.
-bool is_managed(const Registrar& registrar, CUdeviceptr pointer);
 
-// cuda_ipc_vmm.cc, cuda_ipc_vmm.cc: the kinds of memory other than cuMemAlloc's. The context is current. export_...()
+// cuda_ipc_vmm.cc: the kinds of memory other than cuMemAlloc's. The context is current. export_...()
 // writes the driver's part of the block and a descriptor that the caller owns, or -1. open_...() writes what it has
 // opened to the tail, also when it fails.
 Status export_vmm(Registrar* registrar, const Found& found, pinrail_gpu_block_t* block, int* descriptor_out);
@@ -279,7 +280,7 @@ Status export_pool(Registrar* registrar, const Found& found, pinrail_gpu_block_t
 Status open_pool(Registrar* registrar, int descriptor, Tail* tail);
 // Gives back what the tail still has of a peer's memory, in reverse order. After an error the rest stays in the tail.
 Status close_peer(Registrar* registrar, Tail* tail);
-Status forget_peer(const Registrar& registrar, Tail* tail);  // leaves it to the driver; SUCCESS
+void forget_peer(const Registrar& registrar, Tail* tail);  // leaves it to the driver
 
 // cuda_ipc_event.cc. Takes an event of the tail's device and writes it to the tail and its block. SUCCESS also if no
 // events are wanted or the driver has none.

@@ -120,7 +120,7 @@ pinrail_status_t start_session(Registrar* registrar) {
 pinrail_status_t restart(void* context) {
   auto* registrar = static_cast<Registrar*>(context);
   const pinrail_status_t status = start_session(registrar);
-  if (status == PINRAIL_SUCCESS) registrar->component->pool_imports.forget_all_of(registrar);
+  if (status == PINRAIL_SUCCESS) registrar->component->pool_imports.forget_all_of(*registrar);
   return status;
 }
 

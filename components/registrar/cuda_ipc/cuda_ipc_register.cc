@@ -33,8 +33,7 @@ void make_copies_wait(const Registrar& registrar, CUdeviceptr pointer) {
 
 Status export_ipc(Registrar* registrar, const Found& found, pinrail_gpu_block_t* block) {
   CUipcMemHandle handle{};
-  const auto pointer = reinterpret_cast<CUdeviceptr>(found.range.base);
-  const CUresult error = registrar->cuda.cuIpcGetMemHandle(&handle, pointer);
+  const CUresult error = registrar->cuda.cuIpcGetMemHandle(&handle, found.base);
   if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_SUPPORTED;  // this kind of memory has no such handle
   static_assert(sizeof(block->driver) == sizeof(handle), "it fits");
   std::memcpy(block->driver, &handle, sizeof(handle));
@@ -46,7 +45,7 @@ Status export_kind(Registrar* registrar, const Found& found, int device, pinrail
                    int* descriptor_out) {
   const CurrentContext current(registrar, device);
   if (current.result() != CUDA_SUCCESS) return status_of(*registrar, "cuCtxPushCurrent", current.result());
-  make_copies_wait(*registrar, reinterpret_cast<CUdeviceptr>(found.range.base));
+  make_copies_wait(*registrar, found.base);
   switch (found.kind) {
     case PINRAIL_GPU_IPC: return export_ipc(registrar, found, block);
     case PINRAIL_GPU_POOL: return export_pool(registrar, found, block, descriptor_out);
@@ -98,25 +97,22 @@ Status export_own(Registrar* registrar, const pinrail_register_request_t& reques
   Found before{}, after{};
   Status status = look_up(registrar, request.addr, &before);
   if (!status.ok()) return status;
-  if (before.range.base != request.addr || before.range.length != request.length) return PINRAIL_ERR_BAD_PARAM;
   const auto pointer = reinterpret_cast<CUdeviceptr>(request.addr);
-  const int device = device_of_pointer(*registrar, pointer);
-  pinrail_gpu_block_t block{};
-  status = export_and_serve(registrar, before, device, &block);
+  if (before.base != pointer || before.length != request.length) return PINRAIL_ERR_BAD_PARAM;
+  Tail made{};
+  made.device = device_of_pointer(*registrar, pointer);
+  status = export_and_serve(registrar, before, made.device, &made.block);
   if (!status.ok()) return status;
   status = look_up(registrar, request.addr, &after);
-  if (status.ok() && after.range.buffer_id != before.range.buffer_id) status = PINRAIL_ERR_NOT_FOUND;
-  block.kind = before.kind;
-  block.base = pointer;
-  block.length = request.length;
-  block.buffer_id = before.range.buffer_id;
-  std::memcpy(block.device, registrar->uuids[device], sizeof(block.device));
-  Tail made{};
-  made.block = block;
-  made.device = device;
+  if (status.ok() && after.id != before.id) status = PINRAIL_ERR_NOT_FOUND;
+  made.block.kind = before.kind;
+  made.block.base = pointer;
+  made.block.length = request.length;
+  made.block.buffer_id = before.id;
+  std::memcpy(made.block.device, registrar->uuids[made.device], sizeof(made.block.device));
   if (status.ok()) status = take_event(registrar, &made);
   if (!status.ok()) {
-    registrar->server->remove(ticket_of(block));
+    registrar->server->remove(ticket_of(made.block));
     return status;
   }
   *tail = made;
@@ -180,7 +176,7 @@ Status open_kind(Registrar* registrar, int descriptor, Tail* tail) {
 Status close_with_retry(Registrar* registrar, Tail* tail) {
   Status status = close_peer(registrar, tail);
   if (!status.ok()) status = close_peer(registrar, tail);
-  if (!status.ok()) forget_peer(*registrar, tail).ignore();
+  if (!status.ok()) forget_peer(*registrar, tail);
   return status;
 }
 
@@ -266,7 +262,9 @@ pinrail_status_t export_dmabuf(void* context, const void* addr, size_t length, i
   auto* registrar = static_cast<Registrar*>(context);
   const auto pointer = reinterpret_cast<CUdeviceptr>(addr);
   if (getpid() != registrar->process || !registrar->cuda.has_optional) return PINRAIL_ERR_NOT_SUPPORTED;
-  if (is_managed(*registrar, pointer)) return PINRAIL_ERR_NOT_SUPPORTED;
+  unsigned managed = 0;
+  const bool is_known = query_attribute(*registrar, pointer, CU_POINTER_ATTRIBUTE_IS_MANAGED, &managed);
+  if (is_known && managed != 0) return PINRAIL_ERR_NOT_SUPPORTED;
   const CurrentContext current(registrar, device_of_pointer(*registrar, pointer));
   if (current.result() != CUDA_SUCCESS) return status_of(*registrar, "cuCtxPushCurrent", current.result()).code();
   make_copies_wait(*registrar, pointer);
@@ -286,57 +284,36 @@ namespace {
 
 constexpr uint64_t kFabricType = CU_MEM_HANDLE_TYPE_FABRIC;
 
-struct PointerInfo {
-  unsigned type = 0;
-  CUdeviceptr base = 0;
-  size_t length = 0;
-  unsigned long long id = 0;
-  int is_legacy = 0;
-};
-
-// Asks everything about memory of cuMemAlloc in one call, because each hit of an owner asks.
-Status query_plain(const Registrar& registrar, CUdeviceptr pointer, PointerInfo* info_out) {
-  CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
-                                 CU_POINTER_ATTRIBUTE_RANGE_SIZE, CU_POINTER_ATTRIBUTE_BUFFER_ID,
-                                 CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE};
-  void* values[] = {&info_out->type, &info_out->base, &info_out->length, &info_out->id, &info_out->is_legacy};
-  const CUresult error = registrar.cuda.cuPointerGetAttributes(5, names, values, pointer);
-  if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_FOUND;
-  if (error != CUDA_SUCCESS) return status_of(registrar, "cuPointerGetAttributes", error);
-  const bool is_gpu = info_out->type == CU_MEMORYTYPE_DEVICE && info_out->base != 0 && info_out->length != 0;
-  return is_gpu ? success() : Status(PINRAIL_ERR_NOT_FOUND);
-}
-
 // Drivers may need a current context for this, and the calling thread may have none.
-CUresult address_range(Registrar* registrar, CUdeviceptr pointer, PointerInfo* info) {
-  const CUresult error = registrar->cuda.cuMemGetAddressRange(&info->base, &info->length, pointer);
+CUresult address_range(Registrar* registrar, CUdeviceptr pointer, Found* found) {
+  const CUresult error = registrar->cuda.cuMemGetAddressRange(&found->base, &found->length, pointer);
   if (error != CUDA_ERROR_INVALID_CONTEXT) return error;
   const CurrentContext current(registrar, device_of_pointer(*registrar, pointer));
   if (current.result() != CUDA_SUCCESS) return current.result();
-  return registrar->cuda.cuMemGetAddressRange(&info->base, &info->length, pointer);
+  return registrar->cuda.cuMemGetAddressRange(&found->base, &found->length, pointer);
 }
 
 // Finds the range that is mapped at the address, not the reservation around it. The id of a reservation does not change
 // when other physical memory is mapped there, so the id of that memory is mixed in.
-Status query_mapping(Registrar* registrar, CUdeviceptr pointer, PointerInfo* info) {
+Status query_mapping(Registrar* registrar, CUdeviceptr pointer, Found* found) {
   unsigned long long block = 0;
-  CUresult error = address_range(registrar, pointer, info);
+  CUresult error = address_range(registrar, pointer, found);
   if (error == CUDA_ERROR_NOT_FOUND || error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_FOUND;
   if (error != CUDA_SUCCESS) return status_of(*registrar, "cuMemGetAddressRange", error);
   error = registrar->cuda.cuPointerGetAttribute(&block, CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, pointer);
   if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_SUPPORTED;
   if (error != CUDA_SUCCESS) return status_of(*registrar, "cuPointerGetAttribute", error);
-  info->id ^= block * 0x9E3779B97F4A7C15u;
+  found->id ^= block * 0x9E3779B97F4A7C15u;
   return success();
 }
 
 // For an allocation from a pool the attributes may give the addresses that are reserved for the pool, as they give the
 // reservation around a mapping. If the driver does not know a range for pool memory, the attributes are used.
-Status query_pool_memory(Registrar* registrar, CUdeviceptr pointer, PointerInfo* info) {
-  PointerInfo reported = *info;
+Status query_pool_memory(Registrar* registrar, CUdeviceptr pointer, Found* found) {
+  Found reported = *found;
   const CUresult error = address_range(registrar, pointer, &reported);
   const bool is_known = error == CUDA_SUCCESS && reported.base != 0 && reported.length != 0;
-  if (is_known) *info = reported;
+  if (is_known) *found = reported;
   const bool is_unknown = error == CUDA_SUCCESS || error == CUDA_ERROR_NOT_FOUND || error == CUDA_ERROR_INVALID_VALUE ||
                           error == CUDA_ERROR_NOT_SUPPORTED;
   return is_unknown ? success() : status_of(*registrar, "cuMemGetAddressRange", error);
@@ -344,7 +321,7 @@ Status query_pool_memory(Registrar* registrar, CUdeviceptr pointer, PointerInfo*
 
 // Memory that is not cuMemAlloc's, or of a driver without IPC. What the driver says when a handle is requested decides.
 // Managed memory has the attributes of GPU memory, but it moves: no other process and no device can use it.
-Status query_other(Registrar* registrar, CUdeviceptr pointer, PointerInfo* info, Found* found) {
+Status query_other(Registrar* registrar, CUdeviceptr pointer, Found* found) {
   unsigned managed = 0;
   CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES,
                                  CU_POINTER_ATTRIBUTE_IS_MANAGED};
@@ -354,29 +331,15 @@ Status query_other(Registrar* registrar, CUdeviceptr pointer, PointerInfo* info,
   if (managed != 0) return PINRAIL_ERR_NOT_SUPPORTED;
   if (found->pool != nullptr) {
     found->kind = PINRAIL_GPU_POOL;
-    return query_pool_memory(registrar, pointer, info);
+    return query_pool_memory(registrar, pointer, found);
   }
   if ((found->handle_types & kFabricType) != 0) found->kind = PINRAIL_GPU_FABRIC;
   // Descriptors are preferred: blocks do not leave the machine.
   if ((found->handle_types & kDescriptorType) != 0) found->kind = PINRAIL_GPU_VMM;
-  return query_mapping(registrar, pointer, info);
-}
-
-// Reads one attribute of a pointer. False: the driver does not tell.
-template <typename Value>
-bool query_attribute(const Registrar& registrar, CUdeviceptr pointer, CUpointer_attribute name, Value* value_out) {
-  void* value = value_out;
-  return registrar.cuda.cuPointerGetAttributes(1, &name, &value, pointer) == CUDA_SUCCESS;
+  return query_mapping(registrar, pointer, found);
 }
 
 }  // namespace
-
-bool id_at(const Registrar& registrar, CUdeviceptr pointer, uint64_t* id_out) {
-  unsigned long long id = 0;
-  if (!query_attribute(registrar, pointer, CU_POINTER_ATTRIBUTE_BUFFER_ID, &id)) return false;
-  *id_out = id;
-  return true;
-}
 
 Mapping mapping_at(const Registrar& registrar, CUdeviceptr pointer) {
   unsigned long long id = 0;
@@ -396,25 +359,25 @@ int device_of_pointer(const Registrar& registrar, CUdeviceptr pointer) {
   return is_known && device >= 0 && device < registrar.device_count ? device : 0;
 }
 
-bool is_managed(const Registrar& registrar, CUdeviceptr pointer) {
-  unsigned managed = 0;
-  return query_attribute(registrar, pointer, CU_POINTER_ATTRIBUTE_IS_MANAGED, &managed) && managed != 0;
-}
-
+// Asks everything about memory of cuMemAlloc in one call, because each hit of an owner asks.
 Status look_up(Registrar* registrar, const void* addr, Found* found_out) {
   const auto pointer = reinterpret_cast<CUdeviceptr>(addr);
-  PointerInfo info;
   Found found{};
   found.kind = PINRAIL_GPU_IPC;
-  Status status = query_plain(*registrar, pointer, &info);
-  if (status.ok() && info.is_legacy == 0 && registrar->cuda.has_optional) {
-    status = query_other(registrar, pointer, &info, &found);
+  unsigned type = 0;
+  int is_legacy = 0;
+  CUpointer_attribute names[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+                                 CU_POINTER_ATTRIBUTE_RANGE_SIZE, CU_POINTER_ATTRIBUTE_BUFFER_ID,
+                                 CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE};
+  void* values[] = {&type, &found.base, &found.length, &found.id, &is_legacy};
+  const CUresult error = registrar->cuda.cuPointerGetAttributes(5, names, values, pointer);
+  if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_FOUND;
+  if (error != CUDA_SUCCESS) return status_of(*registrar, "cuPointerGetAttributes", error);
+  if (type != CU_MEMORYTYPE_DEVICE || found.base == 0 || found.length == 0) return PINRAIL_ERR_NOT_FOUND;
+  if (is_legacy == 0 && registrar->cuda.has_optional) {
+    const Status status = query_other(registrar, pointer, &found);
+    if (!status.ok()) return status;
   }
-  if (!status.ok()) return status;
-  found.range.size = sizeof(found.range);
-  found.range.base = reinterpret_cast<void*>(info.base);  // NOLINT(performance-no-int-to-ptr): the driver's addresses
-  found.range.length = info.length;
-  found.range.buffer_id = info.id;
   *found_out = found;
   return success();
 }
@@ -423,8 +386,12 @@ pinrail_status_t identify(void* context, const void* addr, pinrail_gpu_range_t* 
   if (range_out->size < sizeof(*range_out)) return PINRAIL_ERR_VERSION;
   Found found{};
   const Status status = look_up(static_cast<Registrar*>(context), addr, &found);
-  if (status.ok()) *range_out = found.range;
-  return status.code();
+  if (!status.ok()) return status.code();
+  range_out->size = sizeof(*range_out);
+  range_out->base = reinterpret_cast<void*>(found.base);  // NOLINT(performance-no-int-to-ptr): the driver's addresses
+  range_out->length = found.length;
+  range_out->buffer_id = found.id;
+  return PINRAIL_SUCCESS;
 }
 
 }  // namespace pinrail::cuda_ipc

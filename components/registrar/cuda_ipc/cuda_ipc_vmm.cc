@@ -7,6 +7,7 @@
 #include <cstring>
 #include <iterator>
 #include <new>
+#include <type_traits>
 
 #include "components/registrar/cuda_ipc/cuda_ipc.h"
 
@@ -14,6 +15,7 @@ namespace pinrail::cuda_ipc {
 namespace {
 
 constexpr auto kFabricType = CU_MEM_HANDLE_TYPE_FABRIC;
+constexpr auto kDescriptorHandle = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 
 // The memory is mapped from its beginning on: the driver supports no other offset yet.
 Status export_physical(const Registrar& registrar, const Found& found, CUmemGenericAllocationHandle physical,
@@ -21,20 +23,28 @@ Status export_physical(const Registrar& registrar, const Found& found, CUmemGene
   int descriptor = -1;
   const bool by_fabric = found.kind == PINRAIL_GPU_FABRIC;
   void* const into = by_fabric ? static_cast<void*>(block->driver) : &descriptor;
-  const auto type = by_fabric ? kFabricType : CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  const auto type = by_fabric ? kFabricType : kDescriptorHandle;
   const CUresult error = registrar.cuda.cuMemExportToShareableHandle(into, physical, type, 0);
   if (error != CUDA_SUCCESS) return status_of(registrar, "cuMemExportToShareableHandle", error);
   *descriptor_out = descriptor;
   return success();
 }
 
+// The driver's functions take a descriptor in place of a pointer.
+void* as_handle(int descriptor) {
+  return reinterpret_cast<void*>(intptr_t{descriptor});  // NOLINT(performance-no-int-to-ptr): its way
+}
+
 CUresult import_physical(const Registrar& registrar, int descriptor, Tail* tail) {
-  if (tail->block.kind == PINRAIL_GPU_FABRIC) {
-    return registrar.cuda.cuMemImportFromShareableHandle(&tail->imported, tail->block.driver, kFabricType);
-  }
-  void* const number = reinterpret_cast<void*>(intptr_t{descriptor});  // NOLINT(performance-no-int-to-ptr): its way
-  return registrar.cuda.cuMemImportFromShareableHandle(&tail->imported, number,
-                                                       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  const bool by_fabric = tail->block.kind == PINRAIL_GPU_FABRIC;
+  return registrar.cuda.cuMemImportFromShareableHandle(&tail->imported,
+                                                       by_fabric ? tail->block.driver : as_handle(descriptor),
+                                                       by_fabric ? kFabricType : kDescriptorHandle);
+}
+
+// Access for the GPU on which the peer's memory is mapped.
+CUmemAccessDesc access_for(const Tail& tail) {
+  return {{CU_MEM_LOCATION_TYPE_DEVICE, tail.device}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 }
 
 // Reserves addresses, maps the memory and permits access; records in the tail what was done.
@@ -52,10 +62,7 @@ CUresult map_physical(const Registrar& registrar, Tail* tail, const char** call_
   if (error != CUDA_SUCCESS) return error;
   tail->mapped = tail->reserved;
   *call_out = "cuMemSetAccess";
-  CUmemAccessDesc access{};
-  access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  access.location.id = tail->device;
-  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  const CUmemAccessDesc access = access_for(*tail);
   return cuda.cuMemSetAccess(tail->mapped, length, &access, 1);
 }
 
@@ -65,42 +72,16 @@ CUresult unmap(const Registrar& registrar, const Tail& tail, const char** call_o
     case PINRAIL_GPU_IPC: *call_out = "cuIpcCloseMemHandle"; return cuda.cuIpcCloseMemHandle(tail.mapped);
     case PINRAIL_GPU_POOL:
       *call_out = "cuMemFree";
-      return registrar.component->pool_imports.free_pointer(cuda, &registrar, {tail.mapped, tail.mapping_id});
+      return registrar.component->pool_imports.free_pointer(registrar, {tail.mapped, tail.mapping_id});
     default: *call_out = "cuMemUnmap"; return cuda.cuMemUnmap(tail.mapped, tail.block.length);
   }
 }
 
-// Undoes the last step that is still in the tail. Returns the driver's error.
-CUresult release_last(const Registrar& registrar, Tail* tail, const char** call_out) {
-  const Library& cuda = registrar.cuda;
-  CUresult error = CUDA_SUCCESS;
-  if (tail->mapped != 0) {
-    error = unmap(registrar, *tail, call_out);
-    if (error == CUDA_SUCCESS) tail->mapped = 0;
-  } else if (tail->reserved != 0) {
-    *call_out = "cuMemAddressFree";
-    error = cuda.cuMemAddressFree(tail->reserved, tail->block.length);
-    if (error == CUDA_SUCCESS) tail->reserved = 0;
-  } else if (tail->imported != 0) {
-    *call_out = "cuMemRelease";
-    error = cuda.cuMemRelease(tail->imported);
-    if (error == CUDA_SUCCESS) tail->imported = 0;
-  } else if (tail->pool != nullptr) {
-    *call_out = "cuMemPoolDestroy";
-    error = registrar.component->pool_imports.destroy_pool(cuda, &registrar, tail->pool);
-    if (error == CUDA_SUCCESS) tail->pool = nullptr;
-  }
-  return error;
-}
-
-bool has_anything(const Tail& tail) {
-  return tail.mapped != 0 || tail.reserved != 0 || tail.imported != 0 || tail.pool != nullptr;
-}
-
 // Keeps cuda_ipc/I5. Whatever belonged to a destroyed context is gone with it.
 bool is_gone(const Registrar& registrar, const Tail& tail) {
-  uint64_t now = 0;
-  return tail.mapped != 0 && tail.mapping_id != 0 && id_at(registrar, tail.mapped, &now) && now != tail.mapping_id;
+  unsigned long long now = 0;
+  return tail.mapped != 0 && tail.mapping_id != 0 &&
+         query_attribute(registrar, tail.mapped, CU_POINTER_ATTRIBUTE_BUFFER_ID, &now) && now != tail.mapping_id;
 }
 
 }  // namespace
@@ -109,7 +90,8 @@ Status export_vmm(Registrar* registrar, const Found& found, pinrail_gpu_block_t*
   if (found.kind == PINRAIL_GPU_VMM && registrar->self.pid == 0) return PINRAIL_ERR_NOT_SUPPORTED;
   const Library& cuda = registrar->cuda;
   CUmemGenericAllocationHandle physical = 0;
-  CUresult error = cuda.cuMemRetainAllocationHandle(&physical, found.range.base);
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver's addresses
+  CUresult error = cuda.cuMemRetainAllocationHandle(&physical, reinterpret_cast<void*>(found.base));
   if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_FOUND;  // it was unmapped meanwhile
   if (error != CUDA_SUCCESS) return status_of(*registrar, "cuMemRetainAllocationHandle", error);
   const Status status = export_physical(*registrar, found, physical, block, descriptor_out);
@@ -131,29 +113,39 @@ Status open_vmm(Registrar* registrar, int descriptor, Tail* tail) {
 }
 
 // What the tail has of a peer's memory is not this registration's to give back any more.
-Status forget_peer(const Registrar& registrar, Tail* tail) {
-  PoolImports& imports = registrar.component->pool_imports;
-  if (tail->pool != nullptr && tail->mapped != 0) imports.forget_pointer(&registrar, {tail->mapped, tail->mapping_id});
-  if (tail->pool != nullptr) imports.forget_pool(&registrar, tail->pool);
+void forget_peer(const Registrar& registrar, Tail* tail) {
+  if (tail->pool != nullptr) {
+    registrar.component->pool_imports.forget(registrar, tail->pool, {tail->mapped, tail->mapping_id});
+  }
   tail->mapped = tail->reserved = 0;
   tail->imported = 0;
   tail->pool = nullptr;
-  return success();
 }
 
 // Gives back, in reverse order, what the tail has of a peer's memory. After an error the rest stays in the tail.
 Status close_peer(Registrar* registrar, Tail* tail) {
-  if (!has_anything(*tail)) return success();
+  if (tail->mapped == 0 && tail->reserved == 0 && tail->imported == 0 && tail->pool == nullptr) return success();
   const CurrentContext current(registrar, tail->device);
-  if (has_ended(current.result())) return forget_peer(*registrar, tail);
-  if (current.result() != CUDA_SUCCESS) return status_of(*registrar, "cuCtxPushCurrent", current.result());
-  if (is_gone(*registrar, *tail)) return forget_peer(*registrar, tail);
-  while (has_anything(*tail)) {
-    const char* call = "";
-    const CUresult error = release_last(*registrar, tail, &call);
-    if (has_ended(error)) return forget_peer(*registrar, tail);
-    if (error != CUDA_SUCCESS) return status_of(*registrar, call, error);
+  CUresult error = current.result();
+  const char* call = "cuCtxPushCurrent";
+  const auto give_back = [&](auto* thing, const char* name, auto&& function) {
+    if (error != CUDA_SUCCESS || *thing == std::remove_pointer_t<decltype(thing)>{}) return;
+    call = name;
+    error = function();
+    if (error == CUDA_SUCCESS) *thing = {};
+  };
+  const Library& cuda = registrar->cuda;
+  const bool is_lost = error == CUDA_SUCCESS && is_gone(*registrar, *tail);
+  if (!is_lost) {
+    give_back(&tail->mapped, "", [&] { return unmap(*registrar, *tail, &call); });
+    give_back(&tail->reserved, "cuMemAddressFree",
+              [&] { return cuda.cuMemAddressFree(tail->reserved, tail->block.length); });
+    give_back(&tail->imported, "cuMemRelease", [&] { return cuda.cuMemRelease(tail->imported); });
+    give_back(&tail->pool, "cuMemPoolDestroy",
+              [&] { return registrar->component->pool_imports.destroy_pool(*registrar, tail->pool); });
   }
+  if (!is_lost && !has_ended(error)) return status_of(*registrar, call, error);
+  forget_peer(*registrar, tail);
   return success();
 }
 
@@ -162,15 +154,10 @@ Status close_peer(Registrar* registrar, Tail* tail) {
 
 namespace {
 
-constexpr auto kDescriptor = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-
 // On the GPU where it lies the memory is accessible; for another GPU access must be requested.
 CUresult allow_access(const Registrar& registrar, const Tail& tail) {
   if (is_current_device(registrar, tail)) return CUDA_SUCCESS;
-  CUmemAccessDesc access{};
-  access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  access.location.id = tail.device;
-  access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  const CUmemAccessDesc access = access_for(tail);
   return registrar.cuda.cuMemPoolSetAccess(tail.pool, &access, 1);
 }
 
@@ -185,14 +172,12 @@ Status export_pool(Registrar* registrar, const Found& found, pinrail_gpu_block_t
   if (found.handle_types != 0 && (found.handle_types & kDescriptorType) == 0) return PINRAIL_ERR_NOT_SUPPORTED;
   const Library& cuda = registrar->cuda;
   CUmemPoolPtrExportData data{};
-  const auto export_pointer = [&] {
-    return cuda.cuMemPoolExportPointer(&data, reinterpret_cast<CUdeviceptr>(found.range.base));
-  };
+  const auto export_pointer = [&] { return cuda.cuMemPoolExportPointer(&data, found.base); };
   CUresult error = found.handle_types == 0 ? export_pointer() : CUDA_SUCCESS;
   if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_SUPPORTED;
   if (error != CUDA_SUCCESS) return status_of(*registrar, "cuMemPoolExportPointer", error);
   int descriptor = -1;
-  error = cuda.cuMemPoolExportToShareableHandle(&descriptor, found.pool, kDescriptor, 0);
+  error = cuda.cuMemPoolExportToShareableHandle(&descriptor, found.pool, kDescriptorHandle, 0);
   if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_SUPPORTED;
   if (error != CUDA_SUCCESS) return status_of(*registrar, "cuMemPoolExportToShareableHandle", error);
   error = export_pointer();
@@ -210,14 +195,14 @@ Status open_pool(Registrar* registrar, int descriptor, Tail* tail) {
   PoolImports& imports = registrar->component->pool_imports;
   CUmemPoolPtrExportData data;
   std::memcpy(&data, tail->block.driver, sizeof(data));
-  CUresult error = imports.import_pool(registrar->cuda, registrar, descriptor, &tail->pool);
+  CUresult error = imports.import_pool(*registrar, descriptor, &tail->pool);
   // The received descriptor is no pool, or the pool is gone.
   if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_FOUND;
   if (error != CUDA_SUCCESS) return status_of(*registrar, "cuMemPoolImportFromShareableHandle", error);
   error = allow_access(*registrar, *tail);
   if (error != CUDA_SUCCESS) return status_of(*registrar, "cuMemPoolSetAccess", error);
   PoolImports::Pointer pointer;
-  error = imports.import_pointer(registrar->cuda, registrar, tail->pool, &data, &pointer);
+  error = imports.import_pointer(*registrar, tail->pool, &data, &pointer);
   if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_FOUND;
   if (error != CUDA_SUCCESS) return status_of(*registrar, "cuMemPoolImportPointer", error);
   tail->mapped = pointer.first;
@@ -232,9 +217,9 @@ namespace {
 // Counts one more use of an imported pool or pointer. OUT_OF_MEMORY: there is no host memory for the count; end() has
 // then given the import back to the driver, unless it has other uses.
 template <typename Uses, typename Key, typename End>
-CUresult add_use(Uses* uses, PoolImports::User user, const Key& key, End&& end) {
+CUresult add_use(Uses* uses, const Registrar& user, const Key& key, End&& end) {
   try {
-    uses->emplace(key, user);
+    uses->emplace(key, &user);
     return CUDA_SUCCESS;
   } catch (const std::bad_alloc&) {
     if (uses->count(key) == 0) end();
@@ -243,17 +228,17 @@ CUresult add_use(Uses* uses, PoolImports::User user, const Key& key, End&& end) 
 }
 
 template <typename Uses>
-void erase_all_of(Uses* uses, PoolImports::User user) {
-  for (auto at = uses->begin(); at != uses->end();) at = at->second == user ? uses->erase(at) : std::next(at);
+void erase_all_of(Uses* uses, const Registrar& user) {
+  for (auto at = uses->begin(); at != uses->end();) at = at->second == &user ? uses->erase(at) : std::next(at);
 }
 
 }  // namespace
 
 // Removes one use. The last use of an import gives it back to the driver by end().
 template <typename Key, typename End>
-CUresult PoolImports::drop(Uses<Key>* uses, User user, const Key& key, End&& end) {
+CUresult PoolImports::drop(Uses<Key>* uses, const Registrar& user, const Key& key, End&& end) {
   const auto all = uses->equal_range(key);
-  const auto own = std::find_if(all.first, all.second, [&](const auto& each) { return each.second == user; });
+  const auto own = std::find_if(all.first, all.second, [&](const auto& each) { return each.second == &user; });
   if (own == all.second) return CUDA_ERROR_INVALID_VALUE;
   const CUresult error = std::next(all.first) == all.second ? end() : CUDA_SUCCESS;
   if (error == CUDA_SUCCESS) uses->erase(own);
@@ -268,59 +253,54 @@ uint64_t PoolImports::common_id_locked(CUdeviceptr address, uint64_t id) const {
   return id == 0 || last->first.second == 0 ? last->first.second : id;
 }
 
-CUresult PoolImports::import_pool(const Library& cuda, User user, int descriptor, CUmemoryPool* pool_out) {
-  void* const number = reinterpret_cast<void*>(intptr_t{descriptor});  // NOLINT(performance-no-int-to-ptr): its way
+CUresult PoolImports::import_pool(const Registrar& user, int descriptor, CUmemoryPool* pool_out) {
   CUmemoryPool pool = nullptr;
   Guard guard(mutex_);
   const CUresult error =
-      cuda.cuMemPoolImportFromShareableHandle(&pool, number, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+      user.cuda.cuMemPoolImportFromShareableHandle(&pool, as_handle(descriptor), kDescriptorHandle, 0);
   if (error != CUDA_SUCCESS) return error;
-  const CUresult added = add_use(&pools_, user, pool, [&] { cuda.cuMemPoolDestroy(pool); });
+  const CUresult added = add_use(&pools_, user, pool, [&] { user.cuda.cuMemPoolDestroy(pool); });
   if (added == CUDA_SUCCESS) *pool_out = pool;
   return added;
 }
 
-CUresult PoolImports::import_pointer(const Library& cuda, User user, CUmemoryPool pool, CUmemPoolPtrExportData* data,
+CUresult PoolImports::import_pointer(const Registrar& user, CUmemoryPool pool, CUmemPoolPtrExportData* data,
                                      Pointer* pointer_out) {
   CUdeviceptr address = 0;
   Guard guard(mutex_);
-  const CUresult error = cuda.cuMemPoolImportPointer(&address, pool, data);
+  const CUresult error = user.cuda.cuMemPoolImportPointer(&address, pool, data);
   if (error != CUDA_SUCCESS) return error;
   unsigned long long id = 0;
-  const bool has_id = cuda.cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, address) == CUDA_SUCCESS;
+  const bool has_id = query_attribute(user, address, CU_POINTER_ATTRIBUTE_BUFFER_ID, &id);
   const Pointer pointer = {address, common_id_locked(address, has_id ? id : 0)};
-  const CUresult added = add_use(&pointers_, user, pointer, [&] { cuda.cuMemFree(address); });
+  const CUresult added = add_use(&pointers_, user, pointer, [&] { user.cuda.cuMemFree(address); });
   if (added == CUDA_SUCCESS) *pointer_out = pointer;
   return added;
 }
 
-CUresult PoolImports::free_pointer(const Library& cuda, User user, const Pointer& pointer) {
+CUresult PoolImports::free_pointer(const Registrar& user, const Pointer& pointer) {
   Guard guard(mutex_);
-  return drop(&pointers_, user, pointer, [&] { return cuda.cuMemFree(pointer.first); });
+  return drop(&pointers_, user, pointer, [&] { return user.cuda.cuMemFree(pointer.first); });
 }
 
 // The driver refuses it, INVALID_VALUE, while the program itself has memory of the pool open. Then it is the program's
 // to destroy. It is asked twice, as for all that must not stay open.
-CUresult PoolImports::destroy_pool(const Library& cuda, User user, CUmemoryPool pool) {
+CUresult PoolImports::destroy_pool(const Registrar& user, CUmemoryPool pool) {
   Guard guard(mutex_);
   return drop(&pools_, user, pool, [&] {
-    CUresult error = cuda.cuMemPoolDestroy(pool);
-    if (error == CUDA_ERROR_INVALID_VALUE) error = cuda.cuMemPoolDestroy(pool);
+    CUresult error = user.cuda.cuMemPoolDestroy(pool);
+    if (error == CUDA_ERROR_INVALID_VALUE) error = user.cuda.cuMemPoolDestroy(pool);
     return error == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : error;
   });
 }
 
-void PoolImports::forget_pointer(User user, const Pointer& pointer) {
+void PoolImports::forget(const Registrar& user, CUmemoryPool pool, const Pointer& pointer) {
   Guard guard(mutex_);
   drop(&pointers_, user, pointer, [] { return CUDA_SUCCESS; });
-}
-
-void PoolImports::forget_pool(User user, CUmemoryPool pool) {
-  Guard guard(mutex_);
   drop(&pools_, user, pool, [] { return CUDA_SUCCESS; });
 }
 
-void PoolImports::forget_all_of(User user) {
+void PoolImports::forget_all_of(const Registrar& user) {
   Guard guard(mutex_);
   erase_all_of(&pools_, user);
   erase_all_of(&pointers_, user);

@@ -50,18 +50,6 @@ TEST(Deferred, more_events_than_there_is_room_for_are_united) {
   EXPECT_EQ(other.end, 0u);
 }
 
-TEST(HookMutex, a_try_defers_events_until_the_unlock_and_one_that_fails_defers_none) {
-  HookMutex mutex(LockRank::index, deferred::kLocks);
-  ASSERT_TRUE(mutex.try_lock());
-  EXPECT_TRUE(deferred::must_defer_hook());
-  std::thread([&] {
-    EXPECT_FALSE(mutex.try_lock());
-    EXPECT_FALSE(deferred::must_defer_hook());
-  }).join();
-  mutex.unlock();
-  EXPECT_FALSE(deferred::must_defer_hook());
-}
-
 // A callback may make one call, and the call that it interrupts is under way again afterwards.
 TEST(CallScope, an_embedders_function_may_make_one_call_inside_the_call_that_runs_it) {
   const deferred::Call outer;
