@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 
 #include "base/core/calling_thread.h"
@@ -18,19 +17,7 @@
 namespace pinrail::descriptors {
 namespace {
 
-class Deadline {
- public:
-  explicit Deadline(uint32_t timeout_ms) : at_(now() + std::chrono::milliseconds(timeout_ms)) {}
-  int left_ms() const {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(at_ - now()).count();
-    return left > 0 ? static_cast<int>(left) : 0;
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  static Clock::time_point now() { return Clock::now(); }
-  const Clock::time_point at_;
-};
+int ms_until(int64_t deadline) { return static_cast<int>(std::max<int64_t>(deadline - now_ms_hook(), 0)); }
 
 // Connects the socket to the server, so that it receives nothing of others. SO_PASSCRED gives it a name to
 // which the server can answer.
@@ -42,11 +29,11 @@ Status connect_to(int socket, const Address& server) {
 }
 
 // The queue of a busy server is full: the question is sent again after a pause.
-Status ask(int socket, const Question& question, const Deadline& deadline) {
+Status ask(int socket, const Question& question, int64_t deadline) {
   const timespec pause{0, 1000000};
   while (!send_message(socket, nullptr, &question, sizeof(question), -1)) {
     if (errno != EAGAIN) return PINRAIL_ERR_NOT_FOUND;
-    if (deadline.left_ms() == 0) return PINRAIL_ERR_NOT_AVAILABLE;
+    if (ms_until(deadline) == 0) return PINRAIL_ERR_NOT_AVAILABLE;
     nanosleep(&pause, nullptr);
   }
   return success();
@@ -54,10 +41,10 @@ Status ask(int socket, const Question& question, const Deadline& deadline) {
 
 // Waits until the socket can be read. NOT_FOUND: the server has ended, of which the kernel does not tell.
 // NOT_AVAILABLE: the time limit has passed.
-Status wait_for_answer(int socket, const Address& server, const Deadline& deadline) {
+Status wait_for_answer(int socket, const Address& server, int64_t deadline) {
   constexpr int kLookMs = 100;
   for (;;) {
-    const int left = deadline.left_ms();
+    const int left = ms_until(deadline);
     pollfd entry{socket, POLLIN, 0};
     const int ready = poll(&entry, 1, std::min(left, kLookMs));
     if (ready > 0) return success();
@@ -121,7 +108,7 @@ Status read_answer(int socket, const slots::Process& exporter, int* descriptor_o
 
 // Asks the exporter's server; waits at most timeout_ms. Errors as fetch().
 Status fetch_by_socket(const slots::Process& exporter, const Ticket& ticket, uint32_t timeout_ms, int* descriptor_out) {
-  const Deadline deadline(timeout_ms);
+  const int64_t deadline = now_ms_hook() + timeout_ms;
   const Descriptor socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.is_open()) return PINRAIL_ERR_OUT_OF_RESOURCE;
   const Address server(exporter, ticket.server);
@@ -141,18 +128,10 @@ pinrail_status_t status_of_pidfd(int error, int gone) {
   return error == EMFILE || error == ENFILE ? PINRAIL_ERR_OUT_OF_RESOURCE : PINRAIL_ERR_NOT_SUPPORTED;
 }
 
-// Another process, and its open files.
-class Foreign {
- public:
-  explicit Foreign(uint32_t pid) : process_(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))) {}
-  bool is_open() const { return process_.is_open(); }
-  int take(int64_t number) const {
-    return static_cast<int>(syscall(SYS_pidfd_getfd, process_.get(), static_cast<int>(number), 0));
-  }
-
- private:
-  const Descriptor process_;
-};
+// Takes the descriptor of that number from the process, or returns -1.
+int take_from(const Descriptor& process, int64_t number) {
+  return static_cast<int>(syscall(SYS_pidfd_getfd, process.get(), static_cast<int>(number), 0));
+}
 
 // Returns whether the file is the table of that server.
 bool is_table(int file, const slots::Process& exporter, uint64_t server) {
@@ -161,30 +140,36 @@ bool is_table(int file, const slots::Process& exporter, uint64_t server) {
   return pread(file, &header, sizeof(header), 0) == sizeof(header) && std::memcmp(&header, &right, sizeof(header)) == 0;
 }
 
-// Reads one word of an entry. A torn read of the number would not equal the ticket's number.
-bool read_word(int file, uint32_t place, size_t offset, uint64_t* word_out) {
-  const auto at = static_cast<off_t>(offsetof(Table, entries) + place * sizeof(Entry) + offset);
-  return pread(file, word_out, sizeof(*word_out), at) == sizeof(*word_out);
+// The content of an entry.
+struct EntryCopy {
+  uint64_t number;
+  int64_t descriptor;
+};
+
+// Reads the entry. NOT_FOUND: it does not have the ticket's number, which a torn read of the number would not equal.
+Status read_entry(int file, const Ticket& ticket, EntryCopy* copy_out) {
+  static_assert(sizeof(EntryCopy) == sizeof(Entry), "the same content");
+  const auto at = static_cast<off_t>(offsetof(Table, entries) + ticket.place * sizeof(Entry));
+  if (pread(file, copy_out, sizeof(*copy_out), at) != sizeof(*copy_out)) return PINRAIL_ERR_NOT_FOUND;
+  return copy_out->number == ticket.number ? PINRAIL_SUCCESS : PINRAIL_ERR_NOT_FOUND;
 }
 
-// Reads the number before and after it takes the descriptor. If both equal the ticket's number, the descriptor belongs
-// to the ticket (descriptors/D1).
+// Reads the entry before and after it takes the descriptor. If both have the ticket's number, the descriptor belongs to
+// the ticket (descriptors/D1).
 Status fetch_by_pidfd(const slots::Process& exporter, const Ticket& ticket, int* descriptor_out) {
-  const Foreign process(exporter.pid);
+  const Descriptor process(static_cast<int>(syscall(SYS_pidfd_open, exporter.pid, 0)));
   if (!process.is_open()) return status_of_pidfd(errno, ESRCH);
   if (!slots::is_alive(exporter.pid, exporter.start)) return PINRAIL_ERR_NOT_FOUND;  // another process has that pid now
-  const Descriptor file(process.take(ticket.directory));
+  const Descriptor file(take_from(process, ticket.directory));
   if (!file.is_open()) return status_of_pidfd(errno, EBADF);
   if (!is_table(file.get(), exporter, ticket.server)) return PINRAIL_ERR_NOT_FOUND;
-  uint64_t number = 0, where = 0;
-  constexpr size_t kNumber = offsetof(Entry, number), kDescriptor = offsetof(Entry, descriptor);
-  if (!read_word(file.get(), ticket.place, kNumber, &number) || number != ticket.number) return PINRAIL_ERR_NOT_FOUND;
-  if (!read_word(file.get(), ticket.place, kDescriptor, &where)) return PINRAIL_ERR_NOT_FOUND;
-  Descriptor found(process.take(static_cast<int64_t>(where)));
+  EntryCopy before, after;
+  if (!read_entry(file.get(), ticket, &before).ok()) return PINRAIL_ERR_NOT_FOUND;
+  Descriptor found(take_from(process, before.descriptor));
   if (!found.is_open()) return status_of_pidfd(errno, EBADF);
-  if (!read_word(file.get(), ticket.place, kNumber, &number) || number != ticket.number) return PINRAIL_ERR_NOT_FOUND;
+  if (!read_entry(file.get(), ticket, &after).ok()) return PINRAIL_ERR_NOT_FOUND;
   // The exporter's program may have closed it and given the number to a file of its own.
-  const auto mark = static_cast<int>(static_cast<int64_t>(where) >> kMarkShift);
+  const auto mark = static_cast<int>(before.descriptor >> kMarkShift);
   if (mark != 0 && fcntl(found.get(), F_GETSIG) != mark) return PINRAIL_ERR_NOT_FOUND;
   *descriptor_out = found.release();
   return success();

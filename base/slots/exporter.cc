@@ -36,20 +36,15 @@ bool Exporter::make_file() {
          fcntl(file, F_ADD_SEALS, kFileSeals) == 0;
 }
 
-// Allocates the file's memory for these slots.
-bool Exporter::reserve(uint32_t first, uint32_t count) const {
-  const auto words = off_t{kHeaderBytes}, holders = words + off_t{count_} * off_t{sizeof(Word)};
-  const auto has_room = [&](off_t array, off_t each) {
-    return allocate_in_file(file_.number(), array + off_t{first} * each, off_t{count} * each);
-  };
-  return has_room(words, sizeof(Word)) && has_room(holders, sizeof(Holders));
-}
-
-// The exporter's lock is held. Allocates the next slots' memory. False: there is no shared memory left.
+// Allocates the next slots' memory. False: there is no shared memory left.
 bool Exporter::reserve_more_locked() {
   const NoCancel no_cancel;
   const uint32_t more = std::min(kReserved, count_ - reserved_);
-  if (!reserve(reserved_, more)) return false;
+  const auto words = off_t{kHeaderBytes}, holders = words + off_t{count_} * off_t{sizeof(Word)};
+  const auto has_room = [&](off_t array, off_t each) {
+    return allocate_in_file(file_.number(), array + off_t{reserved_} * each, off_t{more} * each);
+  };
+  if (!has_room(words, sizeof(Word)) || !has_room(holders, sizeof(Holders))) return false;
   reserved_ += more;
   return true;
 }
@@ -60,20 +55,18 @@ Status Exporter::create(const Process& self, uint32_t slots) {
   const NoCancel no_cancel;
   bytes_ = bytes_for(slots);
   count_ = slots;
-  std::unique_ptr<uint8_t[]> taken(new (std::nothrow) uint8_t[slots]());
+  Guard guard(mutex_);
+  taken_.reset(new (std::nothrow) uint8_t[slots]());
   const bool has_room =
-      make_file() && allocate_in_file(file_.number(), 0, off_t{kHeaderBytes}) && reserve(0, std::min(kReserved, slots));
+      make_file() && allocate_in_file(file_.number(), 0, off_t{kHeaderBytes}) && reserve_more_locked();
   void* at = MAP_FAILED;
   if (has_room) at = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file_.number(), 0);
-  if (at == MAP_FAILED || taken == nullptr) {
+  if (at == MAP_FAILED || taken_ == nullptr) {
     if (at != MAP_FAILED) munmap(at, bytes_);
     file_.close();
     segment_ = 0;
     return has_room ? PINRAIL_ERR_OUT_OF_RESOURCE : PINRAIL_ERR_NOT_SUPPORTED;
   }
-  Guard guard(mutex_);
-  reserved_ = std::min(kReserved, slots);
-  taken_ = taken.release();
   header_ = static_cast<Header*>(at);  // a new file contains zeros, so all importer entries are free
   words_ = words_of(header_);
   holders_ = holders_of(header_, slots);
@@ -98,7 +91,6 @@ Exporter::~Exporter() {
     munmap(header_, bytes_);
     file_.close();
   }
-  delete[] taken_;
 }
 
 // After a restart from an image: the segment belongs to the process that was checkpointed.

@@ -88,7 +88,6 @@ class Exporter {
 
  private:
   bool make_file();
-  bool reserve(uint32_t first, uint32_t count) const;
   bool reserve_more_locked() REQUIRES(mutex_);
   void free_entry_of_dead_hook(uint32_t number);
 
@@ -104,9 +103,9 @@ class Exporter {
   std::atomic<uint32_t> used_{0};        // slots from this one on were never taken
   std::atomic<uint32_t> next_entry_{0};  // the importer entry that forget_one_dead() looks at next
   Mutex mutex_{LockRank::leaf};
-  uint32_t reserved_ GUARDED_BY(mutex_) = 0;     // the slots below this one have memory
-  uint32_t lowest_ GUARDED_BY(mutex_) = 0;       // no slot below this one is free
-  uint8_t* taken_ GUARDED_BY(mutex_) = nullptr;  // one byte per slot: 1: taken
+  uint32_t reserved_ GUARDED_BY(mutex_) = 0;             // the slots below this one have memory
+  uint32_t lowest_ GUARDED_BY(mutex_) = 0;               // no slot below this one is free
+  std::unique_ptr<uint8_t[]> taken_ GUARDED_BY(mutex_);  // one byte per slot: 1: taken
 };
 
 // Identifies a segment, to ask later whether it still exists. Start-up or API context.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// request.h - checks of a request that every registrar must make, and the place of the tail.
+// request.h - what registrars do alike: their tables, the place of the tail, checks of a request.
 //
 // Threads  all functions may run together, in any context.
 #ifndef PINRAIL_FRAMEWORK_REGISTRAR_REQUEST_H
@@ -19,6 +19,22 @@ inline void* registrar_tail(pinrail_registration_t* reg) {
   return reg + 1;
 }
 inline const void* registrar_tail(const pinrail_registration_t* reg) { return reg + 1; }
+
+// The table of a registrar of ours, whose calls may run together; what is left out is zero.
+inline pinrail_registrar_t make_registrar(const char* name, void* context, uint32_t kinds, size_t granularity,
+                                          decltype(pinrail_registrar_t::register_mem) register_mem,
+                                          decltype(pinrail_registrar_t::deregister_mem) deregister_mem) {
+  pinrail_registrar_t table{};
+  table.size = sizeof(table);
+  table.name = name;
+  table.context = context;
+  table.thread_mode = PINRAIL_THREAD_CONCURRENT;
+  table.kinds = kinds;
+  table.granularity = granularity;
+  table.register_mem = register_mem;
+  table.deregister_mem = deregister_mem;
+  return table;
+}
 
 // Whether the request is for all memory of the process, on demand: see PINRAIL_ON_DEMAND_IMPLICIT.
 inline bool is_for_all_memory(const pinrail_registrar_t& table, const pinrail_register_request_t& request) {

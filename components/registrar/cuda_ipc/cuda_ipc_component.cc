@@ -10,6 +10,7 @@
 
 #include "base/core/own_component.h"
 #include "components/registrar/cuda_ipc/cuda_ipc.h"
+#include "framework/registrar/request.h"
 
 namespace pinrail::cuda_ipc {
 namespace {
@@ -126,15 +127,9 @@ pinrail_status_t restart(void* context) {
 
 void fill_table(Registrar* registrar) {
   pinrail_registrar_t& table = registrar->limits;
-  table.size = sizeof(table);
-  table.name = "cuda_ipc";
-  table.context = registrar;
-  table.thread_mode = PINRAIL_THREAD_CONCURRENT;  // the driver is thread-safe
-  table.kinds = uint32_t{PINRAIL_KIND_GPU} | uint32_t{PINRAIL_KIND_REMOTE};
-  table.granularity = 1;
+  table = make_registrar("cuda_ipc", registrar, uint32_t{PINRAIL_KIND_GPU} | uint32_t{PINRAIL_KIND_REMOTE}, 1,
+                         register_mem, deregister_mem);
   table.tail_size = sizeof(Tail);
-  table.register_mem = register_mem;
-  table.deregister_mem = deregister_mem;
   table.device_read = device_read;
   table.device_write = device_write;
   table.identify = identify;

@@ -26,15 +26,9 @@ constexpr pinrail_param_t kParams[] = {
 
 void fill_table(Registrar* registrar) {
   pinrail_registrar_t& table = registrar->limits;
-  table.size = sizeof(table);
-  table.name = "iouring";
-  table.context = registrar;
-  table.thread_mode = PINRAIL_THREAD_CONCURRENT;
-  table.kinds = PINRAIL_KIND_HOST;
-  table.granularity = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  table = make_registrar("iouring", registrar, PINRAIL_KIND_HOST, static_cast<size_t>(sysconf(_SC_PAGESIZE)),
+                         register_mem, deregister_mem);
   table.max_length = kMaxLength;
-  table.register_mem = register_mem;
-  table.deregister_mem = deregister_mem;
   table.device_read = device_read;
   table.device_write = device_write;
 }

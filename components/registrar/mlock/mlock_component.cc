@@ -202,17 +202,10 @@ bool has_locks_of_its_own(Component* component) {
 
 void fill_table(Registrar* registrar) {
   pinrail_registrar_t& table = registrar->limits;
-  table.size = sizeof(table);
-  table.name = "mlock";
-  table.context = registrar;
-  // Not SERIALIZED, which would not serialise the calls of two registrars. The component's mutex serialises all of
-  // them.
-  table.thread_mode = PINRAIL_THREAD_CONCURRENT;
-  table.kinds = PINRAIL_KIND_HOST;
+  // Calls may run together: SERIALIZED would not serialise those of two registrars. The component's mutex does.
+  table = make_registrar("mlock", registrar, PINRAIL_KIND_HOST, static_cast<size_t>(sysconf(_SC_PAGESIZE)),
+                         register_mem, deregister_mem);
   table.pins_nothing = 1;  // mlock is a lock of this process, not a pin that a device knows
-  table.granularity = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  table.register_mem = register_mem;
-  table.deregister_mem = deregister_mem;
 }
 
 pinrail_status_t create(void* context, void*, pinrail_registrar_t* registrar_out) {

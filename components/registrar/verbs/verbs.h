@@ -138,7 +138,9 @@ inline bool is_device_open(Registrar* registrar) {
   return false;
 }
 
-// verbs_device.cc
+// verbs_device.cc. query_port() returns 0 or an errno; the attributes have those fields only that an older library
+// knows.
+int query_port(const Registrar& registrar, ibv_context* context, ibv_port_attr* port_out);
 pinrail_status_t register_mem(void* context, const pinrail_register_request_t* request, pinrail_registration_t* reg);
 pinrail_status_t deregister_mem(void* context, pinrail_registration_t* reg, pinrail_reason_t reason);
 

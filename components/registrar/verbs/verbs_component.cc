@@ -70,16 +70,10 @@ Status read_settings(const pinrail_host_t* host, Settings* settings_out) {
 
 void fill_table(Registrar* registrar, size_t max_length) {
   pinrail_registrar_t& table = registrar->limits;
-  table.size = sizeof(table);
-  table.name = "verbs";
-  table.context = registrar;
-  table.thread_mode = PINRAIL_THREAD_CONCURRENT;  // libibverbs is thread-safe
-  table.kinds = uint32_t{PINRAIL_KIND_HOST} | uint32_t{PINRAIL_KIND_DMABUF};
-  table.granularity = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  table = make_registrar("verbs", registrar, uint32_t{PINRAIL_KIND_HOST} | uint32_t{PINRAIL_KIND_DMABUF},
+                         static_cast<size_t>(sysconf(_SC_PAGESIZE)), register_mem, deregister_mem);
   table.max_length = max_length & ~(table.granularity - 1);
   table.tail_size = sizeof(Tail);
-  table.register_mem = register_mem;
-  table.deregister_mem = deregister_mem;
   table.device_read = device_read;
   table.device_write = device_write;
   table.advise = advise;

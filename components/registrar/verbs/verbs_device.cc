@@ -11,13 +11,18 @@
 #include "framework/registrar/request.h"
 
 namespace pinrail::verbs {
+
+// The library's exported function fills the older, shorter form of the struct.
+int query_port(const Registrar& registrar, ibv_context* context, ibv_port_attr* port_out) {
+  auto* const old_form = reinterpret_cast<_compat_ibv_port_attr*>(port_out);
+  return registrar.library.query_port(context, registrar.settings.port, old_form);
+}
+
 namespace {
 
 bool port_active(const Registrar& registrar, ibv_context* context) {
   ibv_port_attr port{};
-  // The library's exported function fills the older, shorter form of the struct, which contains `state`.
-  auto* old_form = reinterpret_cast<_compat_ibv_port_attr*>(&port);
-  return registrar.library.query_port(context, registrar.settings.port, old_form) == 0 && port.state == IBV_PORT_ACTIVE;
+  return query_port(registrar, context, &port) == 0 && port.state == IBV_PORT_ACTIVE;
 }
 
 // Returns the device's context if it is the wanted device, else NULL.

@@ -89,8 +89,7 @@ int to_send(const Registrar& registrar, ibv_qp* qp) {
 
 int connect(const Registrar& registrar, ibv_qp* qp) {
   ibv_port_attr port{};
-  auto* old_form = reinterpret_cast<_compat_ibv_port_attr*>(&port);
-  int error = registrar.library.query_port(registrar.context, registrar.settings.port, old_form);
+  int error = query_port(registrar, registrar.context, &port);
   if (error == 0) error = to_init(registrar, qp);
   if (error == 0) error = to_receive(registrar, qp, port);
   if (error == 0) error = to_send(registrar, qp);
