@@ -32,9 +32,6 @@ uid_t owner_of_own_file(uid_t self) {
   return stat(own_file().c_str(), &about) == 0 ? about.st_uid : self;
 }
 
-// Whether files/X2 applies to a process with this effective user.
-bool applies_to(uid_t self) { return self == 0 || !in_environment(); }
-
 }  // namespace
 
 std::string own_file() {
@@ -52,16 +49,13 @@ std::string why_untrusted(const struct stat& about, const Owners& owners) {
   return "";
 }
 
-// What belongs to root or to this user is trusted whatever file contains Pinrail, which is then not looked for.
-static std::string why_untrusted_by(uid_t self, const struct stat& about) {
-  const bool is_own = about.st_uid == 0 || about.st_uid == self;
-  return why_untrusted(about, {self, is_own ? self : owner_of_own_file(self)});
-}
-
 std::string why_untrusted(const struct stat& about) {
   if (why_untrusted(about, {0, 0}).empty()) return "";  // only root may change it: no more has to be known
   const uid_t self = geteuid();
-  return applies_to(self) ? why_untrusted_by(self, about) : "";
+  if (self != 0 && in_environment()) return "";  // files/X2 is for other processes
+  // What belongs to root or to this user is trusted whatever file contains Pinrail, which is then not looked for.
+  const bool is_own = about.st_uid == 0 || about.st_uid == self;
+  return why_untrusted(about, {self, is_own ? self : owner_of_own_file(self)});
 }
 
 std::string why_untrusted_link(const std::string& path) {

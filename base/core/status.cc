@@ -4,40 +4,40 @@
 
 namespace pinrail {
 
-const char* status_name(pinrail_status_t status) {
-  switch (status) {
-    case PINRAIL_SUCCESS: return "SUCCESS";
-    case PINRAIL_ERR_ERROR: return "ERROR";
-    case PINRAIL_ERR_OUT_OF_RESOURCE: return "OUT_OF_RESOURCE";
-    case PINRAIL_ERR_TEMP_OUT_OF_RESOURCE: return "TEMP_OUT_OF_RESOURCE";
-    case PINRAIL_ERR_WOULD_BLOCK: return "WOULD_BLOCK";
-    case PINRAIL_ERR_BUSY: return "BUSY";
-    case PINRAIL_ERR_BAD_PARAM: return "BAD_PARAM";
-    case PINRAIL_ERR_NOT_FOUND: return "NOT_FOUND";
-    case PINRAIL_ERR_NOT_SUPPORTED: return "NOT_SUPPORTED";
-    case PINRAIL_ERR_NOT_AVAILABLE: return "NOT_AVAILABLE";
-    case PINRAIL_ERR_PERM: return "PERM";
-    case PINRAIL_ERR_VERSION: return "VERSION";
+namespace {
+
+struct Known {
+  pinrail_status_t status;
+  const char *name, *text;
+};
+
+constexpr Known kStatuses[] = {
+    {PINRAIL_SUCCESS, "SUCCESS", "it is done"},
+    {PINRAIL_ERR_ERROR, "ERROR", "something failed that has no better name; a message says what"},
+    {PINRAIL_ERR_OUT_OF_RESOURCE, "OUT_OF_RESOURCE", "memory, pins or device entries are used up, or it can never fit"},
+    {PINRAIL_ERR_TEMP_OUT_OF_RESOURCE, "TEMP_OUT_OF_RESOURCE",
+     "what is referenced now leaves no room; later there may be"},
+    {PINRAIL_ERR_WOULD_BLOCK, "WOULD_BLOCK", "a stale registration that is still referenced is in the way"},
+    {PINRAIL_ERR_BUSY, "BUSY", "registrations are referenced, or this thread is inside a call already"},
+    {PINRAIL_ERR_BAD_PARAM, "BAD_PARAM", "an argument, a parameter's value or a handle is wrong"},
+    {PINRAIL_ERR_NOT_FOUND, "NOT_FOUND", "there is nothing of that name, range or index"},
+    {PINRAIL_ERR_NOT_SUPPORTED, "NOT_SUPPORTED", "this component or device cannot do that"},
+    {PINRAIL_ERR_NOT_AVAILABLE, "NOT_AVAILABLE", "this machine or process has no such device, driver or component"},
+    {PINRAIL_ERR_PERM, "PERM", "this user, or this parameter, does not permit it"},
+    {PINRAIL_ERR_VERSION, "VERSION", "it was built against another version of the interface"},
+};
+
+Known known(pinrail_status_t status) {
+  for (const Known& each : kStatuses) {
+    if (each.status == status) return each;
   }
-  return "unknown status";
+  return {status, "unknown status", "a status that this library does not know"};
 }
 
-const char* status_text(pinrail_status_t status) {
-  switch (status) {
-    case PINRAIL_SUCCESS: return "it is done";
-    case PINRAIL_ERR_ERROR: return "something failed that has no better name; a message says what";
-    case PINRAIL_ERR_OUT_OF_RESOURCE: return "memory, pins or device entries are used up, or it can never fit";
-    case PINRAIL_ERR_TEMP_OUT_OF_RESOURCE: return "what is referenced now leaves no room; later there may be";
-    case PINRAIL_ERR_WOULD_BLOCK: return "a stale registration that is still referenced is in the way";
-    case PINRAIL_ERR_BUSY: return "registrations are referenced, or this thread is inside a call already";
-    case PINRAIL_ERR_BAD_PARAM: return "an argument, a parameter's value or a handle is wrong";
-    case PINRAIL_ERR_NOT_FOUND: return "there is nothing of that name, range or index";
-    case PINRAIL_ERR_NOT_SUPPORTED: return "this component or device cannot do that";
-    case PINRAIL_ERR_NOT_AVAILABLE: return "this machine or process has no such device, driver or component";
-    case PINRAIL_ERR_PERM: return "this user, or this parameter, does not permit it";
-    case PINRAIL_ERR_VERSION: return "it was built against another version of the interface";
-  }
-  return "a status that this library does not know";
-}
+}  // namespace
+
+const char* status_name(pinrail_status_t status) { return known(status).name; }
+
+const char* status_text(pinrail_status_t status) { return known(status).text; }
 
 }  // namespace pinrail

@@ -48,10 +48,6 @@ const char* fault_of(const pinrail_prepin_options_t& options) {
   return options.registration != nullptr ? fault_of_options(*options.registration) : nullptr;
 }
 
-PinTable::Key key_of(const pinrail_range_t& range, uint32_t access) {
-  return {reinterpret_cast<uintptr_t>(range.addr), range.length, access};
-}
-
 // The smaller of two limits, where 0 is none.
 size_t smaller(size_t a, size_t b) { return a == 0 || b == 0 ? std::max(a, b) : std::min(a, b); }
 
@@ -145,7 +141,9 @@ Status prepin_start(const Call& call, pinrail_prepin_t** prepin_out) {
 // pinrail_mpool_unpin() after its checks: removes the pins under the table's lock, then drops references without it.
 Status unpin(pinrail_mpool_t* pool, const pinrail_range_t* ranges, size_t count, uint32_t access) {
   std::vector<PinTable::Key> keys;
-  for (size_t i = 0; i < count; ++i) keys.push_back(key_of(ranges[i], access));
+  for (size_t i = 0; i < count; ++i) {
+    keys.push_back({reinterpret_cast<uintptr_t>(ranges[i].addr), ranges[i].length, access});
+  }
   PinTable::Pins removed;
   {
     const deferred::Call call;

@@ -222,8 +222,9 @@ Status PinJob::register_chunk(size_t number) {
     if (status.ok()) status = keep(range, handle);
     if (status.ok()) return;
     drop_pin(handle);
-    fail_range(range, status);
     if (first_error.ok()) first_error = status;
+    Guard guard(mutex_);
+    if (ranges_[range].status == PINRAIL_ERR_ERROR) ranges_[range].status = status.code();
   });
   drop_pin(whole);
   return first_error;
@@ -268,11 +269,6 @@ Status PinJob::keep(size_t range, pinrail_handle_t handle) {
     own.handles.push_back(handle);
     if (--own.missing == 0 && own.status == PINRAIL_ERR_ERROR) own.status = PINRAIL_SUCCESS;
   });
-}
-
-void PinJob::fail_range(size_t range, Status status) {
-  Guard guard(mutex_);
-  if (ranges_[range].status == PINRAIL_ERR_ERROR) ranges_[range].status = status.code();
 }
 
 void PinJob::end_chunk(size_t number, Status status) {

@@ -208,7 +208,6 @@ class PinJob : public mpool::PoolWork {
   Status register_chunk(size_t number);
   Status acquire(const Span& span, pinrail_handle_t* handle_out) const;
   Status keep(size_t range, pinrail_handle_t handle);
-  void fail_range(size_t range, Status status);
   void end_chunk(size_t number, Status status);
   void finish_if_last();
   void finish();

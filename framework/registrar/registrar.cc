@@ -97,11 +97,6 @@ Status checked_answer_of(const pinrail_bound_registrar_t* bound, Function&& func
   return is_status(status.code()) ? status : bad_answer(bound, kNoSuchStatus);
 }
 
-Status call_register_mem(pinrail_bound_registrar_t* bound, const pinrail_register_request_t* request,
-                         pinrail_registration_t* reg) {
-  return answer_of(bound, [&] { return bound->table.register_mem(bound->table.context, request, reg); });
-}
-
 Status call_deregister_mem(pinrail_bound_registrar_t* bound, pinrail_registration_t* reg, pinrail_reason_t reason) {
   return answer_of(bound, [&] { return bound->table.deregister_mem(bound->table.context, reg, reason); });
 }
@@ -168,7 +163,7 @@ constexpr const char* kWritesTooMuch = "pool, state, flags or tail_size of the r
 Status call_and_check(pinrail_bound_registrar_t* bound, const pinrail_register_request_t* request,
                       pinrail_registration_t* reg) {
   const OwnFields own(reg);
-  const Status status = call_register_mem(bound, request, reg);
+  const Status status = answer_of(bound, [&] { return bound->table.register_mem(bound->table.context, request, reg); });
   const bool is_intact = own.restore();
   arena::check_tail(reg);
   const bool same_range = left_alone(request, reg);
