@@ -65,6 +65,8 @@ struct Device {
   std::vector<pinrail_reason_t> reasons;
 };
 
+uintptr_t address_of(const std::vector<char>& host) { return reinterpret_cast<uintptr_t>(host.data()); }
+
 class GrdmaGpu : public ::testing::TestWithParam<pinrail_gpu_kind_t> {
  protected:
   void SetUp() override {
@@ -80,65 +82,47 @@ class GrdmaGpu : public ::testing::TestWithParam<pinrail_gpu_kind_t> {
     EXPECT_EQ(cuda_double_used(), 0u);
   }
   void open(const PoolOptions& wanted) {
-    close(0);
-    pinrail_registrar_choice_t choice{};
-    choice.table = &device_.table;
-    pinrail_mpool_options_t options = PINRAIL_MPOOL_OPTIONS_INIT;
-    options.leave_pinned = wanted.leave_pinned;
-    options.count_limit = wanted.count_limit;
-    ASSERT_EQ(pinrail_mpool_create("grdma", &choice, nullptr, &options, &pool_), PINRAIL_SUCCESS);
+    pool_.reset();
+    pool_ = std::make_unique<test::Pool>(lend(device_.table), wanted, "grdma", PINRAIL_ACCESS_REMOTE_WRITE);
+    ASSERT_EQ(pool_->status, PINRAIL_SUCCESS);
   }
   pinrail_status_t close(uint32_t flags) {
-    if (pool_ == nullptr) return PINRAIL_SUCCESS;
-    EXPECT_EQ(pool_->ops->check(pool_->module), PINRAIL_SUCCESS);
-    const pinrail_status_t status = pinrail_mpool_destroy(pool_, flags);
-    if (status == PINRAIL_SUCCESS) pool_ = nullptr;
-    return status;
+    EXPECT_TRUE(pool_->get() == nullptr || pool_->invariants_hold());
+    return pool_->close(flags);
   }
-  pinrail_status_t take(const void* at, size_t length, pinrail_handle_t* handle_out, uint32_t flags = 0) {
-    return pinrail_mpool_register(pool_, const_cast<void*>(at), length, PINRAIL_ACCESS_REMOTE_WRITE, flags, handle_out);
-  }
-  pinrail_handle_t must(const void* at, size_t length) {
-    pinrail_handle_t handle{};
-    EXPECT_EQ(take(at, length, &handle), PINRAIL_SUCCESS);
-    return handle;
-  }
-  void use(const void* at, size_t length) { drop(must(at, length)); }
   static void put_byte(const GpuMemory& memory, unsigned char byte) {
     EXPECT_EQ(cuMemcpyHtoD(memory.at(), &byte, 1), CUDA_SUCCESS);
   }
-  static void* in(const GpuMemory& memory, size_t offset) { return static_cast<char*>(memory.pointer()) + offset; }
+  static uintptr_t in(const GpuMemory& memory, size_t offset) { return memory.at() + offset; }
 
   const CurrentContext context_;
   const Library library_{Settings{{"mpool_grdma_gpu_registrar", "cuda_ipc"}}};
   Device device_;
-  pinrail_mpool_t* pool_ = nullptr;
+  std::unique_ptr<test::Pool> pool_;
 };
 
 TEST_P(GrdmaGpu, the_whole_allocation_is_registered_once_by_its_dmabuf) {
   const GpuMemory memory(GetParam());
   put_byte(memory, 42);
   const size_t descriptors = open_descriptors();
-  use(in(memory, 5000), 100);
-  use(in(memory, 100000), 4096);
-  use(memory.pointer(), GpuMemory::kBytes);
+  pool_->use(in(memory, 5000), 100);
+  pool_->use(in(memory, 100000), 4096);
+  pool_->use(memory.at(), GpuMemory::kBytes);
   ASSERT_EQ(device_.told.size(), 1u);
   EXPECT_EQ(device_.told[0].kind, uint32_t{PINRAIL_KIND_DMABUF});
   EXPECT_EQ(device_.told[0].addr, memory.at());
   EXPECT_EQ(device_.told[0].length, GpuMemory::kBytes);
   EXPECT_EQ(device_.told[0].first_byte, 42);
   EXPECT_EQ(open_descriptors(), descriptors) << "the device has its own reference";
-  auto stats = sized<pinrail_mpool_stats_t>();
-  EXPECT_EQ(pinrail_mpool_read_stats(pool_, &stats), PINRAIL_SUCCESS);
+  const pinrail_mpool_stats_t stats = pool_->stats();
   EXPECT_EQ(stats.indexed, 1u);
   EXPECT_EQ(close(0), PINRAIL_SUCCESS);
 }
 
 TEST_P(GrdmaGpu, the_figures_are_of_both_kinds_of_memory) {
   const GpuMemory memory(GetParam());
-  const pinrail_handle_t handle = must(memory.pointer(), 1);
-  auto stats = sized<pinrail_mpool_stats_t>();
-  EXPECT_EQ(pinrail_mpool_read_stats(pool_, &stats), PINRAIL_SUCCESS);
+  const pinrail_handle_t handle = pool_->must(memory.at(), 1);
+  const pinrail_mpool_stats_t stats = pool_->stats();
   EXPECT_EQ(stats.misses, 1u);
   EXPECT_EQ(stats.hits, 0u);
   EXPECT_EQ(stats.indexed, 1u);
@@ -153,7 +137,7 @@ TEST_P(GrdmaGpu, a_thread_that_is_cancelled_inside_the_device_comes_to_the_end_o
   device_.meanwhile = [] { pthread_cancel(pthread_self()); };
   const size_t descriptors = open_descriptors();
   pinrail_handle_t handle{};
-  on_a_thread([&] { handle = must(memory.pointer(), 1); });
+  on_a_thread([&] { handle = pool_->must(memory.at(), 1); });
   device_.meanwhile = nullptr;
   ASSERT_NE(handle.reg, nullptr);
   EXPECT_EQ(open_descriptors(), descriptors);
@@ -164,13 +148,13 @@ TEST_P(GrdmaGpu, other_memory_at_the_same_address_is_registered_anew) {
   GpuMemory memory(GetParam());
   for (unsigned char round = 1; round <= 5; ++round) {
     put_byte(memory, round);
-    use(in(memory, 8192), 100);
-    use(in(memory, 8192), 100);
+    pool_->use(in(memory, 8192), 100);
+    pool_->use(in(memory, 8192), 100);
     ASSERT_EQ(device_.told.size(), size_t{round}) << "the free was not reported";
     EXPECT_EQ(device_.told.back().first_byte, round);
     memory.replace();
   }
-  EXPECT_EQ(pinrail_mpool_progress(pool_), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_progress(pool_->get()), PINRAIL_SUCCESS);
   EXPECT_EQ(device_.live.size(), 1u);
   ASSERT_EQ(device_.reasons.size(), 4u);
   EXPECT_EQ(device_.reasons[0], PINRAIL_REASON_INVALIDATED);
@@ -178,14 +162,14 @@ TEST_P(GrdmaGpu, other_memory_at_the_same_address_is_registered_anew) {
 
 TEST_P(GrdmaGpu, what_is_held_is_not_given_back_although_other_memory_is_there) {
   GpuMemory memory(GetParam());
-  const pinrail_handle_t held = must(memory.pointer(), 100);
+  const pinrail_handle_t held = pool_->must(memory.at(), 100);
   memory.replace();
-  const pinrail_handle_t fresh = must(memory.pointer(), 100);
+  const pinrail_handle_t fresh = pool_->must(memory.at(), 100);
   EXPECT_NE(held.reg, fresh.reg);
-  EXPECT_EQ(pinrail_mpool_progress(pool_), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_progress(pool_->get()), PINRAIL_SUCCESS);
   EXPECT_EQ(device_.live.size(), 2u);
   drop(held);
-  EXPECT_EQ(pinrail_mpool_progress(pool_), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_progress(pool_->get()), PINRAIL_SUCCESS);
   EXPECT_EQ(device_.live.size(), 1u);
   EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_ERR_BAD_PARAM);
   drop(fresh);
@@ -193,9 +177,9 @@ TEST_P(GrdmaGpu, what_is_held_is_not_given_back_although_other_memory_is_there) 
 
 TEST_P(GrdmaGpu, a_free_that_was_reported_kills_it_at_once) {
   const GpuMemory memory(GetParam());
-  use(memory.pointer(), 100);
+  pool_->use(memory.at(), 100);
   pinrail_monitor_report(memory.pointer(), 1);
-  EXPECT_EQ(pinrail_mpool_progress(pool_), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_progress(pool_->get()), PINRAIL_SUCCESS);
   EXPECT_TRUE(device_.live.empty());
 }
 
@@ -207,17 +191,17 @@ TEST_P(GrdmaGpu, memory_that_is_replaced_while_it_is_registered_is_registered_ag
     memory.replace();
     put_byte(memory, 2);
   };
-  use(memory.pointer(), 100);
+  pool_->use(memory.at(), 100);
   ASSERT_EQ(device_.told.size(), 2u);
   EXPECT_EQ(device_.told[1].first_byte, 2);
-  use(memory.pointer(), 100);
+  pool_->use(memory.at(), 100);
   EXPECT_EQ(device_.told.size(), 2u);
 }
 
 TEST_P(GrdmaGpu, whichever_call_of_the_driver_fails_nothing_is_left) {
   const GpuMemory memory(GetParam());
   cuda_double_forget();
-  use(memory.pointer(), 100);
+  pool_->use(memory.at(), 100);
   const uint64_t calls = cuda_double_calls("*");
   open({});
   const size_t descriptors = open_descriptors();
@@ -225,10 +209,10 @@ TEST_P(GrdmaGpu, whichever_call_of_the_driver_fails_nothing_is_left) {
     cuda_double_forget();
     cuda_double_fail("*", n, CUDA_ERROR_UNKNOWN, 0);
     pinrail_handle_t handle{};
-    if (take(memory.pointer(), 100, &handle, PINRAIL_FLAG_CACHE_BYPASS) == PINRAIL_SUCCESS) {
+    if (pool_->reg(memory.at(), 100, &handle, {}, PINRAIL_FLAG_CACHE_BYPASS) == PINRAIL_SUCCESS) {
       EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS) << n;
     }
-    EXPECT_EQ(pinrail_mpool_progress(pool_), PINRAIL_SUCCESS);
+    EXPECT_EQ(pinrail_mpool_progress(pool_->get()), PINRAIL_SUCCESS);
     EXPECT_TRUE(device_.live.empty()) << n;
     EXPECT_EQ(open_descriptors(), descriptors) << n;
     EXPECT_EQ(cuda_double_context_depth(), 1u) << n;
@@ -250,13 +234,13 @@ INSTANTIATE_TEST_SUITE_P(Kinds, GrdmaGpuOnce, ::testing::Values(PINRAIL_GPU_IPC)
 TEST_P(GrdmaGpuOnce, hits_of_host_memory_ask_the_driver_nothing_and_those_of_a_gpus_once) {
   const GpuMemory memory(PINRAIL_GPU_IPC);
   const std::vector<char> host(1 << 20);
-  use(host.data(), host.size());
-  use(memory.pointer(), 100);
+  pool_->use(address_of(host), host.size());
+  pool_->use(memory.at(), 100);
   EXPECT_EQ(device_.told[0].kind, uint32_t{PINRAIL_KIND_HOST});
   cuda_double_forget();
-  for (int i = 0; i < 10; ++i) use(host.data(), host.size());
+  for (int i = 0; i < 10; ++i) pool_->use(address_of(host), host.size());
   EXPECT_EQ(cuda_double_calls("*"), 0u);
-  for (int i = 0; i < 10; ++i) use(memory.pointer(), 100);
+  for (int i = 0; i < 10; ++i) pool_->use(memory.at(), 100);
   EXPECT_EQ(cuda_double_calls("*"), 10u);
   EXPECT_EQ(device_.told.size(), 2u);
 }
@@ -267,13 +251,13 @@ TEST_P(GrdmaGpuOnce, an_address_is_host_memory_and_a_gpus_in_turn) {
   void* const at = memory.pointer();
   for (int i = 0; i < 3; ++i) {
     device_.told.clear();
-    use(at, 4096);
+    pool_->use(reinterpret_cast<uintptr_t>(at), 4096);
     ASSERT_EQ(device_.told.size(), 1u);
     EXPECT_EQ(device_.told[0].kind, uint32_t{PINRAIL_KIND_DMABUF});
     memory.free();
     constexpr int kFixed = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
     ASSERT_EQ(mmap(at, 4096, PROT_READ | PROT_WRITE, kFixed, -1, 0), at);
-    use(at, 4096);
+    pool_->use(reinterpret_cast<uintptr_t>(at), 4096);
     ASSERT_EQ(device_.told.size(), 2u);
     EXPECT_EQ(device_.told[1].kind, uint32_t{PINRAIL_KIND_HOST});
     pinrail_monitor_report(at, 4096);
@@ -285,21 +269,17 @@ TEST_P(GrdmaGpuOnce, an_address_is_host_memory_and_a_gpus_in_turn) {
 
 TEST_P(GrdmaGpuOnce, find_answers_for_the_memory_that_is_there_and_for_no_other) {
   GpuMemory memory(PINRAIL_GPU_IPC);
-  pinrail_handle_t handle{};
-  EXPECT_EQ(pinrail_mpool_find(pool_, memory.pointer(), 100, PINRAIL_ACCESS_REMOTE_WRITE, &handle),
-            PINRAIL_ERR_NOT_FOUND);
-  use(memory.pointer(), 100);
-  ASSERT_EQ(pinrail_mpool_find(pool_, memory.pointer(), 100, PINRAIL_ACCESS_REMOTE_WRITE, &handle), PINRAIL_SUCCESS);
-  drop(handle);
+  EXPECT_FALSE(pool_->has(memory.at(), 100));
+  pool_->use(memory.at(), 100);
+  EXPECT_TRUE(pool_->has(memory.at(), 100));
   memory.replace();
-  EXPECT_EQ(pinrail_mpool_find(pool_, memory.pointer(), 100, PINRAIL_ACCESS_REMOTE_WRITE, &handle),
-            PINRAIL_ERR_NOT_FOUND);
+  EXPECT_FALSE(pool_->has(memory.at(), 100));
 }
 
 TEST_P(GrdmaGpuOnce, a_range_that_leaves_its_allocation_is_refused) {
   const GpuMemory memory(PINRAIL_GPU_IPC);
   pinrail_handle_t handle{};
-  EXPECT_EQ(take(in(memory, 4096), GpuMemory::kBytes, &handle), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pool_->reg(in(memory, 4096), GpuMemory::kBytes, &handle), PINRAIL_ERR_BAD_PARAM);
   EXPECT_TRUE(device_.told.empty());
 }
 
@@ -307,15 +287,15 @@ TEST_P(GrdmaGpuOnce, without_dmabufs_peer_memory_is_tried_and_without_that_it_is
   const GpuMemory memory(PINRAIL_GPU_IPC);
   pinrail_handle_t handle{};
   device_.refused = uint32_t{PINRAIL_KIND_HOST} | uint32_t{PINRAIL_KIND_DMABUF};
-  EXPECT_EQ(take(memory.pointer(), 100, &handle), PINRAIL_ERR_NOT_SUPPORTED);
+  EXPECT_EQ(pool_->reg(memory.at(), 100, &handle), PINRAIL_ERR_NOT_SUPPORTED);
   device_.refused = PINRAIL_KIND_DMABUF;
-  use(memory.pointer(), 100);
+  pool_->use(memory.at(), 100);
   EXPECT_EQ(device_.told.back().kind, uint32_t{PINRAIL_KIND_HOST});
   EXPECT_EQ(device_.told.back().length, GpuMemory::kBytes);
   open({});
   device_.refused = 0;
   cuda_double_fail("cuMemGetHandleForAddressRange", 1, CUDA_ERROR_NOT_SUPPORTED, 0);
-  use(memory.pointer(), 100);
+  pool_->use(memory.at(), 100);
   EXPECT_EQ(device_.told.back().kind, uint32_t{PINRAIL_KIND_HOST});
 }
 
@@ -324,29 +304,29 @@ TEST_P(GrdmaGpuOnce, host_and_gpu_memory_share_the_limits_and_the_order_of_evict
   const GpuMemory memory(PINRAIL_GPU_IPC);
   const std::vector<char> host(1 << 20);
   for (int i = 0; i < 3; ++i) {
-    use(memory.pointer(), 100);
+    pool_->use(memory.at(), 100);
     EXPECT_EQ(device_.live.size(), 1u);
-    use(host.data(), host.size());
+    pool_->use(address_of(host), host.size());
     EXPECT_EQ(device_.live.size(), 1u);
   }
   EXPECT_EQ(device_.told.size(), 6u);
-  const pinrail_handle_t held = must(memory.pointer(), 100);
+  const pinrail_handle_t held = pool_->must(memory.at(), 100);
   pinrail_handle_t handle{};
-  EXPECT_EQ(take(host.data(), host.size(), &handle), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  EXPECT_EQ(pool_->reg(address_of(host), host.size(), &handle), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
   drop(held);
 }
 
 TEST_P(GrdmaGpuOnce, a_pool_whose_gpu_memory_is_held_is_busy_and_goes_on) {
   const GpuMemory memory(PINRAIL_GPU_IPC);
   const std::vector<char> host(1 << 20);
-  for (const void* at : {static_cast<const void*>(memory.pointer()), static_cast<const void*>(host.data())}) {
-    const pinrail_handle_t held = must(at, 100);
+  for (const uintptr_t at : {uintptr_t{memory.at()}, address_of(host)}) {
+    const pinrail_handle_t held = pool_->must(at, 100);
     EXPECT_EQ(close(0), PINRAIL_ERR_BUSY);
     drop(held);
-    use(memory.pointer(), 100);
-    use(host.data(), 100);
+    pool_->use(memory.at(), 100);
+    pool_->use(address_of(host), 100);
   }
-  const pinrail_handle_t held = must(memory.pointer(), 100);
+  const pinrail_handle_t held = pool_->must(memory.at(), 100);
   EXPECT_EQ(close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
   EXPECT_TRUE(device_.live.empty());
   drop(held);
@@ -354,22 +334,22 @@ TEST_P(GrdmaGpuOnce, a_pool_whose_gpu_memory_is_held_is_busy_and_goes_on) {
 
 TEST_P(GrdmaGpuOnce, a_checkpoint_gives_back_gpu_memory_too_and_a_restart_ends_it_without_the_device) {
   const GpuMemory memory(PINRAIL_GPU_IPC);
-  use(memory.pointer(), 100);
-  EXPECT_EQ(pinrail_mpool_ft_event(pool_, PINRAIL_FT_CHECKPOINT), PINRAIL_SUCCESS);
+  pool_->use(memory.at(), 100);
+  EXPECT_EQ(pinrail_mpool_ft_event(pool_->get(), PINRAIL_FT_CHECKPOINT), PINRAIL_SUCCESS);
   EXPECT_EQ(device_.live.size(), 0u);
   device_.reasons.clear();
-  use(memory.pointer(), 100);
-  EXPECT_EQ(pinrail_mpool_ft_event(pool_, PINRAIL_FT_RESTART), PINRAIL_SUCCESS);
+  pool_->use(memory.at(), 100);
+  EXPECT_EQ(pinrail_mpool_ft_event(pool_->get(), PINRAIL_FT_RESTART), PINRAIL_SUCCESS);
   EXPECT_TRUE(device_.reasons.empty());
   device_.live.clear();  // of the past life
-  use(memory.pointer(), 100);
+  pool_->use(memory.at(), 100);
   EXPECT_EQ(device_.told.size(), 3u);
 }
 
 TEST_P(GrdmaGpuOnce, without_leave_pinned_nothing_stays) {
   open(not_kept());
   const GpuMemory memory(PINRAIL_GPU_IPC);
-  use(memory.pointer(), 100);
+  pool_->use(memory.at(), 100);
   EXPECT_TRUE(device_.live.empty());
 }
 
