@@ -8,10 +8,9 @@ memory_events_sources = \
 	contrib/tools/common/memory_fire.cc
 
 # For the tools, and for programs among the tests.
-command_line_sources = \
-	contrib/tools/common/command_line.h contrib/tools/common/command_line.cc \
+program_sources = \
+	contrib/tools/common/program.h contrib/tools/common/program.cc \
 	contrib/tools/common/text.h contrib/tools/common/text.cc
-reasons_sources = contrib/tools/common/reasons.h contrib/tools/common/reasons.cc
 
 if HAVE_TOOLS
 bin_PROGRAMS += contrib/tools/pinrail_perf contrib/tools/pinrail_advise contrib/tools/pinrail_info
@@ -43,7 +42,7 @@ endif
 replayed_memory_sources = contrib/tools/perf/basics.h contrib/tools/perf/basics.cc \
 	contrib/tools/perf/replay_memory.h contrib/tools/perf/replay_memory.cc contrib/tools/perf/trace.h \
 	contrib/tools/perf/trace.cc
-pinrail_perf_sources = $(replayed_memory_sources) $(command_line_sources) $(reasons_sources) \
+pinrail_perf_sources = $(replayed_memory_sources) $(program_sources) \
 	contrib/tools/perf/session.h contrib/tools/perf/session.cc contrib/tools/perf/table.cc \
 	contrib/tools/perf/options.h contrib/tools/perf/options.cc contrib/tools/perf/replay.h \
 	contrib/tools/perf/replay.cc contrib/tools/perf/report.h contrib/tools/perf/report.cc \
@@ -60,13 +59,11 @@ advise_sources = contrib/tools/advise/page.cc contrib/tools/advise/study.h contr
 contrib_tools_pinrail_advise_SOURCES = contrib/tools/advise/pinrail_advise.cc $(advise_sources) $(pinrail_perf_sources)
 contrib_tools_pinrail_advise_LDADD = libpinrail.la $(LZMA_LIBS)
 
-pinrail_info_sources = $(command_line_sources) contrib/tools/common/reasons.h contrib/tools/info/snapshot.cc \
-	contrib/tools/info/snapshot.h contrib/tools/info/print_text.cc \
-	contrib/tools/info/print_json.cc $(trial_sources)
+pinrail_info_sources = $(program_sources) contrib/tools/info/snapshot.h contrib/tools/info/snapshot.cc \
+	contrib/tools/info/print_text.cc contrib/tools/info/print_json.cc $(trial_sources)
 contrib_tools_pinrail_info_SOURCES = contrib/tools/info/pinrail_info.cc $(pinrail_info_sources)
 contrib_tools_pinrail_info_LDADD = libpinrail.la
-contrib_tools_pinrail_top_SOURCES = contrib/tools/top/pinrail_top.cc \
-	$(command_line_sources) $(reasons_sources) \
+contrib_tools_pinrail_top_SOURCES = contrib/tools/top/pinrail_top.cc $(program_sources) \
 	contrib/tools/top/top.h contrib/tools/top/figures.cc contrib/tools/top/print.cc
 contrib_tools_pinrail_top_LDADD = libpinrail.la $(NCURSES_LIBS)
 EXTRA_DIST += contrib/tools/.clang-tidy

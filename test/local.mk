@@ -187,7 +187,7 @@ bin_PROGRAMS += test/conform/pinrail_conform
 test_conform_pinrail_conform_SOURCES = test/conform/suite/pinrail_conform.cc test/conform/suite/component.h \
 	test/conform/suite/component_checks.cc test/conform/suite/rcache_checks.cc test/conform/suite/mpool_checks.cc \
 	test/conform/suite/monitor_checks.cc $(registrar_subject_sources) $(test_support_sources) $(fake_registrar_sources) \
-	$(command_line_sources) contrib/tools/common/reasons.h $(memory_events_sources)
+	$(program_sources) $(memory_events_sources)
 test_conform_pinrail_conform_CXXFLAGS = $(AM_CXXFLAGS)
 test_conform_pinrail_conform_LDFLAGS = $(PINRAIL_SANITIZE)
 test_conform_pinrail_conform_LDADD = libpinrail_internal.la
@@ -246,7 +246,7 @@ rdma_device_sources = test/verbs/rdma_device.h
 if HAVE_TOOLS
 check_PROGRAMS += test/verbs/rdma_pingpong
 test_verbs_rdma_pingpong_SOURCES = test/verbs/rdma_pingpong.cc \
-	test/verbs/rdma_pingpong_match.h test/verbs/rdma_pingpong_match.cc test/bench/measure.h contrib/tools/common/reasons.h \
+	test/verbs/rdma_pingpong_match.h test/verbs/rdma_pingpong_match.cc test/bench/measure.h contrib/tools/common/program.h \
 	$(rdma_device_sources)
 test_verbs_rdma_pingpong_LDADD = libpinrail.la $(VERBS_LIBS)
 endif
@@ -262,7 +262,7 @@ endif
 
 # The oracle: contrib/workshop/oracle, test/oracle/README. The second program can leave out what monitors report.
 oracle_sources = test/oracle/buffers.h test/oracle/buffers.cc \
-	test/oracle/worker.h test/oracle/worker.cc test/oracle/oracle.cc $(command_line_sources) $(memory_events_sources)
+	test/oracle/worker.h test/oracle/worker.cc test/oracle/oracle.cc $(program_sources) $(memory_events_sources)
 if HAVE_TOOLS
 check_PROGRAMS += test/oracle/oracle test/oracle/oracle_mutants
 test_oracle_oracle_SOURCES = $(oracle_sources)

@@ -21,8 +21,8 @@
 #include <string>
 #include <vector>
 
-#include "contrib/tools/common/command_line.h"
 #include "contrib/tools/common/memory_events.h"
+#include "contrib/tools/common/program.h"
 
 namespace pinrail::oracle {
 

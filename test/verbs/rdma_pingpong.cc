@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "contrib/tools/common/reasons.h"
+#include "contrib/tools/common/program.h"
 #include "test/verbs/rdma_pingpong_match.h"
 
 namespace pinrail::pingpong {

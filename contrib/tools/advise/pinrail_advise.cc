@@ -6,7 +6,7 @@
 #include <iostream>
 
 #include "contrib/tools/advise/study.h"
-#include "contrib/tools/common/command_line.h"
+#include "contrib/tools/common/program.h"
 #include "contrib/tools/common/text.h"
 
 namespace pinrail::advise {

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "contrib/tools/common/reasons.h"
+#include "contrib/tools/common/program.h"
 #include "contrib/tools/perf/replay.h"
 #include "contrib/tools/perf/trace.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "contrib/tools/common/reasons.h"
+#include "contrib/tools/common/program.h"
 #include "contrib/tools/info/snapshot.h"
 
 namespace pinrail::info {

@@ -5,7 +5,7 @@
 #include <array>
 #include <iomanip>
 
-#include "contrib/tools/common/reasons.h"
+#include "contrib/tools/common/program.h"
 #include "contrib/tools/common/text.h"
 #include "contrib/tools/info/monitors.h"
 #include "contrib/tools/info/snapshot.h"

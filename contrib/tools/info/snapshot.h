@@ -14,8 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "contrib/tools/common/command_line.h"
-#include "contrib/tools/common/reasons.h"
+#include "contrib/tools/common/program.h"
 
 namespace pinrail::info {
 

@@ -5,7 +5,7 @@
 
 #include <cstddef>
 
-#include "contrib/tools/common/command_line.h"
+#include "contrib/tools/common/program.h"
 #include "contrib/tools/perf/replay_memory.h"
 
 namespace pinrail::perf {

@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <iostream>
 
-#include "contrib/tools/common/reasons.h"
+#include "contrib/tools/common/program.h"
 #include "contrib/tools/perf/basics.h"
 
 namespace pinrail::perf {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "contrib/tools/common/reasons.h"
+#include "contrib/tools/common/program.h"
 #include "contrib/tools/perf/basics.h"
 #include "contrib/tools/perf/options.h"
 #include "contrib/tools/perf/replay.h"

@@ -11,7 +11,7 @@
 #include <iostream>
 #include <vector>
 
-#include "contrib/tools/common/reasons.h"
+#include "contrib/tools/common/program.h"
 #include "contrib/tools/perf/basics.h"
 
 namespace pinrail::perf {

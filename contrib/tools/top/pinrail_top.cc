@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "contrib/tools/common/command_line.h"
+#include "contrib/tools/common/program.h"
 #include "contrib/tools/common/text.h"
 #include "contrib/tools/top/top.h"
 

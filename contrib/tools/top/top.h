@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "contrib/tools/common/reasons.h"
+#include "contrib/tools/common/program.h"
 
 namespace pinrail::top {
 

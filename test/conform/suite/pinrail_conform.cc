@@ -19,8 +19,7 @@
 #include <set>
 
 #include "base/loader/loader_impl.h"
-#include "contrib/tools/common/command_line.h"
-#include "contrib/tools/common/reasons.h"
+#include "contrib/tools/common/program.h"
 #include "test/conform/suite/component.h"
 #include "test/conform/suite/registrar.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // command_line_test.cc - what the tools' command lines accept, print and refuse.
-#include "contrib/tools/common/command_line.h"
+#include "contrib/tools/common/program.h"
 
 #include <gtest/gtest.h>
 

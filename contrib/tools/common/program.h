@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// command_line.h - the options of a program: each is declared once, with its help. CLI11 parses and checks them.
+// program.h - what the programs of the tools have in common. The options of a program: each is declared once, with its
+// help; CLI11 parses and checks them. Why requests missed, for people and for programs. And JSON documents.
 //
 //   CommandLine line("pinrail_info", "Shows what this Pinrail is.", "Exit status: ...");
 //   line.flag("--json", "one JSON document", &json);
@@ -13,14 +14,17 @@
 // read() returns nothing if the program shall continue; 0 after --help and --version; 2 for an invalid command line,
 // after one line on `err` that names the program and the word. In that case nothing is written to `out`. If an option
 // with one value is given twice, the last value counts.
-#ifndef PINRAIL_CONTRIB_TOOLS_COMMON_COMMAND_LINE_H
-#define PINRAIL_CONTRIB_TOOLS_COMMON_COMMAND_LINE_H
+#ifndef PINRAIL_CONTRIB_TOOLS_COMMON_PROGRAM_H
+#define PINRAIL_CONTRIB_TOOLS_COMMON_PROGRAM_H
 
 #include <pinrail/pinrail.h>
+#include <pinrail/stats.h>
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -75,6 +79,29 @@ class CommandLine {
 
 // Flushes standard output. Returns the status, or 1, after a line that says why, if output was lost.
 int close_output(const char* program, int status);
+
+// The tools' JSON documents: objects keep the order in which their keys were written.
+
+using Json = nlohmann::ordered_json;
+
+// Prints a document. A byte that is not UTF-8 becomes U+FFFD; a number that is not finite becomes null.
+inline void print(const Json& document, std::ostream& out) {
+  out << document.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+}
+
+// By pinrail_miss_reason_t.
+using Misses = std::array<uint64_t, PINRAIL_MISS_REASONS>;
+Misses misses_of(const pinrail_mpool_stats_t& stats);
+
+// The reasons that occurred, the most frequent first.
+std::vector<uint32_t> reasons_of(const Misses& misses);
+
+// "evicted 75.0 %, cold 25.0 %": at most so many; "-": there is none.
+std::string reasons_text(const Misses& misses, size_t most = PINRAIL_MISS_REASONS);
+
+// For programs: "evicted" of the statistic misses_evicted.
+std::string reason_key(uint32_t reason);
+Json reasons_json(const Misses& misses);
 
 }  // namespace pinrail::tools
 
