@@ -262,7 +262,6 @@ class Pool : public mpool::Engine<Pool, Settings> {
   size_t close_idle_overlapping(pinrail_thread_t* thread, const Peer& peer, const Span& span, bool* held_out);
   size_t count_indexed() const;
   uint64_t dead_bytes() const;
-  uint64_t pinned_bytes() const;
 
   const uint64_t quick_;                     // state::kQuick or 0
   static constexpr size_t kFirstHints = 64;  // lines: 4 KiB
@@ -301,8 +300,6 @@ inline Status read_settings(const pinrail_host_t* host, const pinrail_mpool_conf
   settings_out->gc_interval_ms = reader.number("gc_interval");
   return reader.is_complete() ? PINRAIL_SUCCESS : PINRAIL_ERR_ERROR;
 }
-
-inline Pool* pool_of(void* module) { return static_cast<Pool*>(module); }
 
 }  // namespace pinrail::gpu_pool
 

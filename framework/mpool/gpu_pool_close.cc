@@ -222,16 +222,6 @@ uint64_t Pool::dead_bytes() const {
   return bytes;
 }
 
-// Of this pool alone. What is pending has no base yet.
-uint64_t Pool::pinned_bytes() const {
-  std::vector<Span> spans;
-  Guard guard(cache_->mutex);
-  for_each_locked([&](const pinrail_registration_t* reg) {
-    if ((state::load(reg) & (state::kIndexed | state::kDead)) != 0) spans.push_back(span_of(reg));
-  });
-  return union_length(&spans);
-}
-
 // gpu_pool/X2, as far as the cache lock keeps it still.
 const char* Pool::check() {
   const char* broken = Engine::check();

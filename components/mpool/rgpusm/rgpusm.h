@@ -45,8 +45,7 @@ class Pool final : public gpu_pool::Pool {
     size_t offset, length;
   };
   enum class Report : uint8_t { version, user, machine, own, no_entry };
-  void report(Report what, const pinrail_gpu_block_t& block);
-  Status refuse(Report why, const pinrail_gpu_block_t& block, pinrail_status_t status);
+  Status report(Report what, const pinrail_gpu_block_t& block, pinrail_status_t status);
   Status check_block(const pinrail_gpu_block_t& block);
   bool hit(pinrail_thread_t* thread, const pinrail_gpu_block_t& block, const Range& range, uint64_t access_and_flags,
            pinrail_registration_t** reg_out);

@@ -66,7 +66,7 @@ Pool::~Pool() {
 pinrail_status_t Pool::register_entry(void* module, pinrail_thread_t* thread, const pinrail_gpu_block_t* block,
                                       size_t offset, size_t length, uint64_t access_and_flags,
                                       pinrail_handle_t* handle_out) {
-  Pool* const pool = static_cast<Pool*>(gpu_pool::pool_of(module));
+  Pool* const pool = static_cast<Pool*>(static_cast<gpu_pool::Pool*>(module));
   const Range range = {offset, length};
   pinrail_registration_t* reg = nullptr;
   if (!pool->hit(thread, *block, range, access_and_flags, &reg)) {
@@ -85,36 +85,32 @@ bool Pool::hit(pinrail_thread_t* thread, const pinrail_gpu_block_t& block, const
   return is_inside(key.length, range.offset, range.length) && find_hint(thread, key, reg_out);
 }
 
-// Reports once for each kind, because a transport may send thousands of such blocks.
-void Pool::report(Report what, const pinrail_gpu_block_t& block) {
+// Reports once for each kind, because a transport may send thousands of such blocks. Returns the status.
+Status Pool::report(Report what, const pinrail_gpu_block_t& block, pinrail_status_t status) {
   constexpr const char* kTopics[] = {"block of another version", "block of another user", "block of another machine",
                                      "own block", "too many importers"};
   const uint32_t bit = 1u << static_cast<unsigned>(what);
-  if ((reported_.fetch_or(bit) & bit) != 0) return;
+  if ((reported_.fetch_or(bit) & bit) != 0) return status;
   show(host_, kTopics[static_cast<size_t>(what)],
        {{"pid", NumberText(block.pid).c_str()},
         {"user", NumberText(block.user).c_str()},
         {"self", NumberText(geteuid()).c_str()},
         {"version", NumberText(block.version).c_str()},
         {"size", NumberText(block.size).c_str()}});
-}
-
-Status Pool::refuse(Report why, const pinrail_gpu_block_t& block, pinrail_status_t status) {
-  report(why, block);
   return status;
 }
 
 // Checks every field of the block before it is used.
 Status Pool::check_block(const pinrail_gpu_block_t& block) {
   const Status head = check_head(block);
-  if (head.is(PINRAIL_ERR_VERSION)) return refuse(Report::version, block, head.code());
+  if (head.is(PINRAIL_ERR_VERSION)) return report(Report::version, block, head.code());
   if (!head.ok()) return head;
   if (block.checksum != checksum_of(block)) return PINRAIL_ERR_BAD_PARAM;
   if (block.pid == 0) return PINRAIL_ERR_BAD_PARAM;  // no process; and it marks a Peer that is free
-  if (block.user != geteuid()) return refuse(Report::user, block, PINRAIL_ERR_PERM);
-  if (block.machine != self_.machine) return refuse(Report::machine, block, PINRAIL_ERR_NOT_SUPPORTED);
+  if (block.user != geteuid()) return report(Report::user, block, PINRAIL_ERR_PERM);
+  if (block.machine != self_.machine) return report(Report::machine, block, PINRAIL_ERR_NOT_SUPPORTED);
   const bool is_own = self_.is(block.pid, block.start);
-  return is_own ? refuse(Report::own, block, PINRAIL_ERR_NOT_SUPPORTED) : success();
+  return is_own ? report(Report::own, block, PINRAIL_ERR_NOT_SUPPORTED) : success();
 }
 
 // Registers after draining what hooks noted: a hit under the cache lock, or a miss.
@@ -159,7 +155,7 @@ Status Pool::acquire_remote(pinrail_thread_t* thread, const pinrail_gpu_block_t&
   request.key.peer = peer;
   request.block = &copy;
   if (peer->slots != nullptr) {
-    if (!peer->slots->has_entry()) report(Report::no_entry, copy);
+    if (!peer->slots->has_entry()) report(Report::no_entry, copy, PINRAIL_SUCCESS).ignore();
     status = copy.slot < peer->slots->count() ? success() : Status(PINRAIL_ERR_BAD_PARAM);
     if (status.ok()) request.key.slot = peer->slots->word(copy.slot);
   }
