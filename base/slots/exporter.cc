@@ -39,10 +39,10 @@ bool Exporter::make_file() {
 // Allocates the next slots' memory. False: there is no shared memory left.
 bool Exporter::reserve_more_locked() {
   const NoCancel no_cancel;
-  const uint32_t more = std::min(kReserved, count_ - reserved_);
+  const uint32_t first = reserved_, more = std::min(kReserved, count_ - first);
   const auto words = off_t{kHeaderBytes}, holders = words + off_t{count_} * off_t{sizeof(Word)};
   const auto has_room = [&](off_t array, off_t each) {
-    return allocate_in_file(file_.number(), array + off_t{reserved_} * each, off_t{more} * each);
+    return allocate_in_file(file_.number(), array + off_t{first} * each, off_t{more} * each);
   };
   if (!has_room(words, sizeof(Word)) || !has_room(holders, sizeof(Holders))) return false;
   reserved_ += more;
