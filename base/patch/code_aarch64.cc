@@ -55,24 +55,16 @@ constexpr uint32_t kSkipIfNot = 0xb4000091;    // cbz x17, four words further on
 constexpr uint32_t kLoadScratch = 0xa94147f0;  // ldp x16, x17, [sp, #16]
 constexpr uint32_t kLoadFrame = 0xa8c27bfd;    // ldp x29, x30, [sp], #32
 
-class Writer {
+class WordWriter : public Writer {
  public:
-  explicit Writer(uint8_t* at) : at_(at) {}
+  using Writer::Writer;
 
-  uint8_t* end() const { return at_; }
-  uintptr_t here() const { return reinterpret_cast<uintptr_t>(at_); }
-  void word(uint32_t value) {
-    std::memcpy(at_, &value, sizeof(value));
-    at_ += sizeof(value);
-  }
+  void word(uint32_t value) { bytes(&value, sizeof(value)); }
   // An adr of an address of less than 1 MiB away.
   void address_of(uint32_t instruction, uintptr_t address) {
     const auto distance = static_cast<uint32_t>(address - here());
     word(instruction | (distance & 3) << 29 | (distance >> 2 & 0x7ffff) << 5);
   }
-
- private:
-  uint8_t* at_;
 };
 
 }  // namespace
@@ -112,7 +104,7 @@ uint8_t* write_island(uint8_t* at, const uint8_t* code, uintptr_t function, Reco
   const bool is_first = record->behind == 0;  // no other copy of this library was there
   if (is_first && place.kind == Kind::call) record->called = target_of(word_of(code + place.offset), from);
   record->behind = from + kWord;
-  Writer writer(at);
+  WordWriter writer(at);
   writer.word(kSaveFrame);
   writer.word(kSaveScratch);
   writer.address_of(kLoadRecord, reinterpret_cast<uintptr_t>(record));
@@ -196,20 +188,13 @@ __asm__(
     ".cfi_offset 29, -688\n"
     ".cfi_offset 30, -680\n"
     "mov x29, sp\n"
-    "stp x0, x1, [sp, #16]\n"
-    "stp x2, x3, [sp, #32]\n"
-    "stp x4, x5, [sp, #48]\n"
-    "stp x6, x7, [sp, #64]\n"
-    "stp x8, x9, [sp, #80]\n"
-    "stp x10, x11, [sp, #96]\n"
-    "stp x12, x13, [sp, #112]\n"
-    "stp x14, x15, [sp, #128]\n"
+    ".irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15\n"
+    "str x\\n, [sp, #16 + 8*\\n]\n"
+    ".endr\n"
     "mrs x17, nzcv\n"
     "stp x18, x17, [sp, #144]\n"
-    ".irp n, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30\n"
-    "str q\\n, [sp, #160 + 16*\\n]\n"
-    ".endr\n"
-    ".irp n, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31\n"
+    ".irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, "
+    "16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31\n"
     "str q\\n, [sp, #160 + 16*\\n]\n"
     ".endr\n"
     "mov x0, x16\n"
@@ -217,23 +202,16 @@ __asm__(
     "bl " PINRAIL_CALL_HOOK
     "\n"
     "mov x16, x0\n"
-    ".irp n, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30\n"
-    "ldr q\\n, [sp, #160 + 16*\\n]\n"
-    ".endr\n"
-    ".irp n, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31\n"
+    ".irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, "
+    "16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31\n"
     "ldr q\\n, [sp, #160 + 16*\\n]\n"
     ".endr\n"
     "ldp x18, x17, [sp, #144]\n"
     "msr nzcv, x17\n"
     "mov x17, x16\n"
-    "ldp x0, x1, [sp, #16]\n"
-    "ldp x2, x3, [sp, #32]\n"
-    "ldp x4, x5, [sp, #48]\n"
-    "ldp x6, x7, [sp, #64]\n"
-    "ldp x8, x9, [sp, #80]\n"
-    "ldp x10, x11, [sp, #96]\n"
-    "ldp x12, x13, [sp, #112]\n"
-    "ldp x14, x15, [sp, #128]\n"
+    ".irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15\n"
+    "ldr x\\n, [sp, #16 + 8*\\n]\n"
+    ".endr\n"
     "ldp x29, x30, [sp]\n"
     ".cfi_restore 29\n"
     ".cfi_restore 30\n"

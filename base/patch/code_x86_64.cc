@@ -7,9 +7,8 @@
 #if PINRAIL_CAN_PATCH && defined(__x86_64__)
 
 #include <cpuid.h>
-#include <sys/syscall.h>
 
-#include <csignal>
+#include "base/core/calling_thread.h"
 
 namespace pinrail::patch {
 
@@ -19,17 +18,11 @@ namespace {
 
 constexpr uint8_t kJump = 0xe9;
 
-class Writer {
+class RelativeWriter : public Writer {
  public:
-  explicit Writer(uint8_t* at) : at_(at) {}
+  using Writer::Writer;
 
-  uint8_t* end() const { return at_; }
-  uintptr_t here() const { return reinterpret_cast<uintptr_t>(at_); }
   bool fits() const { return fits_; }
-  void bytes(const uint8_t* from, size_t length) {
-    std::memcpy(at_, from, length);
-    at_ += length;
-  }
   template <size_t N>
   void code(const uint8_t (&from)[N]) {
     bytes(from, N);
@@ -39,16 +32,15 @@ class Writer {
     const auto wide = static_cast<intptr_t>(target - (here() + sizeof(int32_t) + more));
     const auto narrow = static_cast<int32_t>(wide);
     fits_ = fits_ && narrow == wide;
-    bytes(reinterpret_cast<const uint8_t*>(&narrow), sizeof(narrow));
+    bytes(&narrow, sizeof(narrow));
   }
 
  private:
-  uint8_t* at_;
-  bool fits_ = true;
+  bool fits_ = true;  // each target was within reach
 };
 
 // Copies the instruction at the function's start and jumps behind it.
-void write_resume(Writer* writer, const uint8_t* code, uintptr_t from, const Place& place) {
+void write_resume(RelativeWriter* writer, const uint8_t* code, uintptr_t from, const Place& place) {
   if (place.relative_at == 0) {
     writer->bytes(code, place.length);
   } else {
@@ -70,7 +62,7 @@ bool returns_result(const uint8_t* code) {
 
 // Copies a system call whose result is returned unless it is an error. A thread that sleeps there, or comes there by
 // another runtime's patch of the function, needs the function's own code after an error only.
-void write_system_call(Writer* writer, const uint8_t* code, uintptr_t behind) {
+void write_system_call(RelativeWriter* writer, const uint8_t* code, uintptr_t behind) {
   constexpr size_t kUpToJump = 9;  // syscall; cmp; the operation of jae or ja
   writer->bytes(code, kUpToJump);
   writer->code({0x01, 0xc3, kJump});  // over the ret
@@ -84,7 +76,7 @@ uint8_t* write_island(uint8_t* at, const uint8_t* code, uintptr_t function, Reco
   const uintptr_t from = function + place.offset, behind = from + place.length;
   const bool is_first = record->behind == 0;  // no other copy of this library was there
   const bool is_copied = place.kind == Kind::system_call || place.kind == Kind::before_call;
-  Writer writer(at);
+  RelativeWriter writer(at);
   if (is_copied) writer.bytes(code + place.offset, place.length);
   writer.code({0x4c, 0x8d, 0x1d});  // lea record, %r11
   writer.relative(reinterpret_cast<uintptr_t>(record));
@@ -128,15 +120,14 @@ namespace {
 // Replaces bytes of one aligned block in one store. False if they are not `before` any more.
 bool exchange(uintptr_t at, size_t length, const uint8_t* before, const uint8_t* after) {
   const uintptr_t block = at & ~(kBlock - 1);
-  uint8_t old_bytes[kBlock], new_bytes[kBlock];
+  uint64_t old_words[2], new_words[2];
+  auto *const old_bytes = reinterpret_cast<uint8_t*>(old_words), *const new_bytes =
+                                                                     reinterpret_cast<uint8_t*>(new_words);
   // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of code
   std::memcpy(old_bytes, reinterpret_cast<const void*>(block), kBlock);
   std::memcpy(new_bytes, old_bytes, kBlock);
   std::memcpy(old_bytes + (at - block), before, length);
   std::memcpy(new_bytes + (at - block), after, length);
-  uint64_t old_words[2], new_words[2];
-  std::memcpy(old_words, old_bytes, kBlock);
-  std::memcpy(new_words, new_bytes, kBlock);
   bool done;
   __asm__ volatile("lock cmpxchg16b (%3)\n\tsete %0"
                    : "=q"(done), "+a"(old_words[0]), "+d"(old_words[1])
@@ -145,24 +136,11 @@ bool exchange(uintptr_t at, size_t length, const uint8_t* before, const uint8_t*
   return done;
 }
 
-// Keeps signals away, whose handlers may call the function that this thread is changing.
-class NoSignals : NonCopyable {
- public:
-  NoSignals() {
-    uint64_t all = ~uint64_t{0};
-    system_call_hook(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before_, sizeof(all));
-  }
-  ~NoSignals() { system_call_hook(SYS_rt_sigprocmask, SIG_SETMASK, &before_, 0, sizeof(before_)); }
-
- private:
-  uint64_t before_ = 0;
-};
-
 // A jump across two blocks. While its end is written, threads that come there run in a loop of one instruction.
 bool write_across(uintptr_t at, const uint8_t* before, const uint8_t* after) {
   constexpr uint8_t kLoop[] = {0xeb, 0xfe};
   constexpr size_t kHead = sizeof(kLoop);
-  const NoSignals signals;
+  const BlockAsyncSignals no_handlers;  // which may call the function
   // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of code
   auto* const tail = reinterpret_cast<uint8_t*>(at + kHead);
   if (std::memcmp(tail, before + kHead, kJumpLength - kHead) != 0 || !exchange(at, kHead, before, kLoop)) return false;

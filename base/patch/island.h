@@ -70,6 +70,21 @@ inline int32_t int_at(const uint8_t* code) {
   std::memcpy(&value, code, sizeof(value));
   return value;
 }
+// Writes code from an address on.
+class Writer {
+ public:
+  explicit Writer(uint8_t* at) : at_(at) {}
+
+  uint8_t* end() const { return at_; }
+  uintptr_t here() const { return reinterpret_cast<uintptr_t>(at_); }
+  void bytes(const void* from, size_t length) {
+    std::memcpy(at_, from, length);
+    at_ += length;
+  }
+
+ private:
+  uint8_t* at_;
+};
 void put_jump(uintptr_t at, uintptr_t island, uint8_t* jump_out);
 // Where the jump leads of which `code` is a copy; 0: it is none.
 uintptr_t target_of_jump(const uint8_t* code, uintptr_t at);

@@ -51,20 +51,11 @@ Instruction read_plain(const uint8_t* code) {
   const uint8_t operation = code[at++];
   if ((operation & 0xf8) == 0x50) return {at, 0};                      // push
   if ((operation & 0xf8) == 0xb8) return {at + (is_wide ? 8 : 4), 0};  // mov of a number
+  constexpr uint8_t kWithoutNumber[] = {0x01, 0x09, 0x21, 0x29, 0x31, 0x39, 0x63, 0x85, 0x89, 0x8b, 0x8d};
+  if (std::memchr(kWithoutNumber, operation, sizeof(kWithoutNumber)) != nullptr) return read_operands(code, at, 0);
   switch (operation) {
     case 0x68: return {at + 4, 0};  // push of a number
     case 0x6a: return {at + 1, 0};
-    case 0x01:
-    case 0x09:
-    case 0x21:
-    case 0x29:
-    case 0x31:
-    case 0x39:
-    case 0x63:
-    case 0x85:
-    case 0x89:
-    case 0x8b:
-    case 0x8d: return read_operands(code, at, 0);
     case 0x80:
     case 0x83: return read_operands(code, at, 1);
     case 0x81: return read_operands(code, at, 4);

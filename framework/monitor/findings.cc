@@ -85,6 +85,13 @@ std::unique_ptr<Findings> describe_all(const Kept& kept, bool any_sees, const st
   return found;
 }
 
+constexpr const char* kNotStarted = "no monitor is started";
+
+// Why something is not kept, as it was found. If it was to be kept and nothing is: refresh_findings_locked() failed.
+const char* reason_of(const std::string& text) {
+  return text.empty() && !keeps_something.load() ? "there was no memory to find out what monitors see" : text.c_str();
+}
+
 }  // namespace
 
 Coverage coverage(find_mapping, events_seen_in, say);
@@ -118,8 +125,7 @@ void start_coverage() {
   Seen seen;
   for_each_seeing([&seen](const StartedMonitor& monitor) { seen.add(monitor, monitor.events.load()); });
   coverage.start(policy, seen.by_any_caller);
-  open_mappings();
-  open_page_map();
+  open_proc_files();
 }
 
 void publish_findings_locked(const Kept& kept, bool any_sees, const std::string& troubles, Idle idle) {
@@ -147,8 +153,7 @@ void forget_findings() {
   keeps_something.store(false);
   raw_callers.store(false);
   for (Findings* at = findings.exchange(nullptr); at != nullptr;) delete std::exchange(at, at->before);
-  close_mappings();
-  close_page_map();
+  close_proc_files();
 }
 
 void fork_reinit_findings() NO_THREAD_SAFETY_ANALYSIS {
@@ -167,17 +172,6 @@ const char* why_idle(std::string_view name) {
   }
   return "";
 }
-
-namespace {
-
-constexpr const char* kNotStarted = "no monitor is started";
-
-// Why something is not kept, as it was found. If it was to be kept and nothing is: refresh_findings_locked() failed.
-const char* reason_of(const std::string& text) {
-  return text.empty() && !keeps_something.load() ? "there was no memory to find out what monitors see" : text.c_str();
-}
-
-}  // namespace
 
 bool works(const char** why_out) {
   const Findings* const found = findings.load();
@@ -219,23 +213,19 @@ void* attach_segment() {
   return base;
 }
 
-void* map_file(const Descriptor& file, int protection, int sharing) {
-  return file.is_open() ? mmap(nullptr, kPage, protection, sharing, file.get(), 0) : MAP_FAILED;
-}
-
-void* map_memory_file() {
-  const Descriptor file(may_make_file(kPage) ? memfd_create("pinrail-sample", MFD_CLOEXEC) : -1);
-  return ftruncate(file.get(), kPage) == 0 ? map_file(file, kReadWrite, MAP_SHARED) : MAP_FAILED;
+// Of the program, which can be read.
+void* map_file() {
+  const Descriptor file(open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
+  return file.is_open() ? mmap(nullptr, kPage, PROT_READ, MAP_PRIVATE, file.get(), 0) : MAP_FAILED;
 }
 
 // Maps one page of the kind; MAP_FAILED if that is not possible here.
 void* map_sample(pinrail_mapping_kind_t kind) {
   switch (kind) {
     case PINRAIL_MAPPING_SYSV: return attach_segment();
-    case PINRAIL_MAPPING_PRIVATE_FILE:
-      return map_file(Descriptor(open("/proc/self/exe", O_RDONLY | O_CLOEXEC)), PROT_READ, MAP_PRIVATE);
-    case PINRAIL_MAPPING_SHARED_FILE: return map_memory_file();
+    case PINRAIL_MAPPING_PRIVATE_FILE: return map_file();
     case PINRAIL_MAPPING_DISK_FILE: return MAP_FAILED;  // none is written for this
+    case PINRAIL_MAPPING_SHARED_FILE:                   // of a memfd or tmpfs: to the kernel the same as the next one
     case PINRAIL_MAPPING_SHARED_ANONYMOUS: return mmap(nullptr, kPage, kReadWrite, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     default: return mmap(nullptr, kPage, kReadWrite, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   }

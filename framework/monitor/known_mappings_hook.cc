@@ -15,6 +15,14 @@ constexpr uintptr_t kCovered = 1, kPrivate = 2, kFlags = 3;
 uintptr_t load(const std::atomic<uintptr_t>& word) { return word.load(std::memory_order_acquire); }
 void store(std::atomic<uintptr_t>* word, uintptr_t value) { word->store(value, std::memory_order_release); }
 
+// The addresses at which the part shows the bytes; empty: none.
+Span shown_hook(const Span& span, uint64_t offset, const pinrail_file_part_t& file) {
+  const uint64_t shown_end = offset + span.length();
+  const uint64_t begin = std::max(file.begin, offset), end = std::min(file.end, shown_end);
+  if (begin >= end) return {span.end, span.end};
+  return {span.base + (begin - offset), span.base + (end - offset)};
+}
+
 }  // namespace
 
 // Between begin_change_locked() and end_change_locked() the version is odd and entries change: readers
@@ -86,28 +94,16 @@ uint64_t KnownMappings::begin_lookup() {
   return events_;
 }
 
-// Stores a verdict unless an event touched its span since begin_lookup() (known_mappings_hook/K2). Takes mutex_.
+// Stores a verdict unless an event came since begin_lookup() (known_mappings_hook/K2). Takes mutex_.
 bool KnownMappings::keep(uint64_t ticket, const Verdict& verdict) {
   const Guard guard(mutex_);
-  if (was_touched_locked(ticket, verdict.span)) return false;
+  if (events_ != ticket) return false;
   begin_change_locked();
   cut_locked(verdict.span);
   insert_locked(verdict);
   end_change_locked();
   return true;
 }
-
-// Whether an event since the ticket touched the span, or more events came than are remembered. The caller holds
-// mutex_.
-bool KnownMappings::was_touched_locked(uint64_t ticket, const Span& span) const {
-  if (events_ - ticket > kEvents) return true;
-  for (uint64_t event = ticket; event != events_; ++event) {
-    if (recent_events_[event % kEvents].overlaps(span)) return true;
-  }
-  return false;
-}
-
-void KnownMappings::note_event_locked(const Span& span) { recent_events_[events_++ % kEvents] = span; }
 
 // write_entry_locked() writes an entry, move_entry_locked() copies one; between begin_change_locked()
 // and end_change_locked(), under mutex_.
@@ -158,7 +154,7 @@ void KnownMappings::insert_locked(const Verdict& verdict) {
 void KnownMappings::forget_if_known_hook(const Span& span) {
   if (lookups_.load() == 0 && !may_overlap(span)) return;
   const Guard guard(mutex_);
-  note_event_locked(span);
+  ++events_;
   begin_change_locked();
   cut_locked(span);
   end_change_locked();
@@ -166,48 +162,23 @@ void KnownMappings::forget_if_known_hook(const Span& span) {
 
 // The table of kept mappings of files. Hook context: no allocation; mutex_ is a leaf.
 
-namespace {
-
-// The addresses at which the part shows the bytes; empty: none.
-Span shown_hook(const Span& span, uint64_t offset, const pinrail_file_part_t& file) {
-  const uint64_t shown_end = offset + span.length();
-  const uint64_t begin = std::max(file.begin, offset), end = std::min(file.end, shown_end);
-  if (begin >= end) return {span.end, span.end};
-  return {span.base + (begin - offset), span.base + (end - offset)};
-}
-
-}  // namespace
-
-// Cuts the span out of the part. True: nothing is left. If both ends are left, the second one needs a place of its own;
-// without one the part stays whole: an event then reports memory that is no longer the file's.
-bool KeptFiles::cut_locked(Part* part, const Span& span) {
-  const Part before = *part;
-  const bool keeps_begin = before.span.base < span.base, keeps_end = span.end < before.span.end;
-  const Part rest{{span.end, before.span.end}, before.inode, before.offset + (span.end - before.span.base)};
-  if (keeps_begin && keeps_end) {
-    const size_t count = count_.load();
-    if (count == kRoom) return false;
-    parts_[count] = rest;
-    set_count_locked(count + 1);
-  }
-  if (keeps_begin) {
-    part->span.end = span.base;
-  } else if (keeps_end) {
-    *part = rest;
-  }
-  return !keeps_begin && !keeps_end;
-}
-
+// Cuts the span out of the parts, from the last one on, because the last one moves to where one ends. If both ends of a
+// part are left, the second one needs a place of its own; without one the part stays whole: an event then reports
+// memory that is no longer the file's.
 void KeptFiles::forget_locked(const Span& span) {
-  size_t at = 0;
-  while (at < count_.load()) {
-    if (!parts_[at].span.overlaps(span) || !cut_locked(&parts_[at], span)) {
-      ++at;
-      continue;
-    }
-    const size_t last = count_.load() - 1;
-    parts_[at] = parts_[last];
-    set_count_locked(last);
+  for (size_t at = count_.load(); at-- > 0;) {
+    Part& part = parts_[at];
+    if (!part.span.overlaps(span)) continue;
+    const size_t count = count_.load();
+    const bool keeps_begin = part.span.base < span.base, keeps_end = span.end < part.span.end;
+    if (keeps_begin && keeps_end && count == kRoom) continue;
+    const Part rest{{span.end, part.span.end}, part.inode, part.offset + (span.end - part.span.base)};
+    if (keeps_begin) part.span.end = span.base;
+    if (keeps_end) (keeps_begin ? parts_[count] : part) = rest;
+    if (keeps_begin && keeps_end) count_.store(count + 1);
+    if (keeps_begin || keeps_end) continue;
+    part = parts_[count - 1];
+    count_.store(count - 1);
   }
 }
 
@@ -217,7 +188,7 @@ bool KeptFiles::add(const Span& span, uint64_t inode, uint64_t offset) {
   const size_t count = count_.load();
   if (count == kRoom) return false;
   parts_[count] = {span, inode, offset};
-  set_count_locked(count + 1);
+  count_.store(count + 1);
   return true;
 }
 

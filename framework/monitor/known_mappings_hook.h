@@ -7,8 +7,9 @@
 // Hook     all functions; keep() too, so that the lock is a leaf.
 //
 // known_mappings_hook/K1  What find() returns is a part of what was kept, and no event has touched that part since.
-// known_mappings_hook/K2  If an event touches a mapping after begin_lookup(), keep() stores nothing for it: the event
-//     wins.
+// known_mappings_hook/K2  If an event comes after begin_lookup(), keep() stores nothing: the event wins, wherever it
+// was.
+//     A look takes a few microseconds, and the next miss looks again.
 #ifndef PINRAIL_FRAMEWORK_MONITOR_KNOWN_MAPPINGS_HOOK_H
 #define PINRAIL_FRAMEWORK_MONITOR_KNOWN_MAPPINGS_HOOK_H
 
@@ -33,7 +34,6 @@ struct Verdict {
 class KnownMappings {
  public:
   static constexpr size_t kRoom = 1024;
-  static constexpr size_t kEvents = 64;  // remembered while a look is under way
 
   constexpr KnownMappings() = default;
 
@@ -41,7 +41,7 @@ class KnownMappings {
   bool find(uintptr_t at, Verdict* verdict_out) const;
 
   // Each begin_lookup() is followed by one end_lookup(). Between them keep() stores a verdict; ticket: what
-  // begin_lookup() returned. False: an event touched the range, or so many events came that this cannot be told.
+  // begin_lookup() returned. False: an event came meanwhile.
   uint64_t begin_lookup();
   bool keep(uint64_t ticket, const Verdict& verdict);
   void end_lookup() { lookups_.fetch_sub(1); }
@@ -66,10 +66,8 @@ class KnownMappings {
   bool look_above(uintptr_t at, Verdict* first_out) const;
   bool may_overlap(const Span& span) const;
   void forget_if_known_hook(const Span& span);
-  bool was_touched_locked(uint64_t ticket, const Span& span) const REQUIRES(mutex_);
   void begin_change_locked() REQUIRES(mutex_);
   void end_change_locked() REQUIRES(mutex_);
-  void note_event_locked(const Span& span) REQUIRES(mutex_);
   void cut_locked(const Span& span) REQUIRES(mutex_);
   void insert_locked(const Verdict& verdict) REQUIRES(mutex_);
   void insert_at_locked(size_t place, uintptr_t base, uintptr_t end) REQUIRES(mutex_);
@@ -81,8 +79,7 @@ class KnownMappings {
   std::atomic<uint64_t> version_{0};  // odd while the entries change
   std::atomic<size_t> count_{0};
   Entry entries_[kRoom];
-  uint64_t events_ GUARDED_BY(mutex_) = 0;  // number of events noted since the start
-  Span recent_events_[kEvents] GUARDED_BY(mutex_) = {};
+  uint64_t events_ GUARDED_BY(mutex_) = 0;  // that came while a look was under way, or that touched a verdict
 };
 
 // The mappings of files and segments of which registrations may be kept, for events that name a
@@ -118,8 +115,6 @@ class KeptFiles {
   };
 
   void forget_locked(const Span& span) REQUIRES(mutex_);
-  bool cut_locked(Part* part, const Span& span) REQUIRES(mutex_);
-  void set_count_locked(size_t count) REQUIRES(mutex_) { count_.store(count); }
 
   mutable HookMutex mutex_{LockRank::mappings, deferred::kLocks};
   std::atomic<size_t> count_{0};  // changes under mutex_

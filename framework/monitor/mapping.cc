@@ -2,6 +2,7 @@
 // Reads mappings from /proc/self/maps, by ioctl or as text, and judges their files. API context; takes no lock.
 #include "framework/monitor/mapping.h"
 
+#include <fcntl.h>
 #include <linux/ioctl.h>
 #include <linux/magic.h>
 #include <sys/mman.h>
@@ -11,8 +12,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
@@ -23,6 +22,8 @@
 
 #include "base/core/files.h"
 #include "base/core/kernel.h"
+#include "base/sync/fork_reinit.h"
+#include "base/sync/own_file.h"
 
 namespace pinrail::monitor {
 namespace {
@@ -44,7 +45,11 @@ constexpr uint64_t kWritable = 0x02, kShared = 0x08;
 
 enum class ListingResult : uint8_t { yes, unmapped, unavailable };
 
-ProcFile list_file(kList);
+// They stay open from start-up on, because to open one takes longer than to ask it. The program may close them.
+Forever<OwnFile> list_file, page_map;
+
+int open_list() { return ::open(kList, O_RDONLY | O_CLOEXEC); }
+int open_page_map() { return ::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC); }
 
 // Asks the kernel by ioctl (since 6.11) for the mapping at the address or the next one. unavailable: the kernel or a
 // filter refuses.
@@ -112,14 +117,11 @@ bool find_mapping_in_list(uintptr_t at, pinrail_mapping_t* mapping_out) {
   return false;
 }
 
-void open_mappings() { list_file.open(); }
-void close_mappings() { list_file.close(); }
-
 // Before start-up, in a forked child, and where the program has closed our list, another one is open for this question.
 bool find_mapping(uintptr_t at, pinrail_mapping_t* mapping_out) {
-  const int open_list = list_file.number();
-  const Descriptor another(open_list < 0 ? list_file.open_another() : -1);
-  const int file = another.is_open() ? another.get() : open_list;
+  const int kept = list_file->number();
+  const Descriptor another(kept < 0 ? open_list() : -1);
+  const int file = another.is_open() ? another.get() : kept;
   const ListingResult result = file >= 0 ? ask_kernel(file, at, mapping_out) : ListingResult::unavailable;
   return result == ListingResult::yes ||
          (result == ListingResult::unavailable && find_mapping_in_list(at, mapping_out));
@@ -133,37 +135,22 @@ pinrail_mapping_kind_t anonymous(bool is_shared) {
   return is_shared ? PINRAIL_MAPPING_SHARED_ANONYMOUS : PINRAIL_MAPPING_ANONYMOUS;
 }
 
-// The devices of the kernel's own mounts of tmpfs and hugetlbfs, on which memory lies that has no path: memfds,
-// segments, shared anonymous memory. A memfd of each kind tells. No program can mount them or open their files by name.
-class InternalMounts {
- public:
-  bool holds(uint64_t device) {
-    if (!is_known_.load()) find();
-    for (const std::atomic<uint64_t>& known : devices_) {
-      if (known.load() == device) return device != 0;
-    }
-    return false;
-  }
+uint64_t device_of_memfd(unsigned flags) {
+  const Descriptor file(memfd_create("pinrail-kind", MFD_CLOEXEC | flags));
+  struct stat about {};
+  return file.is_open() && fstat(file.get(), &about) == 0 ? about.st_dev : 0;
+}
 
- private:
-  // One at a time is enough, but two threads find the same.
-  void find() {
-    constexpr unsigned kPowers[] = {0, 16, 21, 25, 29, 30, 34};  // of sizes of huge pages; 0: small pages
-    for (size_t i = 0; i < devices_.size(); ++i) devices_[i].store(device_of_memfd(kPowers[i]));
-    is_known_.store(devices_[0].load() != 0);  // without a descriptor another call tries again
-  }
-  static uint64_t device_of_memfd(unsigned power) {
-    constexpr unsigned kHuge = 4;  // MFD_HUGETLB
-    const unsigned flags = power == 0 ? 0 : kHuge | power << 26;
-    const Descriptor file(memfd_create("pinrail-kind", MFD_CLOEXEC | flags));
-    struct stat about {};
-    return file.is_open() && fstat(file.get(), &about) == 0 ? about.st_dev : 0;
-  }
-
-  std::array<std::atomic<uint64_t>, 7> devices_{};
-  std::atomic<bool> is_known_{false};
-};
-InternalMounts internal_mounts;
+// Whether the device is one of the kernel's own mounts of tmpfs and hugetlbfs, on which memory lies that has no path:
+// memfds, segments, shared anonymous memory. A memfd of each kind tells. No program can mount them or open their files
+// by name.
+bool is_on_internal_mount(uint64_t device) {
+  constexpr unsigned kHuge = 4;                             // MFD_HUGETLB
+  constexpr unsigned kPowers[] = {16, 21, 25, 29, 30, 34};  // of sizes of huge pages
+  if (device == 0 || device == device_of_memfd(0)) return device != 0;
+  return std::any_of(std::begin(kPowers), std::end(kPowers),
+                     [device](unsigned power) { return device == device_of_memfd(kHuge | power << 26); });
+}
 
 // The kernel names these files itself.
 pinrail_mapping_kind_t kind_of_internal(const std::string& path, bool is_shared) {
@@ -225,7 +212,7 @@ pinrail_mapping_kind_t kind_of(const std::string& path, bool is_shared, uint64_t
   struct stat about {};
   const bool is_same = has_path && stat(path.c_str(), &about) == 0 && about.st_ino == inode;
   const bool is_there = is_same && about.st_dev == device;  // then it is not on an internal mount
-  if (!is_there && internal_mounts.holds(device)) return kind_of_internal(path, is_shared);
+  if (!is_there && is_on_internal_mount(device)) return kind_of_internal(path, is_shared);
   if (!has_path) return is_shared ? PINRAIL_MAPPING_DEVICE : PINRAIL_MAPPING_PRIVATE_FILE;  // anon_inode:...
   return kind_of_path(path, is_same ? &about : nullptr, is_shared, device);
 }
@@ -245,7 +232,8 @@ constexpr uint64_t kPresent = uint64_t{1} << 63, kOfFile = uint64_t{1} << 61, kE
 // Pages that are read at first on each side, where often none counts, and then at once.
 constexpr size_t kFirst = 8, kMost = 512;
 
-ProcFile page_map("/proc/self/pagemap");
+// mapping/O1
+bool is_own_page(uint64_t entry) { return (entry & (kPresent | kOfFile | kExclusive)) == (kPresent | kExclusive); }
 
 // Reads the entries of so many pages from the address on; false: the kernel does not tell.
 bool read_entries(int file, uintptr_t at, size_t count, uint64_t* entries_out) {
@@ -278,11 +266,9 @@ uintptr_t end_of_own(int file, uintptr_t at, uintptr_t limit) {
 
 }  // namespace
 
-bool is_own_page(uint64_t entry) { return (entry & (kPresent | kOfFile | kExclusive)) == (kPresent | kExclusive); }
-
 Span own_pages_around(const Span& span, const Span& most) {
   const bool is_whole = ((span.base | span.end) & (page_size() - 1)) == 0;
-  const int file = is_whole ? page_map.number() : -1;
+  const int file = is_whole ? page_map->number() : -1;
   if (file < 0) return span;
   const size_t first = kFirst * page_size();
   const Span near{span.base - std::min(span.base - most.base, first), span.end + std::min(most.end - span.end, first)};
@@ -293,14 +279,20 @@ Span own_pages_around(const Span& span, const Span& most) {
 }
 
 bool read_frames(const Span& pages, uint64_t* frames_out) {
-  const int file = page_map.number();
+  const int file = page_map->number();
   const size_t count = pages.length() / page_size();
   if (file < 0 || !read_entries(file, pages.base, count, frames_out)) return false;
   for (size_t i = 0; i < count; ++i) frames_out[i] = (frames_out[i] & kPresent) != 0 ? frames_out[i] & kFrame : 0;
   return true;
 }
 
-void open_page_map() { page_map.open(); }
-void close_page_map() { page_map.close(); }
+void open_proc_files() {
+  if (!list_file->is_taken()) list_file->open(FileKind::proc, open_list);
+  if (!page_map->is_taken()) page_map->open(FileKind::proc, open_page_map);
+}
+void close_proc_files() {
+  list_file->close();
+  page_map->close();
+}
 
 }  // namespace pinrail::monitor

@@ -63,23 +63,26 @@ bool is_system_object(const LoadedObject& object) {
   return object.holds(reinterpret_cast<uintptr_t>(&getauxval)) || object.base() == getauxval(AT_BASE);
 }
 
+// NULL: none.
+const char* sanitizer_in(const LoadedObject& object) {
+  const auto* const found =
+      std::find_if(std::begin(kSanitizers), std::end(kSanitizers),
+                   [&](const NamedFunction& each) { return object.function(each.function) != 0; });
+  return found != std::end(kSanitizers) ? found->what : nullptr;
+}
+
 bool has_allocator(const LoadedObject& object) {
   if (is_system_object(object)) return false;
-  for (const NamedFunction& sanitizer : kSanitizers) {
-    if (object.function(sanitizer.function) != 0) return true;
-  }
-  for (const AllocatorNames& pair : kAllocators) {
-    if (object.function(pair.allocate) != 0 && object.function(pair.free_block) != 0) return true;
-  }
-  return false;
+  return sanitizer_in(object) != nullptr ||
+         std::any_of(std::begin(kAllocators), std::end(kAllocators), [&](const AllocatorNames& pair) {
+           return object.function(pair.allocate) != 0 && object.function(pair.free_block) != 0;
+         });
 }
 
 const char* find_sanitizer() {
   const char* found = nullptr;
   for_each_object([&found](const LoadedObject& object) {
-    for (const NamedFunction& sanitizer : kSanitizers) {
-      if (object.function(sanitizer.function) != 0) found = sanitizer.what;
-    }
+    found = sanitizer_in(object);
     if (object.has_note_of_go()) found = "the Go runtime";
     return found == nullptr;
   });

@@ -97,10 +97,8 @@ Status start_one(const loader::Opened& opened) {
 
 // Whether the monitor was started and still sees events.
 bool is_started(const loader::Opened& opened) {
-  for (size_t i = 0; i < started.count(); ++i) {
-    if (started.at(i).host == opened.host && started.at(i).sees.load()) return true;
-  }
-  return false;
+  const StartedMonitor* const monitor = started.find_hook(opened.host);
+  return monitor != nullptr && monitor->sees.load();
 }
 
 // Whether another monitor could add a kind of memory.
@@ -237,6 +235,30 @@ void check_loaded_objects() {
   if (came.text[0] != 0 && relies_on_c_library() && note_raw_callers()) assume_raw_calls(came);
 }
 
+// Notes which events a monitor sees now; none: it is blind. False: it was blind before, too, or is not started.
+bool note_change(const pinrail_host_t* host, const char* why, uint32_t* kinds_out) {
+  Guard guard(findings_mutex);
+  StartedMonitor* const changed = started.find_hook(host);
+  if (changed == nullptr) return false;
+  const uint32_t events = read_events_seen(*changed);
+  if (events == 0 && !changed->sees.load()) return false;
+  *kinds_out = changed->kinds;
+  changed->events.store(events);
+  changed->sees.store(events != 0);
+  if (changed->is_for_host()) refresh_findings_locked(why != nullptr ? why : "");
+  return true;
+}
+
+#ifdef __x86_64__
+constexpr uint64_t kTicksBetweenChecks = 100000;  // of the processor: some 40 us
+uint64_t ticks() { return __builtin_ia32_rdtsc(); }
+#else
+constexpr uint64_t kTicksBetweenChecks = 1000000;  // nanoseconds
+uint64_t ticks() { return now_ns_hook(CLOCK_MONOTONIC_COARSE); }
+#endif
+
+std::atomic<uint64_t> last_check{0};
+
 }  // namespace
 
 Status declare(param::Registry* params) {
@@ -294,52 +316,11 @@ void stop(const loader::Loader& loader) {
   components = nullptr;
 }
 
-namespace {
-
-// The started monitor with this host table that was not stopped, or NULL.
-StartedMonitor* find_started(const pinrail_host_t* host) {
-  for (size_t i = 0; i < started.count(); ++i) {
-    StartedMonitor& monitor = started.at(i);
-    if (monitor.host == host && !monitor.is_stopped.load()) return &monitor;
-  }
-  return nullptr;
-}
-
-// Notes which events a monitor sees now; none: it is blind. False: it was blind before, too, or is not started.
-bool note_change(const pinrail_host_t* host, const char* why, uint32_t* kinds_out) {
-  Guard guard(findings_mutex);
-  StartedMonitor* const changed = find_started(host);
-  if (changed == nullptr) return false;
-  const uint32_t events = read_events_seen(*changed);
-  if (events == 0 && !changed->sees.load()) return false;
-  *kinds_out = changed->kinds;
-  changed->events.store(events);
-  changed->sees.store(events != 0);
-  if (changed->is_for_host()) refresh_findings_locked(why != nullptr ? why : "");
-  return true;
-}
-
-}  // namespace
-
 // E5. Registrations of other kinds of memory stay (monitor/M3).
 void blind(const pinrail_host_t* host, const char* why) {
   uint32_t kinds = 0;
   if (note_change(host, why, &kinds)) report_hook(kinds, 0, UINTPTR_MAX);
 }
-
-namespace {
-
-#ifdef __x86_64__
-constexpr uint64_t kTicksBetweenChecks = 100000;  // of the processor: some 40 us
-uint64_t ticks() { return __builtin_ia32_rdtsc(); }
-#else
-constexpr uint64_t kTicksBetweenChecks = 1000000;  // nanoseconds
-uint64_t ticks() { return now_ns_hook(CLOCK_MONOTONIC_COARSE); }
-#endif
-
-std::atomic<uint64_t> last_check{0};
-
-}  // namespace
 
 // check() takes some 200 ns, a part of a miss; reading the clock takes a tenth of that.
 void check_on_miss() {

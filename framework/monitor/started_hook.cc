@@ -32,10 +32,10 @@ StartedMonitor* StartedMonitors::add(const pinrail_component_t& descriptor, void
   return &entry;
 }
 
-const StartedMonitor* StartedMonitors::find_hook(const pinrail_host_t* host) const {
+StartedMonitor* StartedMonitors::find_hook(const pinrail_host_t* host) {
   const size_t count = count_.load();
   for (size_t i = 0; i < count; ++i) {
-    if (entries_[i].host == host) return &entries_[i];
+    if (entries_[i].host == host && !entries_[i].is_stopped.load()) return &entries_[i];
   }
   return nullptr;
 }

@@ -42,8 +42,8 @@ class StartedMonitors {
   size_t count() const { return count_.load(); }
   StartedMonitor& at(size_t index) { return entries_[index]; }
 
-  // The monitor with this host table; NULL: it is not in the table (yet).
-  const StartedMonitor* find_hook(const pinrail_host_t* host) const;
+  // The monitor with this host table; NULL: it is not in the table (yet), or was stopped.
+  StartedMonitor* find_hook(const pinrail_host_t* host);
 
  private:
   std::array<StartedMonitor, kRoom> entries_{};

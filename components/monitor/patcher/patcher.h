@@ -24,6 +24,7 @@
 
 #include <atomic>
 
+#include "base/core/compiler.h"
 #include "base/core/own_component.h"
 #include "base/core/span.h"
 #include "base/core/status.h"
@@ -44,11 +45,9 @@ struct Context;
 struct Site;
 
 // Memory and a file on which functions are tried, one after the other.
-struct Scratch {
+struct Scratch : NonCopyable {
   explicit Scratch(Context* of) : context(of) {}
   ~Scratch();
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
 
   Context* const context;
   uintptr_t base = 0;  // 0: none is mapped

@@ -58,12 +58,6 @@ void handle_change_locked(Context* context, Site* site, const Function& function
   patch::accept(&site->patch);
 }
 
-void check_site_locked(Context* context, size_t index) REQUIRES(context->mutex) {
-  Site* const site = &context->sites[index];
-  if (site->address == 0) return;
-  if (!patch::is_in_place(site->patch)) handle_change_locked(context, site, kFunctionTable[index]);
-}
-
 // Tells the library when events of a function do not arrive, or arrive again.
 void tell_what_is_seen_locked(Context* context) REQUIRES(context->mutex) {
   uint32_t seen = context->found;
@@ -105,7 +99,11 @@ void run(void* context_pointer) {
 }  // namespace
 
 void check_sites_locked(Context* context) {
-  for (size_t i = 0; i < kFunctions; ++i) check_site_locked(context, i);
+  for (size_t i = 0; i < kFunctions; ++i) {
+    Site* const site = &context->sites[i];
+    const bool is_changed = site->address != 0 && !patch::is_in_place(site->patch);
+    if (is_changed) handle_change_locked(context, site, kFunctionTable[i]);
+  }
   tell_what_is_seen_locked(context);
 }
 

@@ -70,9 +70,9 @@ void close(void* context_pointer) {
 
 #if PINRAIL_CAN_PATCH
 
-// Returns whether the comma-separated list contains the function's name.
 constexpr uint32_t kSeen = PINRAIL_EVENTS_ALL & ~uint32_t{PINRAIL_EVENT_DIRECT_WRITE};
 
+// Returns whether the comma-separated list contains the function's name.
 bool lists(const std::string& list, const Function& function) {
   const std::string name = function.in_loader ? "loader" : function.name;
   return ("," + list + ",").find("," + name + ",") != std::string::npos;
@@ -108,20 +108,10 @@ bool affects_all_functions(Status status) {
   return status.is(PINRAIL_ERR_PERM) || status.is(PINRAIL_ERR_NOT_AVAILABLE);
 }
 
-// Tries one function.
-Status try_function_locked(Context* context, size_t index, Scratch* scratch) REQUIRES(context->mutex) {
-  Site* const site = &context->sites[index];
-  if (site->address == 0) return report_missing(*context, kFunctionTable[index]);
-  const Status status = try_locked(context, site, kFunctionTable[index], scratch);
-  if (status.ok()) context->code_at[index].store(site->address);
-  return status;
-}
-
-bool leaves_out(Context* context, size_t index, const std::string& list) {
-  const Function& function = kFunctionTable[index];
+bool leaves_out(const Context& context, const Function& function, const std::string& list) {
   if (!lists(list, function)) return false;
-  context->services->log(context->services, PINRAIL_LOG_WARN,
-                         (std::string(function.name) + " is left out: what it unmaps is not seen").c_str());
+  const std::string line = std::string(function.name) + " is left out: what it unmaps is not seen";
+  context.services->log(context.services, PINRAIL_LOG_WARN, line.c_str());
   return true;
 }
 
@@ -143,13 +133,18 @@ Status patch_all_locked(Context* context, const std::string& leave_out) REQUIRES
   uint32_t seen = kSeen;  // the events of left-out functions count as seen: leave_out exists to show what
                           // is then missed
   for (size_t i = 0; i < kFunctions; ++i) {
-    if (leaves_out(context, i, leave_out)) continue;
-    const Status status = try_function_locked(context, i, &scratch);
-    if (affects_all_functions(status)) return status;
-    if (status.ok()) continue;
-    seen &= ~kFunctionTable[i].events;
-    context->sites[i].address = 0;
+    const Function& function = kFunctionTable[i];
+    Site* const site = &context->sites[i];
     context->code_at[i].store(0);
+    if (leaves_out(*context, function, leave_out)) continue;
+    const bool is_found = site->address != 0;
+    const Status status = is_found ? try_locked(context, site, function, &scratch) : report_missing(*context, function);
+    if (affects_all_functions(status)) return status;
+    if (!status.ok()) {
+      seen &= ~kFunctionTable[i].events;
+      site->address = 0;
+    }
+    context->code_at[i].store(site->address);
   }
   context->found = seen;
   context->sees.store(seen);

@@ -142,15 +142,7 @@ bool file_hook(const Site& site, long number, const long* args, long* result_out
   return true;
 }
 
-}  // namespace pinrail::patcher
-
-#endif
-
-// Hook context: functions that all hooks use, and the hook of every patch.
-
-#if PINRAIL_CAN_PATCH
-
-namespace pinrail::patcher {
+// Functions that all hooks use, and the hook of every patch.
 
 // acquire: pairs with the release store in try_install_locked().
 Context& context_of_hook(const Site& site) { return *site.context.load(std::memory_order_acquire); }

@@ -101,15 +101,8 @@ Status try_locked(Context* context, Site* site, const Function& function, Scratc
   return success();
 }
 
-}  // namespace pinrail::patcher
+// Finds the functions by which memory goes away.
 
-#endif
-
-// Finds the functions by which memory goes away. Start-up context.
-
-#if PINRAIL_CAN_PATCH
-
-namespace pinrail::patcher {
 namespace {
 
 #ifdef __GLIBC__
@@ -165,22 +158,19 @@ struct Search {
   size_t count;
 };
 
-void search_segment(const uint8_t* begin, size_t length, Search* search) {
-  for (size_t at = 0; at + kRoom <= length; at += kAlignment) {
-    if (!is_loader_munmap(begin + at)) continue;
-    search->found = reinterpret_cast<uintptr_t>(begin + at);
-    ++search->count;
-  }
-}
-
 int search_object(dl_phdr_info* object, size_t, void* search_pointer) {
   auto* search = static_cast<Search*>(search_pointer);
   if (object->dlpi_addr != search->base) return 0;
   for (unsigned i = 0; i < object->dlpi_phnum; ++i) {
     const ElfW(Phdr)& segment = object->dlpi_phdr[i];
     if (segment.p_type != PT_LOAD || (segment.p_flags & PF_X) == 0) continue;
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of code
-    search_segment(reinterpret_cast<const uint8_t*>(object->dlpi_addr + segment.p_vaddr), segment.p_filesz, search);
+    const uintptr_t begin = object->dlpi_addr + segment.p_vaddr, end = begin + segment.p_filesz;
+    for (uintptr_t at = begin; at + kRoom <= end; at += kAlignment) {
+      // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of code
+      if (!is_loader_munmap(reinterpret_cast<const uint8_t*>(at))) continue;
+      search->found = at;
+      ++search->count;
+    }
   }
   return 1;
 }

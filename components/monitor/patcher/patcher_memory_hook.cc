@@ -62,6 +62,12 @@ size_t page_of_hook(const long* args) {
   return (flags & MAP_HUGETLB) == 0 ? kPage : power == 0 ? 0 : size_t{1} << power;
 }
 
+// What a call lays over, if it does.
+struct Over {
+  bool is_any;
+  uintptr_t base;
+};
+
 }  // namespace
 
 // Each call is reported before and after it is made (patcher/H1). Another thread may register the range between the
@@ -73,21 +79,27 @@ bool munmap_hook(const Site& site, long number, const long* args, long* result_o
   return true;
 }
 
-// A call that fails may have unmapped before what it was to replace.
-bool mmap_hook(const Site& site, long number, const long* args, long* result_out) {
-  const size_t page = page_of_hook(args);
-  const bool lays_over = (args[3] & MAP_FIXED) != 0;
-  const auto report = [&](uintptr_t base) {
-    const auto length = static_cast<size_t>(args[1]);
-    const bool is_known = page != 0 && length <= SIZE_MAX - page;
-    report_hook(site, base, is_known ? round_up_hook(length, page) : length + rounded_up_by_hook(base, length));
-  };
-  if (lays_over) report(address_hook(args[0]));
+// Makes a call that maps memory. What it lays over is reported before, and afterwards what it returns, or what it was
+// to lay over: a call that fails may have unmapped that before.
+template <typename LengthAt>
+static bool map_hook(const Site& site, long number, const long* args, long* result_out, Over over, LengthAt length_at) {
+  const auto report = [&](uintptr_t base) { report_hook(site, base, length_at(base)); };
+  if (over.is_any) report(over.base);
   const long result = call_original_hook(site, number, args);
   const bool is_mapped = !patch::is_error_hook(result);
-  if (is_mapped || lays_over) report(address_hook(is_mapped ? result : args[0]));
+  if (is_mapped || over.is_any) report(is_mapped ? address_hook(result) : over.base);
   *result_out = result;
   return true;
+}
+
+bool mmap_hook(const Site& site, long number, const long* args, long* result_out) {
+  const size_t page = page_of_hook(args);
+  const Over over{(args[3] & MAP_FIXED) != 0, address_hook(args[0])};
+  return map_hook(site, number, args, result_out, over, [&](uintptr_t base) {
+    const auto length = static_cast<size_t>(args[1]);
+    const bool is_known = page != 0 && length <= SIZE_MAX - page;
+    return is_known ? round_up_hook(length, page) : length + rounded_up_by_hook(base, length);
+  });
 }
 
 // Returns the range that mremap takes or may take from the old place. A growing mapping may move; a shrinking one loses
@@ -234,21 +246,12 @@ bool shmdt_hook(const Site& site, long number, const long* args, long* result_ou
   return true;
 }
 
+// A segment on huge pages is mapped up to the end of the last one, and the kernel does not say that it has huge pages.
 bool shmat_hook(const Site& site, long number, const long* args, long* result_out) {
-  const bool lays_over = (args[2] & SHM_REMAP) != 0;
+  const Over over{(args[2] & SHM_REMAP) != 0, address_hook(args[1])};
   const size_t length = segment_length_hook(args[0]);
-  if (lays_over) report_hook(site, static_cast<uintptr_t>(args[1]), length);
-  const long result = call_original_hook(site, number, args);
-  *result_out = result;
-  if (patch::is_error_hook(result)) {
-    if (lays_over) report_hook(site, static_cast<uintptr_t>(args[1]), length);  // it may be unmapped
-    return true;
-  }
-  // A segment on huge pages is mapped up to the end of the last one, and the kernel does not say that it has huge
-  // pages.
-  const auto at = static_cast<uintptr_t>(result);
-  report_hook(site, at, lays_over ? length + rounded_up_by_hook(at, length) : length);
-  return true;
+  return map_hook(site, number, args, result_out, over,
+                  [&](uintptr_t base) { return over.is_any ? length + rounded_up_by_hook(base, length) : length; });
 }
 
 }  // namespace pinrail::patcher

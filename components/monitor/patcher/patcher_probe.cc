@@ -119,7 +119,7 @@ const Function kFunctionTable[kFunctions] = {
     {"remap_file_pages", {kMemory, kPage}, {SYS_remap_file_pages}, kRemapFile, kShared, true},
     {"brk", {kNowhere}, {SYS_brk}, PINRAIL_EVENT_BRK, kHeap, !kIsGlibc},
     {"shmdt", {kMemory}, {SYS_shmdt}, PINRAIL_EVENT_SHMDT, kSegments},
-    {"shmat", {kNoSegment, kMemory, SHM_REMAP}, {SYS_shmat}, PINRAIL_EVENT_SHMAT_OVER, kNothing},
+    {"shmat", {kNoSegment, kNoHugePage, SHM_REMAP}, {SYS_shmat}, PINRAIL_EVENT_SHMAT_OVER, kNothing},
     {"fallocate", {kFile, kHole, 0, kPage}, {SYS_fallocate}, PINRAIL_EVENT_PUNCH_HOLE, kFiles},
     {"ftruncate", {kFile, 0}, {SYS_ftruncate}, PINRAIL_EVENT_TRUNCATE, kFiles},
     {"truncate", {kPath, 0}, {SYS_truncate}, PINRAIL_EVENT_TRUNCATE, kFiles},

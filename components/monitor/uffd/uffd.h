@@ -30,7 +30,6 @@
 
 #include "base/core/own_component.h"
 #include "base/core/span.h"
-#include "base/core/status.h"
 #include "base/patch/system_call.h"
 #include "base/sync/lock.h"
 #include "base/sync/own_file.h"
@@ -50,7 +49,6 @@ struct Context {
   // Written at start, before the reader runs.
   OwnFile watch;                                // the userfaultfd. A child that shared it would keep munmap() waiting
   const pinrail_gate_report_t* gate = nullptr;  // of the library, from start to stop
-  uint64_t features = 0;                        // the features that the kernel granted
   std::atomic<uint32_t>* alive = nullptr;       // a page that the kernel wipes in a forked child
   uint64_t most_mappings = 0;                   // with more mappings in the process, no further ones are watched
 
@@ -62,27 +60,17 @@ struct Context {
   std::atomic<uintptr_t> bell{0};     // the event of this page ends the reader
   std::atomic<bool> stopping{false};  // without a bell: the reader ends when it looks next
   std::atomic<bool> lost{false};      // the descriptor cannot be read any more
-  // Number of mappings when they were last counted, plus mappings that were watched since.
-  std::atomic<uint64_t> taken{0};
-  std::atomic<uint64_t> refused{0};  // number of refusals since then
+  std::atomic<uint64_t> asked{0};     // how often it was asked to watch a mapping
+  std::atomic<uint64_t> mappings{0};  // of the process, when they were last counted
 };
 
-// uffd_component.cc: the descriptor. NOT_AVAILABLE: this kernel or this user cannot have it; a log line says why.
-Status open_watch(Context* context);
-// From now on the kernel reports events of this range. False: the kernel cannot watch memory of its kind.
+// uffd_component.cc. From now on the kernel reports events of this range. False: the kernel cannot watch memory of its
+// kind.
 bool watch_range(const Context& context, const Span& span);
 // Ends all watching by this descriptor, even if a child still has it. Does not allocate.
 void unwatch_all(const Context& context);
-// Returns 0 while an event of this descriptor is under way in the kernel: from before the mapping changes until the
-// event was read. 1 otherwise. context: Context. Any thread.
-int is_quiet(void* context);
-uint64_t count_mappings();
-
-// uffd_component.cc: starts to watch a mapping. Returns the PINRAIL_EVENT_* that are seen for it; 0: none.
-uint32_t cover(Context* context, const pinrail_mapping_t& mapping);
-
-// uffd_component.cc: causes each kind of event on pages of its own and expects its report at a subscription.
-Status try_events_locked(Context* context) REQUIRES(context->mutex);
+// Maps memory that is watched and unmapped at once, by a system call of its own. 0: there is none.
+uintptr_t map_scratch(size_t length);
 
 // uffd_thread.cc: reads and reports events. Returns true when the bell rings or `stopping` is set, false when the
 // descriptor is lost.

@@ -49,16 +49,13 @@ bool start_reader(Context* context) { return context->reader.start("pinrail-uffd
 // Ends the reader by an event of memory that is unmapped for it. If the memory cannot be watched, the reader ends when
 // it looks next: its descriptor may be closed, so nothing else wakes it.
 void ring_bell(Context* context) {
-  const long page =
-      system_call_hook(SYS_mmap, nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  const bool is_mapped = !patch::is_error_hook(page);
-  const auto base = static_cast<uintptr_t>(page);
-  if (!is_mapped || !watch_range(*context, {base, base + kPage})) {
-    context->stopping.store(true);
-  } else {
+  const uintptr_t base = map_scratch(kPage);
+  if (base != 0 && watch_range(*context, {base, base + kPage})) {
     context->bell.store(base);
+  } else {
+    context->stopping.store(true);
   }
-  if (is_mapped) system_call_hook(SYS_munmap, base, kPage);
+  if (base != 0) system_call_hook(SYS_munmap, base, kPage);
 }
 
 // The reader continues while the mappings are unregistered, so that no thread in munmap() waits for ever.

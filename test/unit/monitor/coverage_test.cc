@@ -380,19 +380,19 @@ int number_of_list() {
 }
 
 TEST(Mapping, an_open_list_shows_what_is_mapped_now) {
-  open_mappings();
+  open_proc_files();
   EXPECT_GE(number_of_list(), 0);
   void* const base = mmap(nullptr, kPage, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   expect_mapping(base, kPage, PINRAIL_MAPPING_ANONYMOUS, "mapped after the list was opened");
   ASSERT_EQ(mmap(base, kPage, PROT_READ, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0), base);
   expect_mapping(base, kPage, PINRAIL_MAPPING_SHARED_ANONYMOUS, "mapped in its place");
   munmap(base, kPage);
-  close_mappings();
+  close_proc_files();
   EXPECT_EQ(number_of_list(), -1);
 }
 
 TEST(Mapping, a_file_of_the_program_that_has_the_number_of_the_list_is_not_asked_and_not_closed) {
-  open_mappings();
+  open_proc_files();
   const int number = number_of_list();
   ASSERT_GE(number, 0);
   const int file = open("/proc/1/maps", O_RDONLY | O_CLOEXEC);  // it would answer, for another process
@@ -401,7 +401,7 @@ TEST(Mapping, a_file_of_the_program_that_has_the_number_of_the_list_is_not_asked
   void* const base = mmap(nullptr, kPage, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   expect_mapping(base, kPage, PINRAIL_MAPPING_ANONYMOUS, "with another file at the number");
   munmap(base, kPage);
-  close_mappings();
+  close_proc_files();
   EXPECT_EQ(close(number), 0);
 }
 
