@@ -8,6 +8,7 @@
 
 #include <csignal>
 #include <cstring>
+#include <map>
 #include <random>
 #include <thread>
 
@@ -213,45 +214,41 @@ TEST_F(GrdmaExtent, under_a_limit_that_refuses_ranges_are_registered_as_asked_fo
   EXPECT_EQ(pool.stats().registered_bytes, 4 * kPage) << "though there is room for more";
 }
 
-TEST_F(GrdmaExtent, an_event_in_the_unused_part_ends_it_and_the_window_becomes_smaller_and_in_time_elsewhere_too) {
+// After 16 that were of no use the pool registers what is asked for, 4,096 times, and then tries four more.
+TEST_F(GrdmaExtent, an_event_in_the_unused_part_ends_it_and_when_that_was_often_of_no_use_windows_rest) {
   const Memory memory(2);
   memory.touch_all();
   Pool pool(fake_);
   const uintptr_t base = memory.base + 256 * kPage;
-  constexpr size_t kSizes[] = {kWindow, kWindow / 8, kWindow / 32, kWindow / 128, kPage, kPage};
-  for (const size_t size : kSizes) {
-    const Span span = registered(pool, base);
-    EXPECT_EQ(span.length(), size);
-    report(span.end - kPage, kPage);
-    EXPECT_FALSE(pool.has(base, kPage));
-  }
-  EXPECT_EQ(pool.stats().extent_lost, 4u);
-  EXPECT_EQ(pool.stats().invalidations, 6u);
-  EXPECT_EQ(registered(pool, base + kWindow).length(), kWindow / 8);
+  const auto lengths = [&](size_t misses) {
+    std::map<size_t, size_t> counts;
+    for (size_t i = 0; i < misses; ++i) {
+      const Span span = registered(pool, base);
+      ++counts[span.length()];
+      report(span.end - kPage, kPage);
+      EXPECT_FALSE(pool.has(base, kPage));
+    }
+    return counts;
+  };
+  using Counts = std::map<size_t, size_t>;
+  EXPECT_EQ(lengths(16), (Counts{{kWindow, 16}}));
+  EXPECT_EQ(lengths(4095), (Counts{{kPage, 4095}}));
+  EXPECT_EQ(registered(pool, base + kWindow).length(), kPage) << "not elsewhere either";
+  EXPECT_EQ(lengths(5), (Counts{{kWindow, 4}, {kPage, 1}}));
+  EXPECT_EQ(pool.stats().extent_lost, 20u);
 }
 
-TEST_F(GrdmaExtent, a_window_that_was_of_use_keeps_its_size) {
+TEST_F(GrdmaExtent, windows_that_were_of_use_do_not_rest) {
   const Memory memory(1);
   memory.touch_all();
   Pool pool(fake_);
   const uintptr_t base = memory.base + 256 * kPage;
-  for (int i = 0; i < 6; ++i) {
+  for (int i = 0; i < 20; ++i) {
     EXPECT_EQ(registered(pool, base).length(), kWindow);
     for (size_t page = 1; page <= 20; ++page) pool.use(base + page * kPage, kPage);
     report(memory.base, kPage);
   }
   EXPECT_EQ(pool.stats().extent_lost, 0u);
-}
-
-TEST_F(GrdmaExtent, a_window_that_is_too_small_grows_when_requests_miss_beside_it_and_no_event_comes) {
-  const Memory memory(1);
-  memory.touch_all();
-  Pool pool(fake_);
-  constexpr size_t kSmaller = kWindow / 8;
-  pool.use(memory.base, kPage);
-  report(memory.base, kPage);
-  for (size_t i = 0; i < 7; ++i) EXPECT_EQ(registered(pool, memory.base + i * kSmaller).length(), kSmaller) << i;
-  EXPECT_EQ(registered(pool, memory.base + 7 * kSmaller).length(), kWindow);
 }
 
 // R13: an event in what was added makes the next try exact, and costs no other.

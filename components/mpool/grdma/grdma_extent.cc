@@ -4,38 +4,25 @@
 #include "components/mpool/grdma/grdma_extent.h"
 
 namespace pinrail::grdma {
-namespace {
 
-// Of one step and the next: 2 MiB, 256 KiB, 64 KiB, 16 KiB, and nothing beside the range.
-constexpr unsigned kShrinks[] = {0, 3, 5, 7};
+// Whether the next miss looks beyond its range. Where the windows rest, it is one miss less until they are tried again.
+bool Extents::is_looking_around() {
+  const int chances = chances_.load(std::memory_order_relaxed);
+  if (chances < 0) chances_.store(chances == -1 ? kChancesLater : chances + 1, std::memory_order_relaxed);
+  return chances > 0;
+}
 
-}  // namespace
-
-// A miss beside a registration that is there: the window may be too small. Where events come it is so by chance now and
-// then, so it grows after some such misses without an event.
 Span Extents::window_for(const Span& asked) {
-  uint32_t seen = seen_at(asked);
-  if ((seen & kRegistered) != 0) {
-    const uint32_t misses = ((seen & kMisses) >> kMissesShift) + 1;
-    const bool grows = misses == kMissesToGrow;
-    seen = (seen & ~kMisses) | (grows ? 0 : misses << kMissesShift);
-    if (grows) change_score(kGain);
-    if (grows && steps_of(seen) != 0) seen = with_steps(seen, steps_of(seen) - 1);
-    note(asked, seen);
-  }
-  const auto most = static_cast<uint32_t>(-score_.load(std::memory_order_relaxed) / 10);
-  const uint32_t steps = std::max(steps_of(seen), most);
-  if (steps >= kSmallest) return asked;
-  const size_t size = window_ >> kShrinks[steps];
-  Span window{asked.base & ~(size - 1), (asked.end + size - 1) & ~(size - 1)};
+  if (!is_looking_around() || (seen_at(asked) & kRefusesWider) != 0) return asked;
+  Span window{asked.base & ~(window_ - 1), (asked.end + window_ - 1) & ~(window_ - 1)};
   if (window.end < asked.end) window.end = asked.end;
   return window;
 }
 
 void Extents::note_refused_wider(const Span& asked, bool lacks_room) {
-  if (lacks_room) return score_.store(kLowest, std::memory_order_relaxed);
+  if (lacks_room) return chances_.store(-kRest, std::memory_order_relaxed);
   if (all_rights_) note_refused_rights(asked);
-  note(asked, with_steps(seen_at(asked), kSmallest));
+  note(asked, seen_at(asked) | kRefusesWider);
 }
 
 void Extents::mark_wider(pinrail_registration_t* reg, const Span& asked) {
@@ -58,22 +45,19 @@ void Extents::answered_by_wider(pinrail_registration_t* reg, uint32_t link, cons
                               __ATOMIC_RELAXED);
 }
 
-// What becomes of a wider registration is learned: what it has answered, beside its pages (grdma_extent/X2).
+// A wider registration that has answered too little for its pages costs a chance (grdma_extent/X2).
 void Extents::died_hook(const pinrail_registration_t* reg) {
   const uint32_t link = __atomic_load_n(&reg->link, __ATOMIC_RELAXED);
   const uint32_t before = link >> kBeforeShift & kMostPages, behind = link & kMostPages;
   const bool is_wider = (link & kWider) != 0;
   Span where = span_of(reg);
   if (is_wider) where.base += uintptr_t{before} << kPageShift;
-  const uint32_t known = seen_at(where);
-  uint32_t seen = known & ~(kRefusesRights | kRegistered | kMisses);
+  if (seen_at(where) != 0) note(where, 0);
   const uint32_t answers = (link & ~kWider) >> kAnswersShift;
-  if (is_wider && answers * kPagesOfACall < before + behind) {
-    lost_.fetch_add(1, std::memory_order_relaxed);
-    change_score(-kLoss);
-    if (steps_of(seen) < kSmallest) seen = with_steps(seen, steps_of(seen) + 1);
-  }
-  if (seen != known) note(where, seen);
+  if (!is_wider || answers * kPagesOfACall >= before + behind) return;
+  lost_.fetch_add(1, std::memory_order_relaxed);
+  const int chances = chances_.load(std::memory_order_relaxed);
+  if (chances > 0) chances_.store(chances == 1 ? -kRest : chances - 1, std::memory_order_relaxed);
 }
 
 }  // namespace pinrail::grdma

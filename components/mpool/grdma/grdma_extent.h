@@ -3,16 +3,16 @@
 // range, up to an aligned window. What it learns is a hint: lost or torn, it costs a registrar's call and nothing else.
 //
 // Owns     what was seen in each neighbourhood (2 MiB of addresses): 1,024 entries, each of which another neighbourhood
-//          may take; and the pool's score.
+//          may take; and the pool's chances.
 // Threads  all functions may run together; all accesses are relaxed atomics.
 // Hook     All functions.
 //
 // What is registered has all rights that were asked for, and contains the range. What the registrar refused in a
 // neighbourhood is not asked for again there, until an event ends a registration in it.
 //
-// grdma_extent/X2  The window of a neighbourhood is one of five sizes. It becomes smaller when an event ends a
-//     registration whose wider part answered too few requests for its pages, and larger after some misses beside a
-//     registration that is there. The score does the same to all windows of the pool.
+// grdma_extent/X2  A miss looks beyond its range while the pool has chances left. An event that ends a registration whose
+//     wider part answered too few requests for its pages takes one. Without any the windows rest for some thousand
+//     misses, and have a few again.
 #ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_EXTENT_H
 #define PINRAIL_COMPONENTS_MPOOL_GRDMA_EXTENT_H
 
@@ -50,15 +50,10 @@ class Extents {
   bool is_on() const { return window_ != 0; }
   // Before all other functions: ranges are registered as asked for.
   void turn_off() { window_ = 0; }
-  // The most that is registered for the range, which no registration answers: the windows that it reaches into.
+  // The most that is registered for a miss of the range: the windows that it reaches into.
   Span window_for(const Span& asked);
   // The registrar has refused the wider part, or lacks room for it.
   void note_refused_wider(const Span& asked, bool lacks_room);
-  // A registration in the neighbourhood is in the index. Of a wider one the part that was asked for is remembered.
-  void registered(const Span& asked) {
-    const uint32_t seen = seen_at(asked);
-    if (is_on() && (seen & kRegistered) == 0) note(asked, seen | kRegistered);
-  }
   // An event has ended an indexed registration. The caller holds the lock of the index that had it.
   void died_hook(const pinrail_registration_t* reg);
 
@@ -78,12 +73,7 @@ class Extents {
   static constexpr unsigned kShift = 21;  // 2 MiB
   static constexpr unsigned kEntries = 1024;
   // An entry: what was seen, below the neighbourhood's number but for the bits that choose the entry.
-  static constexpr uint32_t kRefusesRights = 1, kRegistered = 2;
-  static constexpr unsigned kStepsShift = 2;
-  static constexpr uint32_t kSteps = 7 << kStepsShift;  // how much smaller than the largest the window is
-  static constexpr uint32_t kSmallest = 4;
-  static constexpr unsigned kMissesShift = 5;
-  static constexpr uint32_t kMisses = 7u << kMissesShift;  // beside what is registered, since the last event
+  static constexpr uint32_t kRefusesRights = 1, kRefusesWider = 2;
   static constexpr uint32_t kSeen = 0xff;
   // What pinrail_registration_t::link is while a wider registration is indexed: pages before and behind what was asked
   // for, and how many requests the wider part has answered.
@@ -93,15 +83,12 @@ class Extents {
   static constexpr unsigned kPageShift = 12;
   // A call that was saved pays for so many pages: between a fast device (1.9 us a call, 69.5 ns a page) and a slow one.
   static constexpr uint32_t kPagesOfACall = 32;
-  // With these, a malloc that maps and unmaps each buffer costs less than without extents, as do programs that never
-  // give memory back. Of the score, which is at most 0, each ten make all windows smaller by a step.
-  static constexpr uint32_t kMissesToGrow = 7;
-  static constexpr int kLowest = -40, kLoss = 3, kGain = 1;
+  // Measured on the recorded traces: a malloc that maps and unmaps each buffer is soon left alone, and programs that
+  // give little memory back never are. Smaller windows cost more than none where buffers come and go.
+  static constexpr int kChances = 16, kRest = 4096, kChancesLater = 4;
 
   static uint32_t tag_of(const Span& span) { return static_cast<uint32_t>(span.base >> kShift >> 10 << 8); }
   static constexpr unsigned index_of(const Span& span) { return span.base >> kShift & (kEntries - 1); }
-  static uint32_t steps_of(uint32_t seen) { return (seen & kSteps) >> kStepsShift; }
-  static uint32_t with_steps(uint32_t seen, uint32_t steps) { return (seen & ~kSteps) | steps << kStepsShift; }
   // What was seen where the span begins; 0: nothing.
   uint32_t seen_at(const Span& span) const {
     const uint32_t entry = entries_[index_of(span)].load(std::memory_order_relaxed);
@@ -110,17 +97,14 @@ class Extents {
   void note(const Span& span, uint32_t seen) {
     entries_[index_of(span)].store(tag_of(span) | seen, std::memory_order_relaxed);
   }
-  void change_score(int by) {
-    const int score = score_.load(std::memory_order_relaxed) + by;
-    score_.store(std::clamp(score, kLowest, 0), std::memory_order_relaxed);
-  }
+  bool is_looking_around();
   void answered_by_wider(pinrail_registration_t* reg, uint32_t link, const Span& asked);
 
   const bool all_rights_;
   size_t window_;
   std::atomic<bool> has_granted_all_{false};
   std::atomic<uint32_t> widest_{PINRAIL_RIGHTS_MASK};
-  std::atomic<int> score_{0};
+  std::atomic<int> chances_{kChances};  // below 0: how many misses the windows rest
   std::atomic<uint64_t> hits_{0}, lost_{0};
   std::atomic<uint32_t> entries_[kEntries] = {};
 };

@@ -135,10 +135,7 @@ Status Pool::register_indexed(pinrail_thread_t* thread, const Request& request, 
     status = miss->is_wider ? register_wider(thread, request, *reg_out)
                             : register_on_device(thread, request, miss, *reg_out);
     if (!status.ok()) return status;
-    if (publish(thread, miss, *reg_out)) {
-      extents_.registered(request.span);
-      return success();
-    }
+    if (publish(thread, miss, *reg_out)) return success();
     give_back_one(thread, *reg_out, PINRAIL_REASON_INVALIDATED);
     count_relaxed(&races_);
     miss->reason = PINRAIL_MISS_RACED;
