@@ -10,9 +10,9 @@
 // What is registered has all rights that were asked for, and contains the range. What the registrar refused in a
 // neighbourhood is not asked for again there, until an event ends a registration in it.
 //
-// grdma_extent/X2  A miss looks beyond its range while the pool has chances left. An event that ends a registration whose
-//     wider part answered too few requests for its pages takes one. Without any the windows rest for some thousand
-//     misses, and have a few again.
+// grdma_extent/X2  A miss looks beyond its range while the pool has chances left. An event takes one when it ends a
+//     registration whose wider part answered too few requests for its pages. Without any the windows rest for some
+//     thousand misses, and the pool has a few again.
 #ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_EXTENT_H
 #define PINRAIL_COMPONENTS_MPOOL_GRDMA_EXTENT_H
 
