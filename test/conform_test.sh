@@ -14,7 +14,7 @@ count=0
 
 keeps_the_rules() {
   count=$((count + 1))
-  "$conform" "$1" "$2" --components "$others" --seconds 120 >"$work/out" 2>&1 ||
+  "$conform" "$1" "$2" --components "$others" --seconds 40 >"$work/out" 2>&1 ||
     fail "$2 breaks rules (status $?): $(grep -m 1 -E '^[A-Z][0-9]+ broken' "$work/out" || tail -n 1 "$work/out")"
 }
 

@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# explore_test.sh - all cases of the model on the weak machine (test/model/README). Runs in the build tree.
+# explore_test.sh - all cases of the model on the weak machine (test/model/README), which allows whatever x86 does. Runs
+# in the build tree.
 set -u
 [ -z "${PINRAIL_SANITIZE:-}" ] || { echo "SKIP: the same as in a build without sanitizers"; exit 77; }
 # tried MACHINE PROGRAM: prints what failed, and how many passed.

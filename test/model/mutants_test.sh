@@ -3,7 +3,7 @@
 # The model can fail: each line of test/model/mutants breaks a copy of one file, and the program built with that copy
 # must find an execution that goes wrong. Every tenth line is tried so, with PINRAIL_TEST_LONG=1 every third, and with
 # PINRAIL_MODEL_ALL=1 (make model-soak) every one; of the others only the expression is tried. That the programs find
-# nothing in the unchanged code is what make check shows with test/model/references_model and test/model/pool_model.
+# nothing in the unchanged code is what explore_test.sh shows.
 set -u
 every=10
 [ -z "${PINRAIL_TEST_LONG:-}" ] || every=3

@@ -19,13 +19,6 @@ namespace {
 
 constexpr uintptr_t kBase = 0x10000000;
 
-fake::FakeOptions caller_mode() {
-  fake::FakeOptions options;
-  options.thread_mode = PINRAIL_THREAD_CALLER;
-  options.needs_pool_scope = true;
-  return options;
-}
-
 PoolOptions room_for_one() { return {1, PINRAIL_UNSET, 1, 0, "shared"}; }
 
 TEST(GrdmaCache, what_is_dead_in_several_pools_of_the_cache_is_given_back_by_one_call) {
@@ -170,69 +163,6 @@ TEST(GrdmaPending, a_call_that_waits_for_another_goes_on_when_that_has_returned)
   EXPECT_EQ(fake.register_calls(), 2u);
 }
 
-// C2: a CALLER registrar is called inside calls into its own pool only, also for what is dead.
-TEST(GrdmaCache, what_is_dead_in_a_pool_with_a_caller_registrar_waits_for_a_call_into_that_pool) {
-  Library library;
-  fake::FakeRegistrar fake, caller_fake(caller_mode());
-  Pool pool(fake, room_for_one()), caller(caller_fake, room_for_one());
-  {
-    const fake::PoolScope scope;
-    caller.use(kBase, kPage);
-  }
-  report(kBase, kPage);
-  pinrail_handle_t handle{};
-  const pinrail_status_t refused = pool.reg(2 * kBase, kPage, &handle);
-  EXPECT_TRUE(refused == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE || refused == PINRAIL_ERR_OUT_OF_RESOURCE) << refused;
-  EXPECT_EQ(caller_fake.live_count(), 1u);
-  EXPECT_EQ(caller_fake.violations(), std::vector<std::string>{});
-  {
-    const fake::PoolScope scope;
-    caller.use(2 * kBase, kPage);  // makes room by what is dead in its own pool
-    report(2 * kBase, kPage);
-    EXPECT_EQ(pinrail_mpool_progress(caller.get()), PINRAIL_SUCCESS);
-  }
-  EXPECT_EQ(caller_fake.live_count(), 0u);
-  pool.use(2 * kBase, kPage);
-  const fake::PoolScope scope;
-  EXPECT_EQ(caller.close(), PINRAIL_SUCCESS);
-  EXPECT_EQ(caller_fake.violations(), std::vector<std::string>{});
-}
-
-// The last drop of a dead registration gives it back, without another call.
-class LastDrop : public ::testing::TestWithParam<bool> {
- protected:
-  ~LastDrop() override {
-    EXPECT_EQ(fake_.live_count(), 0u);
-    EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_INVALIDATED), 1u);
-    EXPECT_EQ(fake_.violations(), std::vector<std::string>{});
-  }
-  // The event; and, if the parameter says so, it is found held once.
-  void kill() {
-    report(kBase, kPage);
-    if (GetParam()) {
-      EXPECT_EQ(pinrail_mpool_progress(pool_.get()), PINRAIL_SUCCESS);
-    }
-    EXPECT_EQ(fake_.live_count(), 1u);
-  }
-  Library library_;
-  fake::FakeRegistrar fake_;
-  Pool pool_{fake_};
-};
-
-TEST_P(LastDrop, by_the_thread_that_took_it) {
-  const pinrail_handle_t handle = pool_.must(kBase, kPage);
-  kill();
-  drop(handle);
-}
-
-TEST_P(LastDrop, by_a_thread_that_never_took_one) {
-  const pinrail_handle_t handle = pool_.must(kBase, kPage);
-  kill();
-  std::thread([&] { drop(handle); }).join();
-}
-
-INSTANTIATE_TEST_SUITE_P(Found, LastDrop, ::testing::Bool());
-
 // Refused requests change nothing; requests with unusual flags.
 
 constexpr uintptr_t kLow = 0x100000;
@@ -242,20 +172,6 @@ class GrdmaRefusal : public ::testing::Test {
   const Library library_;
   fake::FakeRegistrar fake_;
 };
-
-// R7: what is held leaves no room for it, whatever is evicted.
-TEST_F(GrdmaRefusal, what_cannot_fit_beside_what_is_held_evicts_nothing) {
-  Pool pool(fake_, {1, 100 * kPage});
-  std::vector<pinrail_handle_t> held;
-  for (uintptr_t i = 0; i < 70; ++i) held.push_back(pool.must(kLow + 2 * i * kPage, kPage));
-  for (uintptr_t i = 70; i < 100; ++i) pool.use(kLow + 2 * i * kPage, kPage);
-  EXPECT_EQ(pool.answer_to(0x10000000, 31 * kPage), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
-  EXPECT_EQ(pool.stats().evictions, 0u);
-  EXPECT_EQ(pool.stats().registered_count, 100u);
-  pool.use(0x10000000, 30 * kPage);
-  EXPECT_EQ(pool.stats().evictions, 30u);
-  for (const pinrail_handle_t& each : held) drop(each);
-}
 
 // R7: one that an earlier search found idle, and that was taken since.
 TEST_F(GrdmaRefusal, what_was_idle_and_is_taken_again_leaves_no_room_for_another) {
@@ -320,104 +236,6 @@ TEST(GrdmaAllRights, that_the_device_has_no_room_for_evicts_nothing_and_what_was
   EXPECT_EQ(other.reg->rights, uint32_t{PINRAIL_ACCESS_REMOTE_READ});
   EXPECT_EQ(pool.stats().evictions, 0u);
   EXPECT_TRUE(pool.has(kLow, kPage) && pool.has(2 * kLow, kPage));
-}
-
-TEST_F(GrdmaRefusal, persistent_asked_for_what_is_cached_is_a_pin_of_the_callers_own) {
-  Pool pool(fake_);
-  pool.use(kLow, kPage);
-  const pinrail_handle_t own = pool.must(kLow, kPage, 1, PINRAIL_FLAG_PERSISTENT);
-  EXPECT_EQ(fake_.register_calls(), 2u);
-  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
-  EXPECT_EQ(fake_.live_count(), 1u) << "it displaces the equal one that is cached";
-  EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_ERR_NOT_FOUND);
-  EXPECT_TRUE(pool.has(kLow, kPage)) << "later calls hit it";
-  drop(own);
-  EXPECT_EQ(fake_.live_count(), 0u) << "its last deregister gives it back";
-}
-
-TEST_F(GrdmaRefusal, persistent_asked_for_twice_is_one_pin) {
-  Pool pool(fake_);
-  const pinrail_handle_t first = pool.must(kLow, kPage, 1, PINRAIL_FLAG_PERSISTENT);
-  const pinrail_handle_t second = pool.must(kLow, kPage, 1, PINRAIL_FLAG_PERSISTENT);
-  EXPECT_EQ(first.reg, second.reg);
-  drop(first);
-  EXPECT_EQ(fake_.live_count(), 1u);
-  drop(second);
-  EXPECT_EQ(fake_.live_count(), 0u);
-}
-
-// R12: the address may belong to other memory by now.
-TEST_F(GrdmaRefusal, what_bypassed_the_cache_is_given_back_as_invalidated_if_an_event_came) {
-  Pool pool(fake_);
-  const pinrail_handle_t gone = pool.must(kLow, kPage, 1, PINRAIL_FLAG_CACHE_BYPASS);
-  const pinrail_handle_t there = pool.must(2 * kLow, kPage, 1, PINRAIL_FLAG_CACHE_BYPASS);
-  report(kLow, kPage);
-  drop(gone);
-  drop(there);
-  EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_INVALIDATED), 1u);
-  EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_RELEASED), 1u);
-  report(kLow, kPage);
-  EXPECT_TRUE(pool.invariants_hold());
-}
-
-// R12, for what left the index because a larger registration took its place.
-TEST_F(GrdmaRefusal, what_was_displaced_and_is_held_is_given_back_as_invalidated_if_an_event_came) {
-  for (const bool are_summed_before : {false, true}) {
-    SCOPED_TRACE(are_summed_before);
-    Pool pool(fake_);
-    const uint64_t invalidated = fake_.deregistered(PINRAIL_REASON_INVALIDATED);
-    const uint64_t released = fake_.deregistered(PINRAIL_REASON_RELEASED);
-    const pinrail_handle_t gone = pool.must(kLow, kPage);
-    const pinrail_handle_t gone_too = pool.must(kLow + kPage, kPage);
-    const pinrail_handle_t there = pool.must(kLow + 4 * kPage, kPage);
-    const pinrail_handle_t large = pool.must(kLow, 8 * kPage);
-    if (are_summed_before) {
-      EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
-    }
-    report(kLow, 2 * kPage);
-    for (const pinrail_handle_t handle : {gone, gone_too, there, large}) drop(handle);
-    EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
-    EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_INVALIDATED) - invalidated, 3u);
-    EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_RELEASED) - released, 1u);
-    EXPECT_EQ(fake_.live_count(), 0u);
-    EXPECT_TRUE(pool.invariants_hold());
-  }
-}
-
-// pool_registrations/M1 and pool_registrations/M2: the array grows while some are parked, and they leave it in any
-// order.
-TEST_F(GrdmaRefusal, what_is_dead_and_held_is_given_back_although_many_more_were_registered_since) {
-  constexpr uintptr_t kHeld = 20, kOthers = 0x10000000;
-  Pool pool(fake_);
-  std::vector<pinrail_handle_t> held;
-  for (uintptr_t i = 0; i < kHeld; ++i) held.push_back(pool.must(kLow + i * kPage, kPage));
-  pool.use(kLow, kHeld * kPage);  // displaces them
-  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
-  for (uintptr_t i = 0; i < 500; ++i) pool.use(kOthers + 2 * i * kPage, kPage);
-  EXPECT_TRUE(pool.invariants_hold());
-  report(kLow, kPage);
-  for (uintptr_t i = 0; i < kHeld; ++i) {
-    drop(held[i * 7 % kHeld]);
-    EXPECT_TRUE(pool.invariants_hold());
-  }
-  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
-  EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_INVALIDATED), 2u) << "one of them, and what displaced it";
-  EXPECT_EQ(fake_.live_count(), 500u);
-  for (uintptr_t i = 0; i < 500; ++i) report(kOthers + 2 * (i * 7 % 500) * kPage, kPage);
-  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
-  EXPECT_EQ(fake_.live_count(), 0u);
-  EXPECT_TRUE(pool.invariants_hold());
-}
-
-TEST_F(GrdmaRefusal, a_displaced_one_that_its_word_counts_is_given_back_as_invalidated_if_an_event_came) {
-  Pool pool(fake_, {0});
-  const pinrail_handle_t gone = pool.must(kLow, kPage);
-  const pinrail_handle_t large = pool.must(kLow, 8 * kPage);
-  report(kLow, kPage);
-  drop(gone);
-  EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_INVALIDATED), 1u);
-  drop(large);
-  EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_INVALIDATED), 2u);
 }
 
 // R12: the event comes while another one is given back.

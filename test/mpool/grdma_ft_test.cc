@@ -111,19 +111,6 @@ TEST_P(GrdmaFt, a_checkpoint_leaves_what_is_held_and_nothing_else_at_the_device)
   EXPECT_EQ(pool_.stats().registered_bytes, 0u);
 }
 
-TEST_P(GrdmaFt, after_a_checkpoint_the_pool_goes_on) {
-  pool_.use(place(0), kPage);
-  tell(pool_, PINRAIL_FT_CHECKPOINT);
-  tell(pool_, PINRAIL_FT_CONTINUE);
-  const pinrail_handle_t held = pool_.must(place(0), kPage);
-  const uint64_t asked = reopened_.device->register_calls();
-  pool_.use(place(0), kPage);
-  EXPECT_EQ(reopened_.device->register_calls(), asked) << "a hit";
-  tell(pool_, PINRAIL_FT_CONTINUE);
-  EXPECT_EQ(reopened_.device->live_count(), 1u);
-  drop(held);
-}
-
 TEST_P(GrdmaFt, a_checkpoint_is_of_one_pool_though_others_share_its_cache) {
   Pool other(reopened_.table(), {GetParam()});
   const pinrail_handle_t held = other.must(place(7), kPage);

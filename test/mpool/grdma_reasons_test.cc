@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "test/support/files.h"
 #include "test/support/library.h"
 #include "test/support/threads.h"
 
@@ -46,24 +47,6 @@ class Reasons : public ::testing::Test {
   fake::FakeRegistrar fake_;
 };
 
-TEST_F(Reasons, what_is_longer_or_shifted_has_its_span_as_reason) {
-  const Pool pool(fake_);
-  pool.use(kBase, 2 * kPage);
-  pool.use(kBase, 3 * kPage);
-  pool.use(kBase + 2 * kPage, 2 * kPage);
-  pool.use(kBase - 10 * kPage, 40 * kPage);
-  EXPECT_EQ(of(pool.stats()), "cold 1, span 3");
-}
-
-TEST_F(Reasons, rights_are_a_reason_whether_there_are_fewer_or_others) {
-  const Pool pool(fake_);
-  pool.use(kBase, kPage, 1);
-  pool.use(kBase, kPage, 3);  // more
-  pool.use(kBase + kLong, kPage, 1);
-  pool.use(kBase + kLong, kPage, 2);  // others
-  EXPECT_EQ(of(pool.stats()), "cold 2, rights 2");
-}
-
 // However long it was: 2^49 bytes are more than the blocks of the last class.
 TEST_F(Reasons, what_was_unmapped_has_an_event_as_reason) {
   for (const size_t length : {kLong, size_t{1} << 49}) {
@@ -75,15 +58,6 @@ TEST_F(Reasons, what_was_unmapped_has_an_event_as_reason) {
     pool.use(kBase + 5 * kPage, kPage);  // inside of what went away
     EXPECT_EQ(of(pool.stats()), "cold 1, event 3") << length;
   }
-}
-
-TEST_F(Reasons, what_was_held_when_it_was_unmapped_has_an_event_as_reason) {
-  const Pool pool(fake_);
-  const pinrail_handle_t held = pool.must(kBase, kPage);
-  report(kBase, kPage);
-  pool.use(kBase, kPage);
-  drop(held);
-  EXPECT_EQ(of(pool.stats()), "cold 1, event 1");
 }
 
 TEST_F(Reasons, what_was_evicted_is_told_also_of_a_part) {
@@ -122,8 +96,21 @@ TEST_F(Reasons, a_hundred_planted_causes_are_named_right) {
       {"cold 1, span 1",
        [](auto*, const Pool& pool, uintptr_t base, size_t length) { pool.use(base - kPage, length); },
        {}},
+      {"cold 1, span 1",
+       [](auto*, const Pool& pool, uintptr_t base, size_t length) { pool.use(base - kPage, length + 2 * kPage); },
+       {}},
       {"cold 1, rights 1",
        [](auto*, const Pool& pool, uintptr_t base, size_t length) { pool.use(base, length, 3); },
+       {}},
+      {"cold 1, rights 1",
+       [](auto*, const Pool& pool, uintptr_t base, size_t length) { pool.use(base, length, 2); },
+       {}},
+      {"cold 1, event 1",
+       [](auto*, const Pool& pool, uintptr_t base, size_t length) {
+         const Held held = pool.hold(base, length);
+         report(base, kPage);
+         pool.use(base, length);
+       },
        {}},
       {"cold 1, event 1",
        [](auto*, const Pool& pool, uintptr_t base, size_t length) {
@@ -228,14 +215,6 @@ TEST_F(Reasons, a_program_of_an_older_version_reads_the_figures_that_it_knows) {
 
 // A pool records what it did lately, and says why a request found no room.
 
-// What body writes to stderr.
-template <typename Body>
-std::string said_by(Body&& body) {
-  testing::internal::CaptureStderr();
-  body();
-  return testing::internal::GetCapturedStderr();
-}
-bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 // A message that comes once a second goes by the seconds of this clock.
 void wait_for_next_second() {
   timespec next{};

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// mpool/grdma as an embedder sees it: registrations, limits, events, ends. One thread; see test/stress for more.
+// mpool/grdma as an embedder sees it, beside what test/attack compares with a model of the rules at random: which one
+// is evicted, what a registrar may not do, figures, rights, and what a thread remembers of its requests.
 #include <gtest/gtest.h>
 
 #include <thread>
+#include <vector>
 
+#include "base/hit/recent.h"
+#include "base/hit/start_hints.h"
+#include "base/registration/registration.h"
 #include "test/support/library.h"
 
 namespace pinrail::test {
@@ -22,50 +27,6 @@ TEST_F(Grdma, a_range_whose_whole_pages_leave_the_address_space_is_bad_param) {
   const Pool pool(fake_);
   EXPECT_EQ(pool.answer_to(UINTPTR_MAX - 10, 10), PINRAIL_ERR_BAD_PARAM);
   EXPECT_EQ(fake_.register_calls(), 0u);
-}
-
-TEST_F(Grdma, a_second_call_is_a_hit_and_the_device_is_asked_once) {
-  Pool pool(fake_);
-  const pinrail_handle_t first = pool.must(kBase + 100, 5000);
-  EXPECT_EQ(first.reg->base, reinterpret_cast<void*>(kBase));
-  EXPECT_EQ(first.reg->length, 2 * kPage);
-  EXPECT_EQ(first.reg->pool, pool.get());
-  const pinrail_handle_t second = pool.must(kBase, 2 * kPage);
-  EXPECT_EQ(first.reg, second.reg);
-  EXPECT_EQ(first.reg->lkey, fake_.live()[0].lkey);
-  drop(first);
-  drop(second);
-  pool.use(kBase, 1);
-  EXPECT_EQ(fake_.register_calls(), 1u);
-  EXPECT_EQ(fake_.live_count(), 1u);
-  EXPECT_EQ(pool.stats().hits, 2u);
-  EXPECT_EQ(pool.stats().misses, 1u);
-}
-
-TEST_F(Grdma, a_part_of_a_registration_holds_the_whole_until_both_are_released) {
-  Pool pool(fake_, {0});  // leave_pinned 0: an unreferenced registration is returned at once
-  const pinrail_handle_t whole = pool.must(0x1000, 3 * kPage);
-  const pinrail_handle_t part = pool.must(0x2000, kPage);
-  EXPECT_EQ(whole.reg, part.reg);
-  drop(whole);
-  EXPECT_EQ(fake_.live_count(), 1u);
-  drop(part);
-  EXPECT_EQ(fake_.live_count(), 0u);
-  EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_RELEASED), 1u);
-  EXPECT_EQ(pool.stats().registered_bytes, 0u);
-}
-
-TEST_F(Grdma, what_was_released_is_given_back_only_when_the_device_runs_out) {
-  fake_.set_capacity(SIZE_MAX, 2);
-  Pool pool(fake_);
-  pool.use(0x1000, kPage);
-  pool.use(0x3000, kPage);
-  EXPECT_EQ(fake_.live_count(), 2u);
-  pool.use(0x5000, kPage);
-  EXPECT_FALSE(pool.has(0x1000, kPage));
-  EXPECT_TRUE(pool.has(0x3000, kPage));
-  EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_EVICTED), 1u);
-  EXPECT_EQ(pool.stats().retries, 1u);
 }
 
 TEST_F(Grdma, the_evictor_passes_by_what_was_hit) {
@@ -110,126 +71,6 @@ TEST_F(Grdma, a_victim_is_gone_before_the_device_registers_what_takes_its_place)
   }
 }
 
-TEST_F(Grdma, a_victim_whose_place_is_not_used_after_all_leaves_the_index_too) {
-  Pool pool(fake_, {1, PINRAIL_UNSET, 1});
-  pool.use(kBase, kPage);
-  fake_.fail_register(1, PINRAIL_ERR_ERROR);
-  EXPECT_EQ(pool.answer_to(2 * kBase, kPage, PINRAIL_RIGHTS_MASK), PINRAIL_ERR_ERROR);
-  EXPECT_EQ(pool.stats().indexed, 0u);
-  EXPECT_EQ(pool.stats().registered_count, 0u);
-  EXPECT_EQ(fake_.live_count(), 0u);
-  EXPECT_TRUE(pool.invariants_hold());
-  pool.use(kBase, kPage);
-  EXPECT_EQ(pool.stats().indexed, 1u);
-}
-
-// R7: a checkpoint's search has found it held, and it is idle at the next search.
-TEST_F(Grdma, what_a_checkpoint_found_held_is_evicted_once_it_is_idle) {
-  Pool pool(fake_, {1, PINRAIL_UNSET, 1});
-  const pinrail_handle_t held = pool.must(kBase, kPage);
-  EXPECT_EQ(pinrail_mpool_ft_event(pool.get(), PINRAIL_FT_CHECKPOINT), PINRAIL_SUCCESS);
-  drop(held);
-  EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
-}
-
-TEST_F(Grdma, what_is_referenced_is_never_evicted_and_idle_again_it_is) {
-  Pool pool(fake_, {1, PINRAIL_UNSET, 2});
-  const pinrail_handle_t held = pool.must(kBase, kPage);
-  for (uintptr_t i = 2; i < 10; ++i) pool.use(kBase * i, kPage);
-  EXPECT_TRUE(pool.has(kBase, kPage));
-  const Held other = pool.hold(kBase * 20, kPage);
-  pinrail_handle_t third{};
-  EXPECT_EQ(pool.reg(kBase * 21, kPage, &third), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
-  EXPECT_EQ(third.reg, nullptr);
-  EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_ERR_NOT_FOUND);
-  drop(held);
-  pool.use(kBase * 21, kPage);
-  EXPECT_FALSE(pool.has(kBase, kPage)) << "parked while it was held, listed again by its last drop";
-}
-
-TEST_F(Grdma, the_byte_limit_holds_at_every_step_and_what_never_fits_is_out_of_resource) {
-  Pool pool(fake_, {1, 4 * kPage});
-  for (uintptr_t i = 1; i < 50; ++i) {
-    pool.use(kBase * i, (1 + i % 4) * kPage);
-    EXPECT_LE(fake_.peak_live_bytes(), 4 * kPage);
-    EXPECT_EQ(pool.stats().registered_bytes, fake_.live_bytes());
-  }
-  EXPECT_EQ(pool.answer_to(kBase, 5 * kPage), PINRAIL_ERR_OUT_OF_RESOURCE);
-  EXPECT_TRUE(pool.has(kBase * 49, 2 * kPage)) << "a request that never fits evicts nothing";
-  EXPECT_EQ(pool.stats().peak_registered_bytes, fake_.peak_live_bytes());
-}
-
-TEST_F(Grdma, a_device_that_never_agrees_gets_everything_idle_back_first) {
-  Pool pool(fake_);
-  for (uintptr_t i = 1; i <= 5; ++i) pool.use(kBase * i, kPage);
-  const pinrail_handle_t held = pool.must(kBase * 6, kPage);
-  fake_.fail_every_register(PINRAIL_ERR_OUT_OF_RESOURCE);
-  EXPECT_EQ(pool.answer_to(kBase * 7, kPage), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
-  drop(held);
-  EXPECT_EQ(pool.answer_to(kBase * 7, kPage), PINRAIL_ERR_OUT_OF_RESOURCE);
-  EXPECT_EQ(fake_.live_count(), 0u);
-}
-
-TEST_F(Grdma, a_persistent_one_serves_others_and_goes_with_its_last_reference) {
-  Pool pool(fake_, {1, PINRAIL_UNSET, 2});
-  const pinrail_handle_t pin = pool.must(kBase, kPage, 1, PINRAIL_FLAG_PERSISTENT);
-  const pinrail_handle_t user = pool.must(kBase, kPage);
-  EXPECT_EQ(pin.reg, user.reg);
-  drop(user);
-  pool.use(kBase, 2 * kPage);  // contains it, but does not displace it
-  EXPECT_TRUE(fake_.is_live(pin.reg));
-  drop(pin);
-  EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_RELEASED), 1u);
-}
-
-TEST_F(Grdma, handles_that_are_spent_are_bad_param) {
-  Pool pool(fake_);
-  const pinrail_handle_t handle = pool.must(kBase, kPage);
-  drop(handle);
-  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_ERR_BAD_PARAM) << "no reference is left";
-  ASSERT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_ERR_BAD_PARAM) << "it is gone";
-  const Held next = pool.hold(kBase, kPage);
-  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_ERR_BAD_PARAM) << "its memory serves another";
-}
-
-TEST_F(Grdma, an_event_hides_at_once_and_the_device_gives_back_on_the_next_miss) {
-  Pool pool(fake_);
-  pool.use(kBase, 4 * kPage);
-  report(kBase + kPage, 1);
-  EXPECT_FALSE(pool.has(kBase, kPage));
-  EXPECT_EQ(fake_.live_count(), 1u) << "a hook calls no registrar";
-  EXPECT_EQ(pool.stats().dead_bytes, 4 * kPage);
-  pool.use(kBase, 4 * kPage);
-  EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_INVALIDATED), 1u);
-  EXPECT_EQ(fake_.live_count(), 1u);
-  EXPECT_EQ(pool.stats().dead_bytes, 0u);
-}
-
-TEST_F(Grdma, invalidate_range_of_one_pool_leaves_the_others_alone) {
-  Pool pool(fake_), other(fake_);
-  pool.use(kBase, kPage);
-  other.use(kBase, kPage);
-  EXPECT_EQ(pinrail_mpool_invalidate_range(pool.get(), reinterpret_cast<void*>(kBase), kPage), PINRAIL_SUCCESS);
-  EXPECT_FALSE(pool.has(kBase, kPage));
-  EXPECT_TRUE(other.has(kBase, kPage));
-}
-
-TEST_F(Grdma, a_call_from_inside_the_device_call_never_waits_for_itself) {
-  Pool pool(fake_);
-  pinrail_handle_t inner{};
-  bool once = true;
-  fake_.on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
-    if (!once) return;
-    once = false;
-    inner = pool.must(kBase, kPage);
-  });
-  const Held outer = pool.hold(kBase, kPage);
-  EXPECT_NE(inner.reg, outer.reg);
-  drop(inner);
-  EXPECT_EQ(fake_.live_count(), 1u);
-}
-
 // It would wait for the call that it is made in, or return to a registrar that is closed.
 TEST_F(Grdma, a_pool_is_not_destroyed_inside_a_registrar) {
   Pool pool(fake_);
@@ -249,25 +90,6 @@ TEST_F(Grdma, a_pool_is_not_destroyed_inside_a_registrar) {
   EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
 }
 
-TEST_F(Grdma, a_referenced_pool_is_busy_and_force_leaves_one_harmless_deregister) {
-  Pool pool(fake_);
-  const pinrail_handle_t handle = pool.must(kBase, kPage);
-  const pinrail_handle_t again = pool.must(kBase, kPage);
-  pool.use(kBase * 2, kPage);
-  EXPECT_EQ(pool.close(), PINRAIL_ERR_BUSY);
-  EXPECT_EQ(pinrail_finalize(), PINRAIL_ERR_BUSY);
-  EXPECT_EQ(fake_.live_count(), 2u) << "nothing changed";
-  EXPECT_TRUE(pool.has(kBase * 2, kPage));
-  EXPECT_EQ(pool.close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
-  EXPECT_EQ(fake_.live_count(), 0u);
-  EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_FINALIZED), 2u);
-  const uint64_t calls = fake_.deregister_calls();
-  drop(handle);
-  drop(again);
-  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_ERR_BAD_PARAM);
-  EXPECT_EQ(fake_.deregister_calls(), calls) << "no callback after the destroy";
-}
-
 TEST_F(Grdma, destroy_gives_everything_back_dead_ones_too) {
   Pool pool(fake_);
   for (uintptr_t i = 1; i < 20; ++i) pool.use(kBase * i, kPage);
@@ -278,22 +100,6 @@ TEST_F(Grdma, destroy_gives_everything_back_dead_ones_too) {
   EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_INVALIDATED), 1u);
 }
 
-TEST_F(Grdma, pools_of_one_cache_share_the_budget_and_the_order_of_eviction_but_no_registrations) {
-  fake::FakeRegistrar second_fake;
-  Pool first(fake_, {1, PINRAIL_UNSET, 3, 0, "shared"});
-  Pool second(second_fake, {1, PINRAIL_UNSET, PINRAIL_UNSET, 0, "shared"});
-  first.use(kBase, kPage);
-  EXPECT_FALSE(second.has(kBase, kPage));
-  second.use(kBase, kPage);
-  first.use(kBase * 2, kPage);
-  second.use(kBase * 3, kPage);  // evicts the first pool's oldest
-  EXPECT_FALSE(first.has(kBase, kPage));
-  EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_EVICTED), 1u);
-  EXPECT_EQ(first.stats().registered_count, 3u);
-  EXPECT_EQ(second.stats().registered_count, 3u);
-  EXPECT_EQ(second_fake.violations(), std::vector<std::string>{});
-}
-
 TEST_F(Grdma, another_limit_for_a_cache_that_exists_is_bad_param) {
   Pool first(fake_, {1, 1 << 20, PINRAIL_UNSET, 0, "limits"});
   Pool other(fake_, {1, 2 << 20, PINRAIL_UNSET, 0, "limits"});
@@ -302,40 +108,12 @@ TEST_F(Grdma, another_limit_for_a_cache_that_exists_is_bad_param) {
   EXPECT_EQ(same.status, PINRAIL_SUCCESS);
 }
 
-TEST_F(Grdma, a_caller_registrar_is_not_called_from_another_pool) {
-  fake::FakeOptions options;
-  options.thread_mode = PINRAIL_THREAD_CALLER;
-  options.needs_pool_scope = true;
-  fake::FakeRegistrar caller(options);
-  Pool mine(caller, {1, PINRAIL_UNSET, 2, 0, "caller"});
-  Pool other(fake_, {1, PINRAIL_UNSET, PINRAIL_UNSET, 0, "caller"});
-  {
-    fake::PoolScope scope;
-    mine.use(kBase, kPage);
-    mine.use(kBase * 2, kPage);
-  }
-  EXPECT_EQ(other.answer_to(kBase * 3, kPage), PINRAIL_ERR_OUT_OF_RESOURCE) << "nothing that it may evict";
-  fake::PoolScope scope;
-  EXPECT_EQ(mine.close(), PINRAIL_SUCCESS);
-  EXPECT_EQ(caller.violations(), std::vector<std::string>{});
-}
-
 TEST_F(Grdma, pinned_bytes_counts_shared_pages_once) {
   Pool pool(fake_);
   pool.use(kBase, 4 * kPage);
   pool.use(kBase + 2 * kPage, 4 * kPage);
   EXPECT_EQ(pool.stats().registered_bytes, 8 * kPage);
   EXPECT_EQ(pool.stats().pinned_bytes, 6 * kPage);
-}
-
-TEST_F(Grdma, a_range_over_the_devices_maximum_is_not_supported) {
-  fake::FakeOptions options;
-  options.max_length = 8 * kPage;
-  fake::FakeRegistrar small(options);
-  Pool pool(small);
-  EXPECT_EQ(pool.answer_to(kBase, 9 * kPage), PINRAIL_ERR_NOT_SUPPORTED);
-  EXPECT_EQ(small.register_calls(), 0u);
-  pool.use(kBase, 8 * kPage);
 }
 
 TEST_F(Grdma, tails_convert_both_ways_and_are_made_and_finished_once) {
@@ -386,6 +164,152 @@ TEST_F(Grdma, the_listed_figures_name_fields_of_the_struct) {
   }
   EXPECT_EQ(count, sizeof(pinrail_mpool_stats_t) / sizeof(uint64_t) - 2)
       << "all but size and the two numbers of 32 bits";
+}
+
+// With which rights a range is registered.
+
+TEST_F(Grdma, what_is_not_cached_has_the_rights_of_the_request) {
+  Pool pool(fake_);
+  EXPECT_EQ(pool.must(kBase, kPage, 2, PINRAIL_FLAG_CACHE_BYPASS).reg->rights, 2u);
+}
+
+// R4: as of memory that may only be read. The refusal is remembered for the neighbourhood until an event ends what is
+// registered there, because other memory may follow.
+TEST_F(Grdma, a_device_that_refuses_all_rights_gets_what_was_asked_and_is_not_asked_again_there) {
+  Pool pool(fake_);
+  pool.use(3 * kBase, kPage);
+  fake_.fail_register(1, PINRAIL_ERR_PERM);
+  const pinrail_handle_t handle = pool.must(kBase, kPage, 2);
+  EXPECT_EQ(handle.reg->rights, 2u);
+  EXPECT_EQ(fake_.register_calls(), 3u);
+  pool.use(kBase + kPage, kPage, 2);
+  EXPECT_EQ(fake_.register_calls(), 4u);
+  EXPECT_EQ(pool.must(2 * kBase, kPage, 2).reg->rights, uint32_t{PINRAIL_RIGHTS_MASK}) << "elsewhere";
+  report(kBase, kPage);
+  EXPECT_EQ(pool.must(kBase, kPage, 2).reg->rights, uint32_t{PINRAIL_RIGHTS_MASK}) << "other memory";
+}
+
+TEST(GrdmaRights, a_device_without_atomics_refuses_one_call) {
+  fake::FakeOptions options;
+  options.refused_rights = PINRAIL_ACCESS_REMOTE_ATOMIC;
+  const Library library;
+  fake::FakeRegistrar fake(options);
+  Pool pool(fake);
+  for (uintptr_t i = 1; i <= 4; ++i) pool.use(i * kBase, kPage, 2);
+  EXPECT_EQ(fake.register_calls(), 5u);
+  EXPECT_EQ(fake.live()[3].rights, 7u);
+}
+
+// What a thread asked for lately answers requests in the very words, and no others, as long as it is alive.
+
+class Recent : public ::testing::Test {
+ protected:
+  // Asked for often enough to be remembered.
+  static void make_recent(const Pool& pool, uintptr_t base, size_t length) {
+    for (int i = 0; i < 4; ++i) pool.use(base, length);
+  }
+  const Library library_{{{"mpool_grdma_rights", "asked"}}};
+  fake::FakeRegistrar fake_;
+};
+
+// Otherwise a program would cause other calls of the device in each run.
+TEST_F(Recent, which_requests_share_an_entry_does_not_depend_on_where_the_pool_lies) {
+  RecentRequests table{};
+  pinrail_thread_t thread{};
+  thread.recent = &table;
+  const auto* const pool = reinterpret_cast<const void*>(0x55d5c0a81240);
+  const auto* const other = reinterpret_cast<const void*>(0x7f31e2c3bf80);
+  const auto entry = [&](const void* of, uintptr_t addr) { return recent::entry_for(&thread, of, addr); };
+  size_t shared = 0;
+  for (uintptr_t a = kBase, i = 0; i < 2000; ++i, a += 0x2f340) {
+    for (uintptr_t b = kBase, j = 0; j < i; ++j, b += 0x2f340) {
+      const bool is_shared = entry(pool, a) == entry(pool, b);
+      ASSERT_EQ(is_shared, entry(other, a) == entry(other, b)) << a << " and " << b;
+      shared += is_shared ? 1 : 0;
+      const auto line = [](const void* of, uintptr_t addr) { return start_hints::hash_of(of, addr) & 511; };
+      ASSERT_EQ(line(pool, a) == line(pool, b), line(other, a) == line(other, b)) << a << " and " << b;
+    }
+  }
+  EXPECT_GT(shared, size_t{0});
+}
+
+// A part of a larger buffer. No hint of starts leads to it: it is searched for in the index once, and then it is
+// remembered (test/stress/cost.sh).
+TEST_F(Recent, a_request_inside_a_registration_ends_where_that_ends) {
+  const Pool pool(fake_);
+  const pinrail_handle_t whole = pool.must(kBase, 64 * kPage);
+  constexpr uintptr_t kPart = kBase + 7 * kPage + 100;
+  constexpr size_t kLongest = 57 * kPage - 100;
+  for (uint64_t i = 1; i <= 10; ++i) {
+    const pinrail_handle_t handle = pool.must(kPart, i < 5 ? kPage : kLongest);
+    EXPECT_EQ(handle.reg, whole.reg) << i;
+    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS) << i;
+    EXPECT_EQ(pool.stats().hits, i);
+  }
+  EXPECT_EQ(pool.answer_to(kPart, 0), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_NE(pool.must(kPart, kLongest + 1).reg, whole.reg);
+  EXPECT_EQ(pool.stats().misses, 2u);
+  report(kBase, kPage);
+  const pinrail_handle_t fresh = pool.must(kPart, kPage);
+  EXPECT_NE(fresh.reg, whole.reg) << "an event took the whole";
+  EXPECT_TRUE(pool.invariants_hold());
+}
+
+// More than a thread has entries for: most share one with others.
+TEST_F(Recent, many_buffers_in_turns_and_one_again_and_again) {
+  const Pool pool(fake_);
+  constexpr uintptr_t kBuffers = 3000;
+  for (int round = 0; round < 4; ++round) {
+    for (uintptr_t i = 0; i < kBuffers; ++i) {
+      for (const uintptr_t base : {kBase + i * 3 * kPage, kBase}) {
+        const pinrail_handle_t handle = pool.must(base, kPage);
+        EXPECT_EQ(handle.reg->base, reinterpret_cast<void*>(base));
+        drop(handle);
+      }
+    }
+  }
+  EXPECT_EQ(fake_.register_calls(), kBuffers);
+  EXPECT_EQ(pool.stats().hits, 4 * 2 * kBuffers - kBuffers);
+}
+
+// Addresses that share an entry, and one that looks like what is noted of a request that was made once.
+TEST_F(Recent, an_address_is_not_taken_for_another_one) {
+  const Pool pool(fake_);
+  constexpr uintptr_t kOther = kBase + (uintptr_t{1} << 44);
+  make_recent(pool, kBase, kPage);
+  for (int i = 0; i < 2; ++i) pool.use(kOther, kPage);
+  for (const uintptr_t addr : {~kOther, kOther ^ 64, ~kBase, kBase ^ 64, kOther, kBase}) {
+    for (int i = 0; i < 4; ++i) {
+      const pinrail_handle_t handle = pool.must(addr, 1);
+      const auto base = reinterpret_cast<uintptr_t>(handle.reg->base);
+      EXPECT_EQ(base, addr / kPage * kPage) << std::hex << addr;
+      drop(handle);
+    }
+  }
+}
+
+// recent/Q1. The successor may lie in the same place, and have its registrations in the same memory.
+TEST_F(Recent, a_pool_that_is_gone_is_not_remembered_when_another_thread_has_filled_its_successor) {
+  for (int i = 0; i < 20; ++i) {
+    fake::FakeRegistrar device;
+    const Pool pool(device);
+    std::thread([&] { pool.use(kBase, kPage); }).join();
+    const pinrail_handle_t handle = pool.must(kBase, kPage);
+    EXPECT_EQ(handle.generation, generation_of(handle.reg)) << i;
+    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS) << i;
+    make_recent(pool, kBase, kPage);
+    EXPECT_EQ(device.register_calls(), 1u) << i;
+  }
+}
+
+// A place where nothing is remembered is not the answer to a request of nothing, with no bit set or with every one.
+TEST_F(Recent, an_empty_place_answers_nothing) {
+  const Pool pool(fake_);
+  make_recent(pool, kBase, kPage);  // from now on the thread has places
+  pinrail_handle_t handle{};
+  EXPECT_EQ(pinrail_mpool_register(nullptr, nullptr, 0, 0, 0, &handle), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pinrail_mpool_register(nullptr, nullptr, 0, UINT32_MAX, UINT32_MAX, &handle), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(handle.reg, nullptr);
 }
 
 }  // namespace

@@ -147,23 +147,6 @@ TEST_F(HitCheck, the_message_comes_once_a_second) {
   EXPECT_LE(times(said(), "What happened  "), static_cast<size_t>(seconds.count()) + 2);
 }
 
-TEST_F(HitCheck, what_the_program_writes_meanwhile_is_no_difference) {
-  const Library library(Settings{{"mpool_grdma_check", "all"}});
-  const Pool pool(table_of(fake_));
-  std::atomic<bool> ends{false};
-  Team writers(2, [&](int i) {
-    auto* const words = reinterpret_cast<uint64_t*>(base_ + static_cast<uintptr_t>(i) * kPage);
-    for (uint64_t value = 0; !ends; ++value) {
-      for (size_t word = 0; word < kPage / 8; ++word) __atomic_store_n(&words[word], value, __ATOMIC_RELAXED);
-    }
-  });
-  for (int i = 0; i < 300; ++i) pool.use(base_, 2 * kPage);
-  ends = true;
-  writers.join();
-  EXPECT_EQ(fake_.register_calls(), 1u);
-  EXPECT_EQ(said(), "");
-}
-
 TEST_F(HitCheck, a_byte_that_is_written_between_the_looks_is_no_difference) {
   const Library library(Settings{{"mpool_grdma_check", "all"}});
   const Pool pool(table_of(fake_));

@@ -113,20 +113,6 @@ TEST_F(Odp, implicit_is_one_registration_of_all_memory_and_takes_nothing_of_the_
   EXPECT_EQ(pool_->stats().registered_count, 1u);
 }
 
-TEST_F(Odp, limits_evict_what_is_idle) {
-  start(paging(), at_most_bytes(2 * kTile));
-  const Held held = pool_->hold(kBase, kPage);
-  pool_->use(kBase + kTile, kPage);
-  pool_->use(kBase + 2 * kTile, kPage);
-  EXPECT_TRUE(pool_->has(kBase, kPage)) << "it is referenced";
-  EXPECT_FALSE(pool_->has(kBase + kTile, kPage));
-  EXPECT_EQ(pool_->stats().evictions, 1u);
-  const Held other = pool_->hold(kBase + 3 * kTile, kPage);
-  EXPECT_EQ(pool_->answer_to(kBase + 4 * kTile, kPage), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
-  EXPECT_EQ(pool_->answer_to(kBase + 4 * kTile, 3 * kTile), PINRAIL_ERR_OUT_OF_RESOURCE);
-  EXPECT_LE(device_->peak_live_bytes(), 2 * kTile);
-}
-
 // A miss that evicts looks at few registrations, however many there are.
 TEST_F(Odp, a_miss_beside_a_hundred_thousand_tiles_costs_about_what_it_costs_beside_ten) {
   const auto processor_time = [] {

@@ -245,23 +245,6 @@ TEST_F(PrepinStart, a_limit_in_the_way_is_named) {
   expect_nothing_is_left();
 }
 
-TEST_F(PrepinStart, the_devices_maximum_holds) {
-  fake::FakeOptions fake;
-  fake.max_length = 4 * kPage;
-  make_pool(fake);
-  const Ranges ranges = {range(kBase + kPage, 9 * kPage)};
-  EXPECT_EQ(pinrail_mpool_prepin(pool_->get(), ranges.data(), 1, 1, nullptr, nullptr), PINRAIL_SUCCESS);
-  for (const fake::FakeRecord& record : device_->live()) EXPECT_LE(record.length, fake.max_length);
-  EXPECT_EQ(device_->live_bytes(), 9 * kPage);
-  EXPECT_EQ(unpin(ranges), PINRAIL_SUCCESS);
-  pinrail_prepin_t* const prepin = start(ranges, 2);
-  EXPECT_EQ(pinrail_prepin_wait(prepin, nullptr), PINRAIL_SUCCESS);
-  EXPECT_EQ(device_->live_bytes(), 9 * kPage);
-  EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
-  EXPECT_EQ(unpin(ranges), PINRAIL_SUCCESS);
-  expect_nothing_is_left();
-}
-
 TEST_F(PrepinStart, a_pool_is_busy_while_helpers_work_and_force_ends_them) {
   make_pool();
   close_gate(2);

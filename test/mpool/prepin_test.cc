@@ -37,17 +37,6 @@ class Prepin : public PinningAsked {
   }
 };
 
-TEST_F(Prepin, what_is_pinned_needs_no_call_of_the_device_until_it_is_unpinned) {
-  make_pool();
-  ASSERT_EQ(pin({range(kBase, 64 * kPage)}), PINRAIL_SUCCESS);
-  EXPECT_EQ(calls(), 1u);
-  for (uintptr_t i = 0; i < 10000; ++i) pool_->use(kBase + i % 60 * kPage, 4 * kPage);
-  EXPECT_EQ(calls(), 1u);
-  EXPECT_EQ(unpin({range(kBase, 64 * kPage)}), PINRAIL_SUCCESS);
-  EXPECT_EQ(device_->live_count(), 0u) << "the last unpin gives it back";
-  EXPECT_TRUE(pool_->invariants_hold());
-}
-
 // The cache may have the same range already, or a longer one.
 TEST_F(Prepin, what_was_used_before_can_be_pinned) {
   make_pool();
@@ -158,13 +147,6 @@ TEST_F(Prepin, the_tensors_of_one_allocation_cost_one_call) {
   EXPECT_EQ(device_->live_count(), 1u) << "one of them is pinned still";
 }
 
-TEST_F(Prepin, ranges_are_not_joined_across_a_gap) {
-  make_pool();
-  ASSERT_EQ(pin({range(kBase, kPage), range(kBase + 2 * kPage, kPage)}), PINRAIL_SUCCESS);
-  EXPECT_EQ(calls(), 2u);
-  EXPECT_EQ(query(kBase, 3 * kPage).pinned, PINRAIL_PINNED_PARTLY);
-}
-
 TEST_F(Prepin, what_the_device_refuses_as_a_whole_is_pinned_range_by_range) {
   fake::FakeOptions fake;
   fake.max_length = 2 * kPage;
@@ -187,31 +169,6 @@ TEST_F(Prepin, in_an_exact_pool_each_range_takes_room_once) {
   EXPECT_TRUE(pool_->has(kBase, 2 * kPage));
   EXPECT_EQ(unpin(ranges), PINRAIL_SUCCESS);
   EXPECT_EQ(device_->live_count(), 0u);
-}
-
-TEST_F(Prepin, a_failure_gives_back_what_the_call_has_pinned) {
-  const Ranges apart = {range(kBase, kPage), range(kBase + 2 * kPage, kPage), range(kBase + 4 * kPage, kPage)};
-  for (uint64_t n = 1; n <= 3; ++n) {
-    make_pool();
-    device_->fail_register(n, PINRAIL_ERR_PERM);
-    EXPECT_EQ(pin(apart), PINRAIL_ERR_PERM) << n;
-    EXPECT_EQ(device_->live_count(), 0u) << n;
-    EXPECT_EQ(unpin({apart[0]}), PINRAIL_ERR_NOT_FOUND);
-    EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
-  }
-}
-
-TEST_F(Prepin, with_partial_each_range_has_its_own_status) {
-  make_pool();
-  device_->fail_register(2, PINRAIL_ERR_PERM);
-  pinrail_status_t statuses[3];
-  EXPECT_EQ(pin({range(kBase, kPage), range(kBase + 2 * kPage, kPage), range(kBase + 4 * kPage, kPage)},
-                PINRAIL_PREPIN_PARTIAL, statuses),
-            PINRAIL_ERR_PERM);
-  EXPECT_EQ(statuses[0], PINRAIL_SUCCESS);
-  EXPECT_EQ(statuses[1], PINRAIL_ERR_PERM);
-  EXPECT_EQ(statuses[2], PINRAIL_SUCCESS);
-  EXPECT_EQ(unpin({range(kBase, kPage), range(kBase + 4 * kPage, kPage)}), PINRAIL_SUCCESS);
 }
 
 TEST_F(Prepin, with_partial_the_answer_is_the_error_of_the_callers_first_range_that_failed) {
@@ -237,14 +194,6 @@ TEST_F(Prepin, pinned_memory_that_goes_away_is_found_no_more_and_can_be_pinned_a
   EXPECT_EQ(unpin({range(kBase, 4 * kPage), range(kBase, 4 * kPage)}), PINRAIL_SUCCESS);
   EXPECT_EQ(pinrail_mpool_progress(pool_->get()), PINRAIL_SUCCESS);
   EXPECT_EQ(device_->live_count(), 0u);
-}
-
-TEST_F(Prepin, a_pool_with_pins_is_busy) {
-  make_pool();
-  ASSERT_EQ(pin({range(kBase, kPage)}), PINRAIL_SUCCESS);
-  EXPECT_EQ(pool_->close(), PINRAIL_ERR_BUSY);
-  EXPECT_EQ(unpin({range(kBase, kPage)}), PINRAIL_SUCCESS);
-  EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
 }
 
 // In whole granules of the device the range is longer than its maximum.

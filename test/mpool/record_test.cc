@@ -143,31 +143,6 @@ TEST(Record, a_child_that_only_exits_writes_nothing) {
   EXPECT_EQ(read_whole(path), "") << "the parent has not ended";
 }
 
-TEST(Record, many_threads_and_events_leave_a_trace_whose_references_are_paired) {
-  constexpr int kThreads = 64, kRounds = 200;
-  const TempFolder folder;
-  {
-    const Library library(Settings{{"mpool_base_record", folder.path("t")}});
-    const fake::FakeRegistrar device;
-    const Pool pool(device);
-    std::vector<std::thread> threads;
-    for (int i = 0; i < kThreads; i++) {
-      threads.emplace_back([&pool, i] {
-        for (int round = 0; round < kRounds; round++) {
-          pinrail_handle_t handle{};
-          const uintptr_t base = kBase + static_cast<uintptr_t>((i + round) % 7) * kPage;
-          if (pool.reg(base, kPage, &handle) == PINRAIL_SUCCESS) (void)pinrail_mpool_deregister(handle);
-          if (round % 16 == 0) report(base, kPage);
-        }
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-  }
-  const std::string ops = ops_of(trace_in(folder.path("t." + std::to_string(getpid()))));  // refuses what is unpaired
-  EXPECT_EQ(count(ops, 'R'), size_t{kThreads} * kRounds);
-  EXPECT_EQ(count(ops, 'I'), size_t{kThreads} * ((kRounds + 15) / 16));
-}
-
 TEST(Record, a_file_that_cannot_be_written_is_named_and_everything_else_works) {
   testing::internal::CaptureStderr();
   {
