@@ -151,10 +151,7 @@ registrar_conformance_sources = test/conform/registrar_conformance.h $(registrar
 	test/support/skip_main.cc
 registrar_conformance_libs = test/libtest_support.la libpinrail_internal.la $(GTEST_LIBS)
 
-check_PROGRAMS += test/fault/page_counts_fault test/conform/mlock
-TESTS += test/fault/page_counts_fault test/conform/mlock
-test_fault_page_counts_fault_SOURCES = test/fault/page_counts_fault_test.cc
-test_fault_page_counts_fault_LDADD = -lgtest_main $(GTEST_LIBS)
+test_programs += test/conform/mlock
 test_conform_mlock_SOURCES = test/conform/mlock_test.cc $(fake_registrar_sources) $(registrar_conformance_sources)
 test_conform_mlock_LDADD = $(registrar_conformance_libs)
 
@@ -209,7 +206,8 @@ test_unit_base_sync_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIB
 test_unit_base_base_test_SOURCES = test/support/files.h test/unit/base/fixtures.h \
 	test/unit/base/param_parse_test.cc test/unit/base/param_sources_test.cc \
 	test/unit/base/param_registry_test.cc test/unit/base/files_test.cc test/unit/base/loader_test.cc \
-	test/unit/base/loader_open_test.cc test/unit/base/registration_test.cc test/unit/base/core_test.cc
+	test/unit/base/loader_open_test.cc test/unit/base/registration_test.cc test/unit/base/core_test.cc \
+	$(nth_allocation_sources)
 test_unit_base_base_test_LDADD = test/libtest_support.la libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 EXTRA_test_unit_base_base_test_DEPENDENCIES = test/unit/base/tiny_component.la
 if HAVE_TOOLS
@@ -544,7 +542,7 @@ test_unit_openmpi_gpu_ticket_test_SOURCES = test/unit/openmpi/gpu_ticket_test.cc
 test_unit_openmpi_gpu_ticket_test_CPPFLAGS = $(AM_CPPFLAGS) -D_GNU_SOURCE
 test_unit_openmpi_gpu_ticket_test_LDADD = -lgtest_main $(GTEST_LIBS)
 test_conform_cuda_ipc_SOURCES = test/conform/cuda_ipc_test.cc test/conform/cuda_ipc_kinds_test.cc \
-	test/conform/gpu_slot.h test/support/gpu_memory.h $(registrar_subject_sources) test/support/skip_main.cc
+	test/support/gpu_memory.h $(registrar_subject_sources) test/support/skip_main.cc
 test_conform_cuda_ipc_LDADD = test/fake/libcuda.la base/libslots.la $(registrar_conformance_libs)
 test_unit_base_slots_test_SOURCES = test/unit/base/slots_test.cc
 test_unit_base_slots_test_LDADD = test/libtest_support.la base/libslots.la -lgtest_main $(GTEST_LIBS)

@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "base/slots/process.h"
-#include "test/conform/gpu_slot.h"
 #include "test/conform/suite/registrar.h"
 #include "test/support/cases.h"
 #include "test/support/gpu_memory.h"
 #include "test/support/process.h"
+#include "test/support/threads.h"
 
 namespace pinrail::test {
 namespace {
@@ -299,23 +299,19 @@ TEST_P(CudaPools, threads_that_open_and_close_one_allocation_do_not_end_each_oth
   const GpuMemory memory(GetParam());
   Slot own(table());
   ASSERT_TRUE(export_all(&own, memory).ok());
-  std::vector<std::thread> threads;
   std::atomic<int> refused{0};
-  for (int i = 0; i < 4; ++i) {
-    threads.emplace_back([&] {
-      for (int round = 0; round < 200; ++round) {
-        Slot peer(table());
-        if (!open_peer(&peer, block_of(own)).ok()) {
-          ++refused;
-          continue;
-        }
-        char byte = 0;
-        EXPECT_EQ(table().device_read(table().context, peer.reg, 0, &byte, 1), PINRAIL_SUCCESS);
-        EXPECT_TRUE(peer.end().ok());
+  on_threads(4, [&] {
+    for (int round = 0; round < 200; ++round) {
+      Slot peer(table());
+      if (!open_peer(&peer, block_of(own)).ok()) {
+        ++refused;
+        continue;
       }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+      char byte = 0;
+      EXPECT_EQ(table().device_read(table().context, peer.reg, 0, &byte, 1), PINRAIL_SUCCESS);
+      EXPECT_TRUE(peer.end().ok());
+    }
+  });
   EXPECT_EQ(refused, 0);
   EXPECT_EQ(cuda_double_open_handles(), 0u);
 }

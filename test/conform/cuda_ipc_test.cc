@@ -7,7 +7,6 @@
 
 #include <cstring>
 
-#include "test/conform/gpu_slot.h"
 #include "test/conform/suite/registrar.h"
 #include "test/support/cases.h"
 #include "test/support/gpu_memory.h"

@@ -462,15 +462,13 @@ TEST_F(Alloc, a_forked_child_has_the_bytes_and_frees_nothing) {
   char* const at = must(1000);
   std::strcpy(at, "parent");
   const uint64_t calls = device_->register_calls() + device_->deregister_calls();
-  const pid_t child = fork();
-  if (child == 0) {
+  expect_success_in_child([&] {
     void* out = nullptr;
     bool is_right = std::strcmp(at, "parent") == 0 && alloc(10, &out) == PINRAIL_ERR_NOT_AVAILABLE;
     is_right = is_right && release(at) == PINRAIL_SUCCESS;
     is_right = is_right && device_->register_calls() + device_->deregister_calls() == calls;
-    _exit(is_right ? 0 : 1);
-  }
-  expect_success_of(child);
+    return is_right ? 0 : 1;
+  });
   EXPECT_EQ(release(at), PINRAIL_SUCCESS);
 }
 

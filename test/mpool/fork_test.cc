@@ -44,14 +44,12 @@ pinrail_mpool_stats_t stats_of(pinrail_mpool_t* pool) {
 
 // The number of the first step that is not as it should be, from a child; 0: all are.
 int first_wrong(const std::function<int()>& steps, void (*leave)(int) = _exit) {
-  const pid_t child = fork();
-  if (child == 0) {
+  return exit_status_of([&] {
     alarm(kPatienceSeconds);
-    leave(steps());
-  }
-  int how = -1;
-  EXPECT_EQ(waitpid(child, &how, 0), child);
-  return WIFEXITED(how) ? WEXITSTATUS(how) : -how;
+    const int wrong = steps();
+    leave(wrong);
+    return wrong;
+  });
 }
 
 void expect_right(const std::function<int()>& steps) { EXPECT_EQ(first_wrong(steps), 0); }
@@ -103,15 +101,6 @@ TEST_F(Fork, a_pool_of_the_parent_is_inert_in_the_child) {
     STEP(8, pinrail_mpool_destroy(pool_, 0) == PINRAIL_SUCCESS);
     STEP(9, pinrail_finalize() == PINRAIL_SUCCESS);
     STEP(10, pinrail_finalize() == PINRAIL_ERR_BAD_PARAM);
-    return 0;
-  });
-}
-
-TEST_F(Fork, a_deregister_is_the_first_call_as_well_as_any) {
-  expect_right([this] {
-    STEP(1, pinrail_mpool_deregister(held_) == PINRAIL_SUCCESS);
-    pinrail_handle_t handle{};
-    STEP(2, take(pool_, kBase, &handle) == PINRAIL_ERR_NOT_AVAILABLE);
     return 0;
   });
 }
@@ -249,10 +238,6 @@ TEST_F(Fork, a_signal_that_comes_between_the_handlers_of_a_fork_waits_for_their_
   EXPECT_EQ(came_between, 0);
 }
 
-TEST_F(Fork, init_again_gives_a_pool_that_works) {
-  expect_right([this] { return works_anew(pool_); });
-}
-
 // Whether a descriptor of this process is that file of its own folder in /proc.
 bool has_open_of_its_own(const char* file) {
   const std::string path = "/proc/" + std::to_string(getpid()) + "/" + file;
@@ -296,16 +281,6 @@ TEST_F(Fork, a_child_of_a_child_too_whether_the_first_one_began_anew_or_not) {
     STEP(5, device.counts().by_strangers == 0 && device.live() == 1);
     STEP(6, pinrail_mpool_deregister(own) == PINRAIL_SUCCESS);
     STEP(7, pinrail_mpool_destroy(pool, 0) == PINRAIL_SUCCESS);
-    return 0;
-  });
-}
-
-TEST_F(Fork, finalize_may_be_called_for_the_parent_and_for_the_child) {
-  expect_right([this] {
-    const int wrong = works_anew(pool_);  // a finalize of its own at its end
-    STEP(wrong, wrong == 0);
-    STEP(1, pinrail_finalize() == PINRAIL_SUCCESS);
-    STEP(2, pinrail_finalize() == PINRAIL_ERR_BAD_PARAM);
     return 0;
   });
 }

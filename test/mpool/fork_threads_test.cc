@@ -80,10 +80,7 @@ class ForkThreads : public testing::Test {
   }
   // Returns the exit status of the child, which is how many calls it finds under way; -1: it did not end so.
   int calls_in_child() const {
-    const pid_t child = fork();
-    if (child == 0) _exit(device_.inside());
-    int how = -1;
-    return waitpid(child, &how, 0) == child && WIFEXITED(how) ? WEXITSTATUS(how) : -1;
+    return exit_status_of([this] { return device_.inside(); });
   }
 
   static Settings settings() { return {{"mpool_grdma_gc_thread", "always"}, {"mpool_grdma_gc_limit", "1"}}; }
@@ -140,10 +137,7 @@ TEST_F(ForkThreads, a_fork_waits_at_most_a_second_for_a_registrar) {
 TEST_F(ForkThreads, a_registrar_may_fork_on_the_gc_thread_while_the_program_forks) {
   std::atomic<int> ended{0};
   device_.in_call = [&] {
-    const pid_t child = fork();
-    if (child == 0) _exit(0);
-    int how = -1;
-    if (waitpid(child, &how, 0) == child && how == 0) ++ended;
+    if (exit_status_of([] { return 0; }) == 0) ++ended;
   };
   const auto began = Clock::now();
   for (int round = 0; round < 50; ++round) {
@@ -229,19 +223,14 @@ constexpr unsigned kMarked = 8;
 
 // Which pages of the range a forked child has: bit i for page i.
 unsigned seen_by_child(uintptr_t base, unsigned pages = kMarked, size_t page = kPage) {
-  const pid_t child = fork();
-  if (child == 0) {
+  return static_cast<unsigned>(exit_status_of([=] {
     unsigned seen = 0;
     unsigned char resident;
     for (unsigned i = 0; i < pages; ++i) {
       if (mincore(reinterpret_cast<void*>(base + i * page), kPage, &resident) == 0) seen |= 1u << i;
     }
-    _exit(static_cast<int>(seen));
-  }
-  int how = -1;
-  EXPECT_EQ(waitpid(child, &how, 0), child);
-  EXPECT_TRUE(WIFEXITED(how));
-  return static_cast<unsigned>(WEXITSTATUS(how));
+    return static_cast<int>(seen);
+  }));
 }
 
 class ForkMarks : public ::testing::Test {

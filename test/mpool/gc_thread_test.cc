@@ -208,8 +208,7 @@ TEST_F(GcThread, is_not_in_a_forked_child_until_that_begins_anew) {
   Pool pool(device);
   pool.use(kBase, kPage);
   ASSERT_TRUE(comes_true([] { return has_thread(kThread); }));
-  const pid_t child = fork();
-  if (child == 0) {
+  expect_success_in_child([&] {
     alarm(60);
     int wrong = has_thread(kThread) ? 1 : 0;
     report(kBase, kPage);
@@ -225,11 +224,8 @@ TEST_F(GcThread, is_not_in_a_forked_child_until_that_begins_anew) {
     }
     if (has_thread(kThread)) wrong = 3;
 #endif
-    _exit(wrong);
-  }
-  int how = -1;
-  ASSERT_EQ(waitpid(child, &how, 0), child);
-  EXPECT_EQ(how, 0) << WEXITSTATUS(how);
+    return wrong;
+  });
   report(kBase, kPage);
   EXPECT_TRUE(are_gone(device));
 }

@@ -310,9 +310,7 @@ TEST_F(Events, a_forked_child_reads_what_its_parent_did) {
   const Library library;
   const Pool pool(fake_);
   pool.use(kBase, kPage);
-  const pid_t child = fork();
-  if (child == 0) _exit(all_events(pool).size() == 1 ? 0 : 1);
-  expect_success_of(child);
+  expect_success_in_child([&] { return all_events(pool).size() == 1 ? 0 : 1; });
 }
 
 // recorder/J1, recorder/J2: the length of each range tells its base.

@@ -77,9 +77,7 @@ TEST_F(Mrall, every_live_address_is_found_while_eight_threads_map_and_unmap) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(short_or_long(1, 2));
   std::vector<std::unique_ptr<Mapper>> mappers;
   for (unsigned i = 0; i < 8; ++i) mappers.push_back(std::make_unique<Mapper>(pool_.get(), i));
-  std::vector<std::thread> threads;
-  for (const auto& mapper : mappers) threads.emplace_back([&] { mapper->run(end); });
-  for (std::thread& thread : threads) thread.join();
+  on_threads(mappers.size(), [&](size_t i) { mappers[i]->run(end); });
   uint64_t steps = 0;
   for (const auto& mapper : mappers) {
     EXPECT_EQ(mapper->missing, 0u);
@@ -124,8 +122,7 @@ TEST_F(Mrall, a_forked_child_finds_nothing_and_makes_its_own) {
   void* const at = map(kPage);
   ASSERT_EQ(pool_->find(at, kPage), PINRAIL_SUCCESS);
   const uint64_t calls = device_->register_calls();
-  const pid_t child = fork();
-  if (child == 0) {
+  expect_success_in_child([&] {
     bool is_right = pool_->find(at, kPage) == PINRAIL_ERR_NOT_AVAILABLE;
     is_right = is_right && device_->register_calls() == calls;
     Library again(Settings{{"monitor", "patcher"}});
@@ -134,9 +131,8 @@ TEST_F(Mrall, a_forked_child_finds_nothing_and_makes_its_own) {
       MrallPool own(lend(device));
       is_right = is_right && own.status == PINRAIL_SUCCESS && own.find(at, kPage) == PINRAIL_SUCCESS;
     }
-    _exit(is_right && device.live_count() == 0 ? 0 : 1);
-  }
-  expect_success_of(child);
+    return is_right && device.live_count() == 0 ? 0 : 1;
+  });
   EXPECT_EQ(pool_->find(at, kPage), PINRAIL_SUCCESS);
   munmap(at, kPage);
 }

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdio>
 #include <functional>
+#include <random>
 #include <thread>
 #include <vector>
 
@@ -317,25 +318,20 @@ TEST_F(Odp, what_it_cannot_do_is_refused) {
 
 TEST_F(Odp, threads_use_and_evict_tiles_at_random) {
   start(paging(), at_most(5));
-  std::vector<std::thread> team;
   std::atomic<int> wrong{0};
-  for (unsigned thread = 0; thread < 4; ++thread) {
-    team.emplace_back([&, thread] {
-      unsigned random = thread + 1;
-      for (int i = 0; i < 3000; ++i) {
-        random = random * 1103515245U + 12345U;
-        const uintptr_t at = kBase + (random >> 16) % 8 * kTile + kPage;
-        const size_t length = (random >> 8) % 3 == 0 ? kTile : kPage;
-        pinrail_handle_t handle;
-        const uint32_t flags = (random >> 12) % 4 == 0 ? uint32_t{PINRAIL_FLAG_PERSISTENT} : 0;
-        const pinrail_status_t status = pool_->reg(at, length, &handle, (random & 1) != 0 ? kRead : kWrite, flags);
-        if (status == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE) continue;
-        if (status != PINRAIL_SUCCESS || !device_->is_live(handle.reg)) ++wrong;
-        if (status == PINRAIL_SUCCESS && pinrail_mpool_deregister(handle) != PINRAIL_SUCCESS) ++wrong;
-      }
-    });
-  }
-  for (std::thread& thread : team) thread.join();
+  on_threads(4u, [&](unsigned seed) {
+    std::mt19937 random(seed);
+    for (int i = 0; i < 3000; ++i) {
+      const uintptr_t at = kBase + random() % 8 * kTile + kPage;
+      const size_t length = random() % 3 == 0 ? kTile : kPage;
+      const uint32_t flags = random() % 4 == 0 ? uint32_t{PINRAIL_FLAG_PERSISTENT} : 0;
+      pinrail_handle_t handle;
+      const pinrail_status_t status = pool_->reg(at, length, &handle, random() % 2 == 0 ? kRead : kWrite, flags);
+      if (status == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE) continue;
+      if (status != PINRAIL_SUCCESS || !device_->is_live(handle.reg)) ++wrong;
+      if (status == PINRAIL_SUCCESS && pinrail_mpool_deregister(handle) != PINRAIL_SUCCESS) ++wrong;
+    }
+  });
   EXPECT_EQ(wrong, 0);
   EXPECT_LE(pool_->stats().registered_count, 5u);
   EXPECT_GT(pool_->stats().evictions, 0u);

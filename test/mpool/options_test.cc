@@ -347,15 +347,13 @@ TEST_P(ChunkStream, a_pool_with_an_open_stream_is_busy_and_force_ends_the_stream
 
 // In a forked child. What a child has found wrong is a bit of its exit status.
 void expect_child_can_only_close(pinrail_chunk_stream_t* stream) {
-  const pid_t child = fork();
-  if (child == 0) {
+  expect_success_in_child([&] {
     alarm(10);
     pinrail_handle_t handle;
     int wrong = pinrail_chunk_stream_next(stream, &handle, nullptr, nullptr) == PINRAIL_ERR_NOT_AVAILABLE ? 0 : 1;
     wrong |= pinrail_chunk_stream_close(stream) == PINRAIL_SUCCESS ? 0 : 2;
-    _exit(wrong);
-  }
-  expect_success_of(child);
+    return wrong;
+  });
 }
 
 TEST_P(ChunkStream, a_forked_child_can_close_it_and_nothing_else) {

@@ -99,13 +99,11 @@ TEST_F(PrepinJobs, a_forked_child_does_not_inherit_the_jobs_copy_of_a_descriptor
   pinrail_prepin_t* job = nullptr;
   ASSERT_EQ(pinrail_mpool_prepin_start(pool_->get(), &kFirst, 1, 1, &options, &job), PINRAIL_SUCCESS);
   while (copy < 0) std::this_thread::yield();
-  const pid_t child = fork();
-  if (child == 0) {
+  expect_success_in_child([&] {
     alarm(10);
     const int wrong = fcntl(copy, F_GETFD) >= 0 ? 1 : 0;
-    _exit(wrong | (fcntl(fd, F_GETFD) >= 0 ? 0 : 2));
-  }
-  expect_success_of(child);
+    return wrong | (fcntl(fd, F_GETFD) >= 0 ? 0 : 2);
+  });
   EXPECT_GE(fcntl(copy, F_GETFD), 0) << "the parent's is open";
   may_go = true;
   finish(job);

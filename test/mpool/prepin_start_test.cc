@@ -282,8 +282,7 @@ TEST_F(PrepinStart, a_forked_child_can_free_the_handle_and_nothing_else) {
   close_gate(2);
   pinrail_prepin_t* const prepin = start(whole_);
   wait_for_arrivals(2);
-  const pid_t child = fork();
-  if (child == 0) {
+  expect_success_in_child([&] {
     alarm(10);
     auto now = sized<pinrail_prepin_progress_t>();
     int wrong = pinrail_prepin_read_progress(prepin, &now) == PINRAIL_ERR_NOT_AVAILABLE ? 0 : 1;
@@ -291,9 +290,8 @@ TEST_F(PrepinStart, a_forked_child_can_free_the_handle_and_nothing_else) {
     wrong |= pinrail_prepin_free(prepin) == PINRAIL_SUCCESS ? 0 : 4;
     pinrail_handle_t handle;
     wrong |= pool_->reg(kBase + kChunk, kPage, &handle) == PINRAIL_ERR_NOT_AVAILABLE ? 0 : 8;
-    _exit(wrong);
-  }
-  expect_success_of(child);
+    return wrong;
+  });
   open();
   EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
 }
@@ -303,14 +301,12 @@ TEST_F(PrepinStart, a_forked_child_can_free_the_handle_though_the_pool_was_gone_
   make_pool();
   pinrail_prepin_t* const prepin = start(whole_);
   ASSERT_EQ(pool_->close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
-  const pid_t child = fork();
-  if (child == 0) {
+  expect_success_in_child([&] {
     alarm(10);
     int wrong = pinrail_prepin_wait(prepin, nullptr) == PINRAIL_ERR_NOT_AVAILABLE ? 0 : 1;
     wrong |= pinrail_prepin_free(prepin) == PINRAIL_SUCCESS ? 0 : 2;
-    _exit(wrong);
-  }
-  expect_success_of(child);
+    return wrong;
+  });
   EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
 }
 

@@ -161,19 +161,6 @@ TEST(Record, a_file_that_cannot_be_written_is_named_and_everything_else_works) {
 // What pools record is whole whatever becomes of the process: exec, exit, signals, a thousand threads. Another process
 // asks for what is held by waking a word that it may only read.
 
-// The exit status of a child that runs the function; -1: it was ended by a signal.
-template <typename Function>
-int in_child(Function&& function) {
-  const pid_t child = fork();
-  if (child == 0) {
-    function();
-    _exit(99);
-  }
-  int how = 0;
-  EXPECT_EQ(waitpid(child, &how, 0), child);
-  return WIFEXITED(how) ? WEXITSTATUS(how) : -1;
-}
-
 // The one trace of the folder; "" and its records' operations, or why it is refused.
 std::string why_refused(const TempFolder& folder, std::string* ops_out) {
   std::string why = "there is no file";
@@ -204,7 +191,7 @@ bool is_whole(const pinrail_mpool_event_t& event) {
 
 TEST(RecordLife, a_program_that_is_started_by_exec_has_neither_the_figures_nor_a_part_of_the_trace) {
   const TempFolder folder;
-  const int status = in_child([&] {
+  const int status = exit_status_of([&]() -> int {
     const Library library(Settings{{"mpool_base_record", folder.path("t")}});
     const fake::FakeRegistrar device;
     const Pool pool(device);
@@ -212,6 +199,7 @@ TEST(RecordLife, a_program_that_is_started_by_exec_has_neither_the_figures_nor_a
     // The output of the test may be a file in a folder of that name.
     const std::string look = "! ls -l /proc/self/fd/ | grep -q -e /memfd:pinrail -e " + folder.path("t");
     execl("/bin/sh", "sh", "-c", look.c_str(), nullptr);
+    return 99;
   });
   EXPECT_EQ(status, 0) << "it has a descriptor of Pinrail's";
   std::string ops;
@@ -221,7 +209,7 @@ TEST(RecordLife, a_program_that_is_started_by_exec_has_neither_the_figures_nor_a
 // Each of these threads is inside some call when the process exits.
 TEST(RecordLife, an_exit_while_threads_record_leaves_a_whole_trace) {
   const TempFolder folder;
-  const int status = in_child([&] {
+  const int status = exit_status_of([&]() -> int {
     const Library library(Settings{{"mpool_base_record", folder.path("t")}});
     const fake::FakeRegistrar device;
     const Pool pool(device);

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -27,6 +28,21 @@ inline ChildAnswer answer_of(const std::function<ChildAnswer()>& function) {
   ADD_FAILURE() << "the child process ended without an answer";
   answer.fill(INT64_MIN);
   return answer;
+}
+
+// The exit status of a child process that runs the function; -1: it ended otherwise.
+template <typename Function>
+int exit_status_of(Function&& function) {
+  const pid_t child = fork();
+  if (child == 0) _exit(function());
+  int how = -1;
+  EXPECT_EQ(waitpid(child, &how, 0), child);
+  return WIFEXITED(how) ? WEXITSTATUS(how) : -1;
+}
+// That it is 0.
+template <typename Function>
+void expect_success_in_child(Function&& function) {
+  EXPECT_EQ(exit_status_of(function), 0);
 }
 
 // A time in which this process can open no files, or only a few.

@@ -10,7 +10,6 @@
 #include <cstring>
 #include <memory>
 #include <new>
-#include <thread>
 
 #include "base/core/own_component.h"
 #include "base/loader/loader_impl.h"
@@ -20,6 +19,7 @@
 #include "test/conform/suite/component.h"
 #include "test/fake/fake_host.h"
 #include "test/support/memory.h"
+#include "test/support/threads.h"
 
 namespace pinrail::conform {
 namespace {
@@ -287,9 +287,7 @@ void four_threads_unmap_and_map_at_once(const File& file, Verdict* verdict) {
       if (again != mapping.base() || *mapping.base() != 0) ++wrong;
     }
   };
-  std::thread threads[4];
-  for (std::thread& thread : threads) thread = std::thread(work);
-  for (std::thread& thread : threads) thread.join();
+  test::on_threads(4, work);
   KEEPS("E3", wrong.load() == 0, "with it, mmap over a mapping does not replace it");
 }
 

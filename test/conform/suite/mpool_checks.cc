@@ -17,6 +17,7 @@
 #include "test/conform/suite/component.h"
 #include "test/fake/fake_registrar.h"
 #include "test/support/memory.h"
+#include "test/support/threads.h"
 
 namespace pinrail::conform {
 namespace {
@@ -537,9 +538,7 @@ void four_threads_get_what_they_ask_for(const File& file, Verdict* verdict) {
       if (status == PINRAIL_SUCCESS && pinrail_mpool_deregister(handle) != PINRAIL_SUCCESS) ++wrong;
     }
   };
-  std::vector<std::thread> threads;
-  for (unsigned i = 0; i < 4; ++i) threads.emplace_back(work, i);
-  for (std::thread& thread : threads) thread.join();
+  test::on_threads(4u, work);
   KEEPS("R9", wrong.load() == 0,
         "with four threads, a referenced registration is not with the device, or a call fails");
   pool.finish();

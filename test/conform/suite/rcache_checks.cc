@@ -5,12 +5,12 @@
 #include <map>
 #include <memory>
 #include <random>
-#include <thread>
 
 #include "base/registration/thread.h"
 #include "framework/api/api.h"
 #include "test/conform/suite/component.h"
 #include "test/fake/fake_host.h"
+#include "test/support/threads.h"
 
 namespace pinrail::conform {
 namespace {
@@ -488,9 +488,7 @@ void four_threads_find_only_what_answers(const File& file, Verdict* verdict) {
       index.services().drop({reg, index.services().generation(reg)});
     }
   };
-  std::vector<std::thread> threads;
-  for (unsigned i = 0; i < 4; ++i) threads.emplace_back(work, i);
-  for (std::thread& thread : threads) thread.join();
+  test::on_threads(4u, work);
   KEEPS("R3", wrong.load() == 0, "with four threads, a find returns what does not answer, or publish() fails");
   KEEPS("R3", index.ops().check == nullptr || index.ops().check(index.module()) == PINRAIL_SUCCESS,
         "its own check() finds an error after four threads used it");

@@ -6,12 +6,12 @@
 #include <cstring>
 #include <exception>
 #include <set>
-#include <thread>
 #include <vector>
 
 #include "test/conform/suite/registrar.h"
 #include "test/support/memory.h"
 #include "test/support/process.h"
+#include "test/support/threads.h"
 
 namespace pinrail::test {
 namespace {
@@ -329,11 +329,7 @@ void four_threads_work_at_once_on_overlapping_ranges(const OpenSubject& open, Ve
   const Mapping mapping(16 * page_size());
   mapping.fill(10);
   std::atomic<int> wrong{0};
-  std::vector<std::thread> threads;
-  for (size_t i = 0; i < 4; ++i) {
-    threads.emplace_back([&, i] { churn(open.table, mapping, 2 * i, open.facts.moves_bytes, &wrong); });
-  }
-  for (std::thread& thread : threads) thread.join();
+  on_threads(size_t{4}, [&](size_t i) { churn(open.table, mapping, 2 * i, open.facts.moves_bytes, &wrong); });
   KEEPS("R6", wrong.load() == 0, number("calls at the same time fail, where alone they do not:", wrong.load()));
 }
 
@@ -349,28 +345,17 @@ size_t repeat(const Verdict& verdict, size_t most, Body&& body) {
   return round;
 }
 
-// Threads that do each step together.
-class Team {
- public:
-  explicit Team(size_t count) : count_(count) {}
-  template <typename Step>
-  void each(Step&& step) {
-    std::atomic<size_t> ready{0};
-    std::vector<std::thread> threads;
-    for (size_t i = 0; i < count_; ++i) {
-      threads.emplace_back([&, i] {
-        ++ready;
-        while (ready.load() != count_) {
-        }
-        step(i);
-      });
+// On so many threads, which begin together.
+template <typename Step>
+void together(size_t count, const Step& step) {
+  std::atomic<size_t> ready{0};
+  on_threads(count, [&](size_t i) {
+    ++ready;
+    while (ready.load() != count) {
     }
-    for (std::thread& thread : threads) thread.join();
-  }
-
- private:
-  const size_t count_;
-};
+    step(i);
+  });
+}
 
 void threads_at_once_get_keys_of_their_own(const OpenSubject& open, Verdict* verdict) {
   NEEDS_HOST_MEMORY();
@@ -379,13 +364,12 @@ void threads_at_once_get_keys_of_their_own(const OpenSubject& open, Verdict* ver
   constexpr size_t kThreads = 2;
   const size_t each = open.facts.counter == Counter::nowhere ? 4096 : 64, page = page_size();
   const Mapping mapping(kThreads * each * page);
-  Team team(kThreads);
   std::atomic<size_t> wrong{0};
   size_t doubles = 0;
   const size_t rounds = repeat(*verdict, 1000, [&](size_t) {
     std::vector<std::unique_ptr<Registration>> held(kThreads * each);
     for (auto& registration : held) registration = std::make_unique<Registration>(open.table);
-    team.each([&](size_t thread) {
+    together(kThreads, [&](size_t thread) {
       for (size_t i = thread * each; i < (thread + 1) * each; ++i) {
         const Status status = held[i]->make(mapping.at(i * page), page);
         if (!status.ok() && !status.is(PINRAIL_ERR_OUT_OF_RESOURCE)) ++wrong;
@@ -398,7 +382,7 @@ void threads_at_once_get_keys_of_their_own(const OpenSubject& open, Verdict* ver
     }
     std::sort(keys.begin(), keys.end());
     doubles += std::adjacent_find(keys.begin(), keys.end()) != keys.end() ? 1 : 0;
-    team.each([&](size_t thread) {
+    together(kThreads, [&](size_t thread) {
       for (size_t i = thread * each; i < (thread + 1) * each; ++i) {
         if (held[i] != nullptr && !held[i]->give_back().ok()) ++wrong;
       }

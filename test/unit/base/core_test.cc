@@ -22,8 +22,8 @@
 #include "base/core/page_counts.h"
 #include "base/report/report.h"
 #include "config.h"
+#include "test/support/cases.h"
 #include "test/support/files.h"
-#include "test/support/process.h"
 
 namespace pinrail {
 namespace {
@@ -129,6 +129,7 @@ namespace {
 
 using pinrail::PageCounts;
 using pinrail::Span;
+using pinrail::test::with_nth_allocation_failing;
 
 constexpr size_t kPage = 4096;
 Span pages(size_t first, size_t count) { return Span::of(first * kPage, count * kPage); }
@@ -180,6 +181,39 @@ TEST(PageCounts, removing_pages_without_a_count_changes_nothing) {
   EXPECT_TRUE(counts.remove(pages(1, 5), never).is(PINRAIL_ERR_BAD_PARAM));
   EXPECT_EQ(counts.held_bytes(), 2 * kPage);
   EXPECT_TRUE(counts.check_invariants());
+}
+
+// Without memory.
+
+TEST(PageCounts, an_add_without_memory_changes_nothing) {
+  PageCounts counts;
+  ASSERT_TRUE(counts.add(pages(10, 10)).ok());
+  const auto add = [&](Span span, long failing) {
+    pinrail::Status status = pinrail::success();
+    with_nth_allocation_failing(failing, [&] { status = counts.add(span); });
+    return status;
+  };
+  for (const Span span : {pages(0, 5), pages(5, 8), pages(12, 3), pages(15, 9), pages(0, 40)}) {
+    for (const long failing : {1, 2}) {
+      EXPECT_TRUE(add(span, failing).is(PINRAIL_ERR_OUT_OF_RESOURCE));
+      EXPECT_EQ(counts.nodes(), 2u);
+      EXPECT_EQ(counts.held_bytes(), 10 * kPage);
+      EXPECT_TRUE(counts.check_invariants());
+    }
+    EXPECT_TRUE(add(span, 3).ok());
+    EXPECT_TRUE(counts.remove(span, [](Span) {}).ok());
+  }
+  EXPECT_TRUE(add(pages(10, 10), 1).ok()) << "its edges are there";
+  EXPECT_TRUE(add(pages(12, 8), 2).ok()) << "one of them is";
+}
+
+TEST(PageCounts, a_removal_never_needs_memory) {
+  PageCounts counts;
+  for (size_t i = 0; i < 50; ++i) ASSERT_TRUE(counts.add(pages(i, 100 - 2 * i)).ok());
+  EXPECT_FALSE(with_nth_allocation_failing(1, [&] {
+    for (size_t i = 0; i < 50; ++i) EXPECT_TRUE(counts.remove(pages(i, 100 - 2 * i), [](Span) {}).ok());
+  }));
+  EXPECT_EQ(counts.nodes(), 0u);
 }
 
 // Counts of an array, changed in step with the map.

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "base/sync/own_file.h"
-#include "test/support/process.h"
+#include "test/support/cases.h"
 #include "test/unit/base/fixtures.h"
 
 namespace pinrail {
@@ -322,11 +322,7 @@ TEST(OwnFile, a_child_has_none_and_a_fork_meanwhile_is_noticed) {
   const uint64_t forks = own_file::count_forks();
   ASSERT_TRUE(file.take(make_memory(), FileKind::has_inode, forks));
   const int number = file.number();
-  const pid_t child = fork();
-  if (child == 0) _exit(fcntl(number, F_GETFD) < 0 && file.number() == -1 ? 0 : 1);
-  int how = -1;
-  ASSERT_EQ(waitpid(child, &how, 0), child);
-  EXPECT_EQ(how, 0);
+  test::expect_success_in_child([&] { return fcntl(number, F_GETFD) < 0 && file.number() == -1 ? 0 : 1; });
   EXPECT_EQ(file.number(), number);
   OwnFile late;
   const int opened = make_memory();
@@ -341,11 +337,7 @@ TEST(OwnFile, a_child_closes_no_file_of_the_programs) {
   ASSERT_TRUE(file.open(FileKind::ring, make_ring));
   const int number = file.number();
   ASSERT_NO_FATAL_FAILURE(give_number_to(number, make_ring()));
-  const pid_t child = fork();
-  if (child == 0) _exit(fcntl(number, F_GETFD) >= 0 ? 0 : 1);
-  int how = -1;
-  ASSERT_EQ(waitpid(child, &how, 0), child);
-  EXPECT_EQ(how, 0);
+  test::expect_success_in_child([=] { return fcntl(number, F_GETFD) >= 0 ? 0 : 1; });
   close(number);
 }
 

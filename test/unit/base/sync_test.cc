@@ -24,6 +24,7 @@
 #include "base/sync/deferred_hook.h"
 #include "base/sync/futex_lock.h"
 #include "base/sync/lock.h"
+#include "test/support/cases.h"
 #include "test/support/threads.h"
 
 namespace {
@@ -42,25 +43,16 @@ extern "C" __attribute__((visibility("default"))) int madvise(void* at, size_t l
 namespace pinrail {
 namespace {
 
-// The exit status of a child that runs the body; -1: it ended otherwise.
-template <typename Body>
-int in_forked(Body&& body) {
-  const pid_t child = fork();
-  if (child == 0) _exit(body());
-  int how = -1;
-  EXPECT_EQ(waitpid(child, &how, 0), child);
-  return WIFEXITED(how) ? WEXITSTATUS(how) : -1;
-}
-
 // Before any other: the page is prepared once in a process.
 TEST(Gate, a_forked_child_finds_it_shut_also_where_the_kernel_wipes_no_pages) {
-  EXPECT_EQ(in_forked([] {
-              knows_no_wiping = true;
-              gate::open();
-              if (!gate::claim_child() || !gate::is_open()) return 1;
-              return in_forked([] { return !gate::is_open() && gate::is_child() && gate::claim_child() ? 0 : 1; });
-            }),
-            0);
+  EXPECT_EQ(
+      test::exit_status_of([] {
+        knows_no_wiping = true;
+        gate::open();
+        if (!gate::claim_child() || !gate::is_open()) return 1;
+        return test::exit_status_of([] { return !gate::is_open() && gate::is_child() && gate::claim_child() ? 0 : 1; });
+      }),
+      0);
 }
 
 TEST(Gate, is_open_once_it_was_opened_and_not_before) {
@@ -99,7 +91,7 @@ TEST(Gate, waiting_ends_when_it_is_released_and_not_before) {
 
 TEST(Gate, a_forked_child_finds_it_shut_and_can_open_it_for_itself) {
   gate::open();
-  EXPECT_EQ(in_forked([] {
+  EXPECT_EQ(test::exit_status_of([] {
               const bool was_shut = !gate::is_open() && gate::is_child();
               gate::wait_until_released();  // no thread could release it
               gate::open();

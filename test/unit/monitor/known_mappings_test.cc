@@ -28,20 +28,6 @@ bool knows(const KnownMappings& known, uintptr_t page) {
   return known.find(page * kPage, &verdict);
 }
 
-TEST(KnownMappings, finds_what_an_address_lies_in_and_nothing_beside_it) {
-  KnownMappings known;
-  keep(&known, pages(10, 4));
-  keep(&known, pages(20, 1), false);
-  Verdict verdict;
-  ASSERT_TRUE(known.find(10 * kPage, &verdict));
-  EXPECT_TRUE(verdict.covered);
-  EXPECT_EQ(verdict.span.base, 10 * kPage);
-  EXPECT_EQ(verdict.span.end, 14 * kPage);
-  ASSERT_TRUE(known.find(21 * kPage - 1, &verdict));
-  EXPECT_FALSE(verdict.covered);
-  for (const uintptr_t page : {0, 9, 14, 19, 21}) EXPECT_FALSE(knows(known, page)) << page;
-}
-
 TEST(KnownMappings, in_a_full_table_an_event_in_the_midst_leaves_one_end_and_the_neighbours) {
   KnownMappings known;
   for (uintptr_t i = 0; i < KnownMappings::kRoom; ++i) ASSERT_TRUE(keep(&known, pages(8 * i, 4)));

@@ -26,6 +26,7 @@
 #include "framework/monitor/subscriptions_hook.h"
 #include "test/support/cases.h"
 #include "test/support/files.h"
+#include "test/support/threads.h"
 
 namespace pinrail::monitor {
 namespace {
@@ -246,7 +247,7 @@ TEST(Unsubscribe, does_not_wait_for_hooks_that_begin_later) {
     deferred::state.line = 1;
     while (!overlapping.is_over.load()) report_hook(0, kBase, 1);
   };
-  std::thread deliveries[2] = {std::thread(deliver), std::thread(deliver)};
+  test::Team deliveries(2, deliver);
   const Hook count = [](void* heard, uintptr_t, size_t) { static_cast<std::atomic<uint64_t>*>(heard)->fetch_add(1); };
   for (int i = 0; i < 100; ++i) {
     auto* const heard = new std::atomic<uint64_t>{0};
@@ -257,7 +258,7 @@ TEST(Unsubscribe, does_not_wait_for_hooks_that_begin_later) {
     delete heard;  // AddressSanitizer and ThreadSanitizer would see a hook that still uses it
   }
   overlapping.is_over = true;
-  for (std::thread& event : deliveries) event.join();
+  deliveries.join();
   unsubscribe(stays);
 }
 
@@ -269,10 +270,10 @@ TEST(Unsubscribe, leaves_no_hook_counted_that_came_while_it_switched_sides) {
   const auto come_and_go = [&] {
     for (; !is_over.load(); ++came) Subscriptions::leave_hook(none.enter_hook());
   };
-  std::thread hooks[2] = {std::thread(come_and_go), std::thread(come_and_go)};
+  test::Team hooks(2, come_and_go);
   while (came.load() < 2000000) none.wait_for_hooks();
   is_over = true;
-  for (std::thread& each : hooks) each.join();
+  hooks.join();
   for (const Subscriptions::Line& line : none.lines) EXPECT_EQ(line.side[0].load() | line.side[1].load(), 0U);
 }
 

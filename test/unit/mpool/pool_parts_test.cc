@@ -22,6 +22,7 @@
 #include "framework/mpool/default_limits.h"
 #include "framework/mpool/pool_works.h"
 #include "test/support/files.h"
+#include "test/support/threads.h"
 
 namespace pinrail::mpool {
 namespace {
@@ -47,21 +48,6 @@ Regs take(GcList* list, size_t most) {
   return regs;
 }
 
-TEST(GcList, what_was_pushed_is_taken_once) {
-  GcList list(1 << 20);
-  EXPECT_TRUE(list.is_empty());
-  EXPECT_EQ(take(&list, 8), Regs{});
-  const Regs regs = {make(), make(), make()};
-  for (pinrail_registration_t* reg : regs) push_one(&list, reg);
-  EXPECT_FALSE(list.is_empty());
-  EXPECT_EQ(list.bytes(), 3 * kBytes);
-  Regs taken = take(&list, 8);
-  EXPECT_TRUE(std::is_permutation(taken.begin(), taken.end(), regs.begin(), regs.end()));
-  EXPECT_TRUE(list.is_empty());
-  EXPECT_EQ(list.bytes(), 0u);
-  EXPECT_EQ(take(&list, 8), Regs{});
-}
-
 TEST(GcList, a_chain_is_pushed_as_a_whole) {
   GcList list(1 << 20);
   pinrail_registration_t* const first = make();
@@ -70,26 +56,6 @@ TEST(GcList, a_chain_is_pushed_as_a_whole) {
   push_one(&list, make());
   list.push(first, last, 2 * kBytes);
   EXPECT_EQ(take(&list, 8).size(), 3u);
-}
-
-TEST(GcList, what_a_caller_leaves_is_there_for_the_next_one) {
-  GcList list(1 << 20);
-  Regs regs;
-  for (int i = 0; i < 10; ++i) {
-    regs.push_back(make());
-    push_one(&list, regs.back());
-  }
-  Regs taken = take(&list, 4);
-  EXPECT_EQ(taken.size(), 4u);
-  EXPECT_FALSE(list.is_empty());
-  EXPECT_EQ(list.bytes(), 6 * kBytes);
-  regs.push_back(make());
-  push_one(&list, regs.back());
-  while (!list.is_empty()) {
-    const Regs more = take(&list, 3);
-    taken.insert(taken.end(), more.begin(), more.end());
-  }
-  EXPECT_TRUE(std::is_permutation(taken.begin(), taken.end(), regs.begin(), regs.end()));
 }
 
 TEST(GcList, a_push_says_whether_it_is_the_first_and_whether_too_much_waits) {
@@ -125,24 +91,18 @@ TEST(GcList, pushes_and_takes_of_many_threads_lose_nothing_and_give_nothing_twic
   }
   std::mutex all_mutex;
   std::atomic<size_t> taken{0};
-  std::vector<std::thread> threads;
-  for (Regs& of_thread : regs) {
-    threads.emplace_back([&] {
-      for (pinrail_registration_t* reg : of_thread) push_one(&list, reg);
-    });
-  }
+  test::Team pushers(kThreads, [&](size_t i) {
+    for (pinrail_registration_t* reg : regs[i]) push_one(&list, reg);
+  });
   Regs all;
-  for (int i = 0; i < 2; ++i) {
-    threads.emplace_back([&] {
-      while (taken != kThreads * kOfEach) {
-        const std::lock_guard<std::mutex> guard(all_mutex);
-        const Regs some = take(&list, 7);
-        taken += some.size();
-        all.insert(all.end(), some.begin(), some.end());
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  test::on_threads(2, [&] {
+    while (taken != kThreads * kOfEach) {
+      const std::lock_guard<std::mutex> guard(all_mutex);
+      const Regs some = take(&list, 7);
+      taken += some.size();
+      all.insert(all.end(), some.begin(), some.end());
+    }
+  });
   std::sort(all.begin(), all.end());
   EXPECT_EQ(std::unique(all.begin(), all.end()), all.end());
   EXPECT_EQ(all.size(), kThreads * kOfEach);

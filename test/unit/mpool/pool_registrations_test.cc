@@ -129,21 +129,6 @@ TEST_F(RegistrationsTest, what_dies_during_the_search_keeps_what_its_owner_store
   EXPECT_EQ(regs[0]->used, kNumber);
 }
 
-TEST_F(RegistrationsTest, if_all_was_hit_the_oldest_goes) {
-  const Regs regs = add_some(4);
-  for (pinrail_registration_t* reg : regs) mark_used(reg);
-  EXPECT_EQ(evict(), regs[0]);
-  EXPECT_EQ(evict_all().size(), 3u);
-}
-
-TEST_F(RegistrationsTest, a_new_one_comes_behind_those_that_are_there) {
-  Regs regs = add_some(4);
-  EXPECT_EQ(evict(), regs[0]);
-  regs.push_back(add());
-  EXPECT_EQ(evict_all().size(), 4u);
-  EXPECT_EQ(all_.active(), 0u);
-}
-
 TEST_F(RegistrationsTest, one_that_takes_the_place_of_the_victim_comes_last) {
   const Regs regs = add_some(3);
   pinrail_registration_t* const victim = all_.retire_next([](const pinrail_registration_t*) { return true; });
@@ -160,16 +145,6 @@ TEST_F(RegistrationsTest, one_that_takes_the_place_of_the_victim_comes_last) {
   EXPECT_EQ(retire_all(), (Regs{regs[1], regs[2], reg}));
 }
 
-TEST_F(RegistrationsTest, what_is_held_is_parked_and_is_no_victim) {
-  const Regs regs = add_some(3);
-  take_one(regs[0]);
-  take_one(regs[2]);
-  EXPECT_EQ(evict_all(), Regs{regs[1]});
-  EXPECT_EQ(all_.active(), 0u);
-  EXPECT_EQ(all_.size(), 2u);
-  for (const auto* reg : {regs[0], regs[2]}) EXPECT_NE(state::load(reg) & state::kNotify, 0u);
-}
-
 // R9: it fills two holes, so the hand passes by it twice before it takes the last chance away.
 TEST_F(RegistrationsTest, what_fills_the_places_of_what_is_parked_is_found_in_the_end) {
   const Regs regs = add_some(8);
@@ -181,18 +156,6 @@ TEST_F(RegistrationsTest, what_fills_the_places_of_what_is_parked_is_found_in_th
   take_one(regs[4]);
   mark_used(regs[7]);
   EXPECT_EQ(next_if(regs[7]), regs[7]) << "the others are of pools that may not be called";
-}
-
-TEST_F(RegistrationsTest, the_drop_of_the_last_reference_brings_it_back) {
-  const Regs regs = add_some(2);
-  for (int i = 0; i < 2; ++i) take_one(regs[0]);
-  ASSERT_EQ(evict_all(), Regs{regs[1]});
-  drop_one(regs[0]);
-  EXPECT_EQ(all_.active(), 0u) << "it is held still";
-  drop_one(regs[0]);
-  EXPECT_EQ(all_.active(), 1u);
-  EXPECT_EQ(state::load(regs[0]) & state::kNotify, 0u);
-  EXPECT_EQ(evict_all(), Regs{regs[0]});
 }
 
 TEST_F(RegistrationsTest, one_that_is_taken_again_before_it_is_brought_back_is_parked_again) {
@@ -260,7 +223,8 @@ TEST_F(RegistrationsTest, a_visit_meets_what_is_idle_and_parks_what_is_held) {
   EXPECT_EQ(all_.check(), nullptr) << all_.check();
 }
 
-// All at random: what is idle can be evicted, each once, and what is held cannot.
+// pool_registrations/M1 and pool_registrations/M2, at random: what is idle can be evicted, each once, and what is held
+// cannot.
 TEST_F(RegistrationsTest, random_steps_keep_the_invariants) {
   std::mt19937 random(3);
   Regs idle, held;

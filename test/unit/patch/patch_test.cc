@@ -34,7 +34,6 @@ extern "C" long pinrail_test_called(long a, long b, long c, long d, long e, long
 
 // getppid, whose arguments do not matter.
 #define MAKE_CALL "mov $110, %eax\nsyscall\n"
-FUNCTION(victim_plain, "mov %rcx, %r10\n" MAKE_CALL "ret\n");
 FUNCTION(victim_left, "endbr64\nmov %rcx, %r10\n" MAKE_CALL "ret\n");
 FUNCTION(victim_changed, MAKE_CALL "ret\n");
 FUNCTION(victim_first, MAKE_CALL "ret\n");
@@ -142,15 +141,6 @@ struct Called {
   int calls = 0;
   long args[8] = {};
 } called;
-
-TEST(Patch, the_hook_gets_the_arguments_and_gives_the_result) {
-  Seen seen;
-  patched(victim_plain, kParent, &seen);
-  EXPECT_EQ(victim_plain(1, 2, 3, 4, 5, 6), 42);
-  EXPECT_EQ(seen.calls, 1);
-  EXPECT_EQ(seen.number, SYS_getppid);
-  expect_args(seen, {1, 2, 3, 4, 5, 6});
-}
 
 TEST(Patch, a_call_that_the_hook_does_not_make_is_made_by_the_function) {
   Seen seen;

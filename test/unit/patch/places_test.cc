@@ -117,7 +117,6 @@ TEST(Places, are_of_x86_64) { GTEST_SKIP() << "the listings are of x86-64"; }
           ".size " #name ", . - " #name "\n");                                                                \
   extern "C" long name(long, long, long, long, long, long)
 
-MUNMAP_AS(victim_once);
 MUNMAP_AS(victim_thrice);
 MUNMAP_AS(victim_error);
 MUNMAP_AS(victim_of_one_that_looks);
@@ -203,14 +202,6 @@ TEST(PatchedAgain, any_system_call_keeps_its_number_and_all_arguments) {
   EXPECT_EQ(syscall(SYS_munmap, page, 2 * kLength), 0);
   EXPECT_EQ(syscall(SYS_getpid), getpid());
   EXPECT_EQ(order, (std::vector<int>{2, 1, 2, 1, 2, 1}));
-}
-
-TEST(PatchedAgain, a_patch_alone_is_not_chained) {
-  std::vector<int> order;
-  Copy copy{1, &order};
-  install(victim_once, {SYS_munmap}, &copy);
-  EXPECT_EQ(victim_once(1, kLength, 0, 0, 0, 0), -EINVAL);
-  EXPECT_EQ(order, std::vector<int>{1});
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "components/registrar/verbs/verbs.h"
+#include "test/support/cases.h"
 
 namespace pinrail::verbs {
 
@@ -246,11 +247,7 @@ class DeviceFork : public testing::Test {
  protected:
   DeviceFork() { opened = forks_wanted = 0; }
   static bool is_open_in_child(int number) {
-    const pid_t child = fork();
-    if (child == 0) _exit(fcntl(number, F_GETFD) >= 0 ? 1 : 0);
-    int how = 0;
-    EXPECT_EQ(waitpid(child, &how, 0), child);
-    return WEXITSTATUS(how) != 0;
+    return test::exit_status_of([=] { return fcntl(number, F_GETFD) >= 0 ? 1 : 0; }) == 1;
   }
   static Settings named() {
     Settings settings{};
