@@ -28,9 +28,10 @@ namespace pinrail::api {
 // At most one thread registers new chunks at a time, with no lock held: they come in the order of addresses. At most
 // `ahead` chunks are registered and not handed out.
 //
-// api_chunks/C3  After an error the helper thread pauses until the caller has registered that chunk by itself.
+// api_chunks/C3  After an error the helper thread pauses until the caller has registered the next new chunk by itself.
 // api_chunks/C4  A chunk is not handed out if an event has ended its registration since it was made: it is registered
-//     anew. What the pool does not cache, no event ends: it is not kept ahead.
+//     anew. If it finds no room then, what is ready behind it is given back, which the caller cannot release, and is
+//     registered anew in its turn. What the pool does not cache, no event ends: it is not kept ahead.
 class ChunkStream : public mpool::PoolWork {
  public:
   struct Wanted {
@@ -63,6 +64,7 @@ class ChunkStream : public mpool::PoolWork {
   void run_ahead();
   bool begin_ahead(Span* span_out);
   Span begin_locked() REQUIRES(mutex_);
+  bool give_back_ready();
   void end(const Span& span, Status status);
   Status register_piece(const Span& span, pinrail_handle_t* handle_out);
   Status keep(const Span& span, pinrail_handle_t handle);
@@ -109,6 +111,25 @@ Status ChunkStream::register_piece(const Span& span, pinrail_handle_t* handle_ou
                                 handle_out);
 }
 
+// Gives back the registrations of what is ready, which keeps its place, and pauses the helper thread (api_chunks/C3).
+// False: there was none. May throw bad_alloc; then nothing has changed.
+bool ChunkStream::give_back_ready() {
+  std::list<Piece> ready;
+  {
+    Guard guard(mutex_);
+    while (registering_) changed_.wait(mutex_);
+    ready = ready_;
+    for (Piece& piece : ready_) piece.handle = {nullptr, 0};
+    paused_ = true;
+  }
+  bool is_any = false;
+  for (const Piece& piece : ready) {
+    is_any = is_any || piece.handle.reg != nullptr;
+    drop_pin(piece.handle);
+  }
+  return is_any;
+}
+
 Status ChunkStream::next(pinrail_handle_t* handle_out, Span* span_out) {
   Piece piece = {{}, {nullptr, 0}};
   bool was_ready = false;
@@ -116,7 +137,7 @@ Status ChunkStream::next(pinrail_handle_t* handle_out, Span* span_out) {
     Guard guard(mutex_);
     while (ready_.empty() && registering_) changed_.wait(mutex_);
     was_ready = !ready_.empty();
-    if (!was_ready && (stopped_ || next_ >= wanted_.span.end)) return PINRAIL_ERR_NOT_FOUND;
+    if (stopped_ || (!was_ready && next_ >= wanted_.span.end)) return PINRAIL_ERR_NOT_FOUND;
     piece = was_ready ? ready_.front() : Piece{begin_locked(), {nullptr, 0}};
     if (was_ready) ready_.front().handle = {nullptr, 0};  // it stays in its place until it is handed out
   }
@@ -124,6 +145,7 @@ Status ChunkStream::next(pinrail_handle_t* handle_out, Span* span_out) {
   if (!is_cached(piece.handle)) {
     drop_pin(piece.handle);
     status = register_piece(piece.span, &piece.handle);
+    if (was_ready && status.is_lack() && give_back_ready()) status = register_piece(piece.span, &piece.handle);
   }
   if (!was_ready) end(piece.span, status);
   if (!status.ok()) return status;
@@ -142,14 +164,12 @@ void ChunkStream::run_helper(void* stream) {
   static_cast<ChunkStream*>(stream)->run_ahead();
 }
 
-// Waits until the helper thread may register, and begins the next chunk. False: it ends. After the last chunk it waits,
-// too, because chunks may have to be registered again.
+// Waits until the helper thread may register, and begins the next chunk. False: it ends.
 bool ChunkStream::begin_ahead(Span* span_out) {
   Guard guard(mutex_);
   for (;;) {
-    if (stopped_) return false;
-    const bool is_its_turn = !registering_ && !paused_ && next_ < wanted_.span.end;
-    if (is_its_turn && ready_.size() < wanted_.ahead) break;
+    if (stopped_ || next_ >= wanted_.span.end) return false;
+    if (!registering_ && !paused_ && ready_.size() < wanted_.ahead) break;
     changed_.wait(mutex_);
   }
   *span_out = begin_locked();

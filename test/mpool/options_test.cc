@@ -434,6 +434,27 @@ TEST_F(ChunkStreamAhead, nothing_that_the_pool_does_not_cache_is_kept) {
   EXPECT_EQ(device.live_count(), 0u);
 }
 
+// api_chunks/C4: the device has less room than before, so a piece that is registered anew needs that of those behind
+// it.
+TEST_F(ChunkStreamAhead, what_is_ready_behind_a_piece_does_not_keep_it_out) {
+  make_pool();
+  pinrail_chunk_stream_t* const stream = open_stream(*pool_, kAhead, 0);
+  while (device_->live_count() < kAhead) std::this_thread::yield();
+  pinrail_monitor_report(address(kBase), kPiece);
+  device_->set_capacity(kPiece, 1);
+  for (size_t i = 0; i < kPieces; ++i) {
+    SCOPED_TRACE(i);
+    pinrail_handle_t handle;
+    void* addr = nullptr;
+    ASSERT_EQ(pinrail_chunk_stream_next(stream, &handle, &addr, nullptr), PINRAIL_SUCCESS);
+    EXPECT_EQ(addr, address(kBase + i * kPiece));
+    drop(handle);
+  }
+  close(stream);
+  pool_->evict_all();
+  expect_nothing_is_left();
+}
+
 // The helper thread registers up to `ahead` pieces before the caller asks, and no more.
 TEST_F(ChunkStreamAhead, the_next_pieces_are_registered_before_the_caller_asks) {
   make_pool();
