@@ -26,8 +26,8 @@ struct Span {
 
 // Spans are numbers, system calls and callers take pointers.
 inline void* pointer(uintptr_t address) {
-  return reinterpret_cast<void*>(address);
-}  // NOLINT(performance-no-int-to-ptr)
+  return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
+}
 
 // Returns whether base + length does not overflow.
 constexpr bool fits(uintptr_t base, size_t length) { return length <= UINTPTR_MAX - base; }
