@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // cost.cc - what a hit, a miss and the start cost, counted and not timed ("make soak").
-//   cost hit [THREADS [REGIONS [inner]]]   instructions of a hit beside many threads. So many threads use the pool and
-//                                          stay; the last of them hits 10,000 times, spread over so many regions, in a
-//                                          function that callgrind counts by itself. Before, a pool that checks its
-//                                          hits has come and gone. inner: the regions are parts of one registration
-//   cost miss                              instructions of a miss with its eviction. One thread asks for 2,048 ranges
-//   in
-//                                          turn, of which the pool keeps 1,024, so that each request is a miss; after
-//                                          three rounds ten are made in a function that callgrind counts by itself
-//   cost start [MOST]                      system calls of the first thread for init, a pool and the first
-//   registration,
-//                                          with the default monitors. A call that answers ENOENT is not counted,
-//                                          because the loader looks for libraries that are not there in as many folders
-//                                          as its version and the machine have. Fails if there are more than MOST;
-//                                          without it, than with all components on x86-64 and glibc
+//   cost hit [THREADS [REGIONS [inner]]]
+//     instructions of a hit beside many threads. So many threads use the pool and stay; the last of them hits 10,000
+//     times, spread over so many regions, in a function that callgrind counts by itself. Before, a pool that checks its
+//     hits has come and gone. inner: the regions are parts of one registration
+//   cost miss
+//     instructions of a miss with its eviction. One thread asks for 2,048 ranges in turn, of which the pool keeps
+//     1,024, so that each request is a miss; after three rounds ten are made in a function that callgrind counts by
+//     itself
+//   cost start [MOST]
+//     system calls of the first thread for init, a pool and the first registration, with the default monitors. A call
+//     that answers ENOENT is not counted, because the loader looks for libraries that are not there in as many folders
+//     as its version and the machine have. Fails if there are more than MOST; without it, than with all components on
+//     x86-64 and glibc
 // The registrar reads no memory, and the addresses of hits and misses have none.
 #include <linux/ptrace.h>
 #include <pinrail/pinrail.h>
