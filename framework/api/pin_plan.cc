@@ -256,15 +256,20 @@ Status PinJob::wait(pinrail_status_t* statuses_out) {
   return result_locked();
 }
 
-// Helper threads go on with the first of these chunks.
+// Helper threads go on with the first of these chunks that is queued.
 Status PinJob::wait_range(const Span& span) {
+  bool is_any = false;
   size_t first = SIZE_MAX;
-  plan_.for_chunks(span, [&](size_t number) { first = std::min(first, number); });
-  if (first == SIZE_MAX) return PINRAIL_ERR_NOT_FOUND;
   {
     Guard guard(mutex_);
-    next_ = first;
+    plan_.for_chunks(span, [&](size_t number) {
+      assert_held(mutex_, LockRank::work);
+      is_any = true;
+      if (chunks_[number] == Chunk::queued) first = std::min(first, number);
+    });
+    if (first != SIZE_MAX) next_ = first;
   }
+  if (!is_any) return PINRAIL_ERR_NOT_FOUND;
   pin_now(span);
   Guard guard(mutex_);
   bool is_pinned = is_partial() || error_.ok();  // otherwise what was registered is given back, or was

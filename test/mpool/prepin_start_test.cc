@@ -10,6 +10,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "test/mpool/pinning.h"
 #include "test/support/cases.h"
@@ -112,6 +113,42 @@ TEST_F(PrepinStart, a_request_finds_the_queued_chunk_of_each_of_two_overlapping_
   finish(prepin);
   EXPECT_EQ(unpin({range(kBase, kPage), range(kBase + 17 * kPage, kChunk), range(kBase + 18 * kPage, 3 * kChunk)}),
             PINRAIL_SUCCESS);
+  expect_nothing_is_left();
+}
+
+// The helper thread is inside the device with chunk 1, another thread waits for chunks 8 and 9 and registers the
+// former.
+TEST_F(PrepinStart, a_wait_for_what_is_pinned_takes_no_helper_thread_from_another_wait) {
+  make_pool();
+  std::mutex mutex;
+  std::vector<uintptr_t> begun;
+  std::atomic<uintptr_t> blocked{1}, also_blocked{8};
+  device_->on_register([&](const pinrail_register_request_t& request, pinrail_registration_t*) {
+    const uintptr_t chunk = (reinterpret_cast<uintptr_t>(request.addr) - kBase) / kChunk;
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      begun.push_back(chunk);
+    }
+    while (chunk == blocked.load() || chunk == also_blocked.load()) std::this_thread::yield();
+  });
+  const auto wait_until_begun = [&](size_t count) {
+    for (;; std::this_thread::yield()) {
+      const std::lock_guard<std::mutex> lock(mutex);
+      if (begun.size() >= count) return begun[count - 1];
+    }
+  };
+  pinrail_prepin_t* const prepin = start(whole_);
+  EXPECT_EQ(wait_until_begun(2), 1u);
+  std::thread other(
+      [&] { EXPECT_EQ(pinrail_prepin_wait_range(prepin, address(kBase + 8 * kChunk), 2 * kChunk), PINRAIL_SUCCESS); });
+  EXPECT_EQ(wait_until_begun(3), 8u);
+  EXPECT_EQ(pinrail_prepin_wait_range(prepin, address(kBase), kPage), PINRAIL_SUCCESS);
+  blocked = UINTPTR_MAX;
+  EXPECT_EQ(wait_until_begun(4), 9u);
+  also_blocked = UINTPTR_MAX;
+  other.join();
+  finish(prepin);
+  EXPECT_EQ(unpin(whole_), PINRAIL_SUCCESS);
   expect_nothing_is_left();
 }
 
