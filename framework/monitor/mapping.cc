@@ -12,10 +12,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -135,21 +137,31 @@ pinrail_mapping_kind_t anonymous(bool is_shared) {
   return is_shared ? PINRAIL_MAPPING_SHARED_ANONYMOUS : PINRAIL_MAPPING_ANONYMOUS;
 }
 
-uint64_t device_of_memfd(unsigned flags) {
+// Of sizes of huge pages; 0: small pages.
+constexpr unsigned kPowers[] = {0, 16, 21, 25, 29, 30, 34};
+
+// The device of the kernel's own mount for pages of each size. 0: the kernel lacks the size, or there was no
+// descriptor.
+std::atomic<uint64_t> internal_devices[std::size(kPowers)];
+
+uint64_t device_of_memfd(unsigned power) {
+  constexpr unsigned kHuge = 4;  // MFD_HUGETLB
+  const unsigned flags = power == 0 ? 0 : kHuge | power << 26;
   const Descriptor file(memfd_create("pinrail-kind", MFD_CLOEXEC | flags));
   struct stat about {};
   return file.is_open() && fstat(file.get(), &about) == 0 ? about.st_dev : 0;
 }
 
 // Whether the device is one of the kernel's own mounts of tmpfs and hugetlbfs, on which memory lies that has no path:
-// memfds, segments, shared anonymous memory. A memfd of each kind tells. No program can mount them or open their files
-// by name.
+// memfds, segments, shared anonymous memory. A memfd of each kind tells, and is remembered: later the process may have
+// no descriptor left. No program can mount them or open their files by name.
 bool is_on_internal_mount(uint64_t device) {
-  constexpr unsigned kHuge = 4;                             // MFD_HUGETLB
-  constexpr unsigned kPowers[] = {16, 21, 25, 29, 30, 34};  // of sizes of huge pages
-  if (device == 0 || device == device_of_memfd(0)) return device != 0;
-  return std::any_of(std::begin(kPowers), std::end(kPowers),
-                     [device](unsigned power) { return device == device_of_memfd(kHuge | power << 26); });
+  for (size_t i = 0; i < std::size(kPowers) && device != 0; ++i) {
+    uint64_t known = internal_devices[i].load();
+    if (known == 0) internal_devices[i].store(known = device_of_memfd(kPowers[i]));
+    if (known == device) return true;
+  }
+  return false;
 }
 
 // The kernel names these files itself.

@@ -23,6 +23,7 @@
 #include "framework/monitor/own_calls.h"
 #include "framework/monitor/started_hook.h"
 #include "framework/monitor/subscriptions_hook.h"
+#include "test/support/cases.h"
 
 namespace pinrail::monitor {
 namespace {
@@ -290,6 +291,17 @@ TEST(Mapping, kinds_are_told_apart_as_the_kernel_shows_them) {
   expect_mapping(segment, kPage, PINRAIL_MAPPING_SYSV, "a segment");
   shmdt(segment);
   close(memory);
+}
+
+// A verdict may be asked for where the program has used up its descriptors, and is remembered.
+TEST(Mapping, shared_memory_is_known_without_a_descriptor_once_it_was_known) {
+  void* const base = mmap(nullptr, kPage, PROT_READ, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  pinrail_mapping_t mapping{};
+  ASSERT_TRUE(find_mapping(reinterpret_cast<uintptr_t>(base), &mapping));
+  ASSERT_EQ(mapping.kind, PINRAIL_MAPPING_SHARED_ANONYMOUS);
+  const test::FewDescriptors none;
+  EXPECT_EQ(kind_of("/dev/zero (deleted)", true, mapping.device, mapping.inode), PINRAIL_MAPPING_SHARED_ANONYMOUS);
+  munmap(base, kPage);
 }
 
 TEST(Mapping, what_is_no_memory_of_the_program_is_a_device) {
