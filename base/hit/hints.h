@@ -104,7 +104,7 @@ class Hints {
   std::atomic<uint64_t>* place_for(Line* line, uint64_t entry, uint64_t hash, IsCurrent&& is_current) {
     std::atomic<uint64_t>* free_place = nullptr;
     for (std::atomic<uint64_t>& each : line->entries) {
-      const uint64_t other = each.load(std::memory_order_relaxed);
+      const uint64_t other = each.load(std::memory_order_acquire);  // as in find(): is_current() reads its memory
       if (other == 0) {
         if (free_place == nullptr) free_place = &each;
       } else if (tag_of(other) == tag_of(entry) && (other == entry || !is_current(other))) {
