@@ -94,10 +94,19 @@ uint64_t KnownMappings::begin_lookup() {
   return events_;
 }
 
-// Stores a verdict unless an event came since begin_lookup() (known_mappings_hook/K2). Takes mutex_.
+// Whether an event since the ticket touched the span, or more events came than are remembered.
+bool KnownMappings::was_touched_locked(uint64_t ticket, const Span& span) const {
+  bool touched = events_ - ticket > kEvents;
+  for (uint64_t event = ticket; !touched && event != events_; ++event) {
+    touched = recent_events_[event % kEvents].overlaps(span);
+  }
+  return touched;
+}
+
+// Stores a verdict unless an event touched its span since begin_lookup() (known_mappings_hook/K2). Takes mutex_.
 bool KnownMappings::keep(uint64_t ticket, const Verdict& verdict) {
   const Guard guard(mutex_);
-  if (events_ != ticket) return false;
+  if (was_touched_locked(ticket, verdict.span)) return false;
   begin_change_locked();
   cut_locked(verdict.span);
   insert_locked(verdict);
@@ -154,7 +163,7 @@ void KnownMappings::insert_locked(const Verdict& verdict) {
 void KnownMappings::forget_if_known_hook(const Span& span) {
   if (lookups_.load() == 0 && !may_overlap(span)) return;
   const Guard guard(mutex_);
-  ++events_;
+  recent_events_[events_++ % kEvents] = span;
   begin_change_locked();
   cut_locked(span);
   end_change_locked();

@@ -7,9 +7,9 @@
 // Hook     all functions; keep() too, so that the lock is a leaf.
 //
 // known_mappings_hook/K1  What find() returns is a part of what was kept, and no event has touched that part since.
-// known_mappings_hook/K2  If an event comes after begin_lookup(), keep() stores nothing: the event wins, wherever it
-// was.
-//     A look takes a few microseconds, and the next miss looks again.
+// known_mappings_hook/K2  If an event touches a mapping after begin_lookup(), keep() stores nothing for it: the event
+//     wins. Other events do not count: before Linux 6.11 a look reads the list of all mappings, which takes
+//     milliseconds where there are thousands, and in a program of many threads some event comes in that time.
 #ifndef PINRAIL_FRAMEWORK_MONITOR_KNOWN_MAPPINGS_HOOK_H
 #define PINRAIL_FRAMEWORK_MONITOR_KNOWN_MAPPINGS_HOOK_H
 
@@ -34,6 +34,7 @@ struct Verdict {
 class KnownMappings {
  public:
   static constexpr size_t kRoom = 1024;
+  static constexpr size_t kEvents = 64;  // remembered while a look is under way
 
   constexpr KnownMappings() = default;
 
@@ -41,7 +42,7 @@ class KnownMappings {
   bool find(uintptr_t at, Verdict* verdict_out) const;
 
   // Each begin_lookup() is followed by one end_lookup(). Between them keep() stores a verdict; ticket: what
-  // begin_lookup() returned. False: an event came meanwhile.
+  // begin_lookup() returned. False: an event touched the range, or so many events came that this cannot be told.
   uint64_t begin_lookup();
   bool keep(uint64_t ticket, const Verdict& verdict);
   void end_lookup() { lookups_.fetch_sub(1); }
@@ -66,6 +67,7 @@ class KnownMappings {
   bool look_above(uintptr_t at, Verdict* first_out) const;
   bool may_overlap(const Span& span) const;
   void forget_if_known_hook(const Span& span);
+  bool was_touched_locked(uint64_t ticket, const Span& span) const REQUIRES(mutex_);
   void begin_change_locked() REQUIRES(mutex_);
   void end_change_locked() REQUIRES(mutex_);
   void cut_locked(const Span& span) REQUIRES(mutex_);
@@ -80,6 +82,7 @@ class KnownMappings {
   std::atomic<size_t> count_{0};
   Entry entries_[kRoom];
   uint64_t events_ GUARDED_BY(mutex_) = 0;  // that came while a look was under way, or that touched a verdict
+  Span recent_events_[kEvents] GUARDED_BY(mutex_) = {};  // the last ones of these
 };
 
 // The mappings of files and segments of which registrations may be kept, for events that name a

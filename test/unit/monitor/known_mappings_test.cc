@@ -42,6 +42,9 @@ TEST(KnownMappings, an_event_between_the_look_and_its_keeping_wins) {
   const uint64_t ticket = known.begin_lookup();
   known.forget_hook(pages(13, 1));
   EXPECT_FALSE(known.keep(ticket, {pages(10, 4), true}));
+  EXPECT_TRUE(known.keep(ticket, {pages(20, 4), true})) << "that one was not touched";
+  for (size_t i = 0; i < KnownMappings::kEvents; ++i) known.forget_hook(pages(1000 + i, 1));
+  EXPECT_FALSE(known.keep(ticket, {pages(10, 4), true})) << "the event is remembered no more";
   known.end_lookup();
   EXPECT_FALSE(knows(known, 10));
   EXPECT_TRUE(keep(&known, pages(10, 4))) << "the next look finds it";
