@@ -19,7 +19,7 @@ tests_first = test/model/explore_test.sh test/interpose_test.sh test/model/mutan
 # make smoke: of each layer what ends soonest, about a minute together.
 smoke_tests = test/includes_test.sh test/headers_test.sh test/documents_test.sh \
 	test/unit/base/base_test test/unit/base/sync_test test/model/references_model test/unit/rcache/vma_test test/mpool/grdma \
-	test/fault/grdma_fault test/unit/monitor/coverage_test test/unit/patch/patch_test test/monitor/patcher test/conform/iouring \
+	test/attack/attack test/fault/grdma_fault test/unit/monitor/coverage_test test/unit/patch/patch_test test/monitor/patcher test/conform/iouring \
 	test/conform/mlock test/unit/api/refusal_test test/unit/api/api_test test/gpu/gpusm test/readme_test.sh
 
 # pinrail_perf: its parts, the program as users run it, and recorded traces.
@@ -415,8 +415,9 @@ test_libmodel_la_SOURCES = test/model/explorer.h test/model/explorer_state.h tes
 test_libmodel_la_CXXFLAGS = $(PINRAIL_WARNINGS) -std=c++17 -O2 -fvisibility=hidden
 test_libmodel_la_LDFLAGS = -static
 check_PROGRAMS += test/model/references_model test/model/pool_model
-# explore_test.sh runs both programs on the weak machine, which allows all that x86 does.
-TESTS += test/model/explore_test.sh test/model/mutants_test.sh
+# explore_test.sh runs both programs on the weak machine, which allows all that x86 does; the first one by itself is of
+# make smoke.
+TESTS += test/model/references_model test/model/explore_test.sh test/model/mutants_test.sh
 test_model_references_model_SOURCES = test/model/litmus_test.cc test/model/references_model_test.cc \
 	test/model/real_threads.h
 test_model_references_model_CPPFLAGS = $(model_cppflags)
