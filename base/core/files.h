@@ -25,12 +25,14 @@ namespace pinrail {
 class Descriptor : NonCopyable {
  public:
   explicit Descriptor(int number = -1) : number_(number) {}
-  ~Descriptor() {
-    if (number_ >= 0) close(number_);
-  }
+  ~Descriptor() { reset(); }
   int get() const { return number_; }
   bool is_open() const { return number_ >= 0; }
   int release() { return std::exchange(number_, -1); }
+  void reset(int number = -1) {
+    const int former = std::exchange(number_, number);
+    if (former >= 0) close(former);
+  }
 
  private:
   int number_;

@@ -13,13 +13,11 @@
 // descriptors/D1  fetch() returns the descriptor that was put in under that number and was still in the table when it
 //     was fetched.
 // descriptors/D2  Each side checks that the other one belongs to the same user (SCM_CREDENTIALS). The fetching side
-// also
-//     checks that the process that the ticket names has answered: a later process with that pid, or a later server, is
-//     refused.
+//     also checks that the process that the ticket names has answered: a later process with that pid, or a later
+//     server, is refused. The answer goes to a socket that came with the question, so to nobody else.
 //
-// A question is a datagram and its answer is another, so the server keeps nothing of a peer, and one that sends
-// nonsense or does not read its answer delays no other. A fetch ends after its time limit, whatever the exporter does.
-// A crash leaves nothing behind.
+// A question is a datagram, so the server keeps nothing of a peer, and one that sends nonsense or does not read its
+// answer delays no other. A fetch ends after its time limit, whatever the exporter does. A crash leaves nothing behind.
 //
 // descriptors/D5  A forked child has no copy of a descriptor in the table, so it keeps no memory of the parent's alive
 //     (F1, base/sync/own_file.h). If the program has closed the server's own descriptors, the next put() starts another
@@ -99,8 +97,8 @@ enum class Way : uint8_t { any = 0, socket = 1, pidfd = 2 };
 
 // Fetches a descriptor that the caller then owns. NOT_FOUND: the exporter, its server or the descriptor is gone. PERM:
 // the exporter belongs to another user, or another process answers. NOT_SUPPORTED: the requested way is not permitted.
-// NOT_AVAILABLE: no answer within the time limit. OUT_OF_RESOURCE: this process has no descriptor left. ERROR: the
-// answer is malformed.
+// NOT_AVAILABLE: no answer within the time limit, or the exporter has no descriptor left to give it. OUT_OF_RESOURCE:
+// this process has no descriptor left. ERROR: the answer is malformed.
 Status fetch(const slots::Process& exporter, const Ticket& ticket, Way way, uint32_t timeout_ms, int* descriptor_out);
 
 }  // namespace pinrail::descriptors

@@ -19,106 +19,70 @@ namespace {
 
 int ms_until(int64_t deadline) { return static_cast<int>(std::max<int64_t>(deadline - now_ms_hook(), 0)); }
 
-// Connects the socket to the server, so that it receives nothing of others. SO_PASSCRED gives it a name to
-// which the server can answer.
-Status connect_to(int socket, const Address& server) {
-  constexpr int kYes = 1;
-  if (setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &kYes, sizeof(kYes)) != 0) return PINRAIL_ERR_ERROR;
-  if (connect(socket, reinterpret_cast<const sockaddr*>(&server.name), server.length) == 0) return success();
-  return errno == ECONNREFUSED || errno == ENOENT ? PINRAIL_ERR_NOT_FOUND : PINRAIL_ERR_PERM;
+// The status of a question that was not sent.
+pinrail_status_t status_of_sending(int error) {
+  if (error == ECONNREFUSED || error == ENOENT) return PINRAIL_ERR_NOT_FOUND;
+  const bool is_short = error == ETOOMANYREFS || error == ENOBUFS || error == ENOMEM;
+  return is_short ? PINRAIL_ERR_OUT_OF_RESOURCE : PINRAIL_ERR_PERM;
 }
 
-// The queue of a busy server is full: the question is sent again after a pause.
-Status ask(int socket, const Question& question, int64_t deadline) {
+// Sends the question with the socket for its answer; again after a pause while the queue of a busy server is full.
+Status ask(int socket, const Address& server, const Question& question, int answers, int64_t deadline) {
   const timespec pause{0, 1000000};
-  while (!send_message(socket, nullptr, &question, sizeof(question), -1)) {
-    if (errno != EAGAIN) return PINRAIL_ERR_NOT_FOUND;
+  while (!send_message(socket, &server, &question, sizeof(question), answers)) {
+    if (errno != EAGAIN) return status_of_sending(errno);
     if (ms_until(deadline) == 0) return PINRAIL_ERR_NOT_AVAILABLE;
     nanosleep(&pause, nullptr);
   }
   return success();
 }
 
-// Waits until the socket can be read. NOT_FOUND: the server has ended, of which the kernel does not tell.
-// NOT_AVAILABLE: the time limit has passed.
-Status wait_for_answer(int socket, const Address& server, int64_t deadline) {
-  constexpr int kLookMs = 100;
+// Waits until the socket can be read. NOT_AVAILABLE: the time limit has passed.
+Status wait_for_answer(int socket, int64_t deadline) {
   for (;;) {
     const int left = ms_until(deadline);
     pollfd entry{socket, POLLIN, 0};
-    const int ready = poll(&entry, 1, std::min(left, kLookMs));
+    const int ready = poll(&entry, 1, left);
     if (ready > 0) return success();
     if (ready < 0 && errno != EINTR) return PINRAIL_ERR_ERROR;
-    const Status exists = connect_to(socket, server);
-    if (!exists.ok()) return exists;
     if (left == 0) return PINRAIL_ERR_NOT_AVAILABLE;
   }
 }
 
-// Takes the one descriptor of the message. If more than one came, all are closed and the result is ERROR. NOT_FOUND:
-// none was sent. OUT_OF_RESOURCE: one was sent, and this process has none left.
-Status take_descriptor(msghdr* message, int* descriptor_out) {
-  int first = -1;
-  size_t came = 0;
-  for (cmsghdr* header = CMSG_FIRSTHDR(message); header != nullptr; header = CMSG_NXTHDR(message, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-    for (size_t at = 0; at + CMSG_LEN(sizeof(int)) <= header->cmsg_len; at += sizeof(int), ++came) {
-      int number = -1;
-      std::memcpy(&number, CMSG_DATA(header) + at, sizeof(number));
-      if (came == 0) {
-        first = number;
-      } else {
-        close(number);
-      }
-    }
-  }
-  const bool is_cut = (message->msg_flags & MSG_CTRUNC) != 0;
-  if (came == 1 && !is_cut) {
-    *descriptor_out = first;
-    return success();
-  }
-  if (first >= 0) close(first);
-  if (came != 0) return PINRAIL_ERR_ERROR;
-  return is_cut ? PINRAIL_ERR_OUT_OF_RESOURCE : PINRAIL_ERR_NOT_FOUND;
-}
-
-// Reads the server's answer. PERM: another process, or one of another user, has sent it (descriptors/D2). ERROR: it is
-// malformed. Otherwise as take_descriptor(); on success the caller owns the descriptor.
-Status read_answer(int socket, const slots::Process& exporter, int* descriptor_out) {
-  uint32_t answer = 0;
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(ucred)) + CMSG_SPACE(4 * sizeof(int))];
-  iovec bytes{&answer, sizeof(answer)};
-  msghdr message{};
-  message.msg_iov = &bytes;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  const ssize_t length = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-  if (length < 0) return PINRAIL_ERR_ERROR;
-  int descriptor = -1;
-  const Status taken = take_descriptor(&message, &descriptor);
-  Descriptor owned(descriptor);
-  const ucred sender = sender_of(&message);
-  const bool is_exporter = sender.uid == geteuid() && static_cast<uint32_t>(sender.pid) == exporter.pid;
-  if (!is_exporter) return PINRAIL_ERR_PERM;
-  if (length != sizeof(answer) || answer != kAnswer) return PINRAIL_ERR_ERROR;
-  if (taken.ok()) *descriptor_out = owned.release();
-  return taken;
+// The question was dropped without an answer. NOT_FOUND: the server has ended. NOT_AVAILABLE: it lives, and has no
+// descriptor left for the socket.
+Status why_dropped(int socket, const Address& server) {
+  const int result = connect(socket, reinterpret_cast<const sockaddr*>(&server.name), server.length);
+  return result == 0 ? PINRAIL_ERR_NOT_AVAILABLE : status_of_sending(errno);
 }
 
 // Asks the exporter's server; waits at most timeout_ms. Errors as fetch().
 Status fetch_by_socket(const slots::Process& exporter, const Ticket& ticket, uint32_t timeout_ms, int* descriptor_out) {
+  constexpr int kYes = 1;
   const int64_t deadline = now_ms_hook() + timeout_ms;
   const Descriptor socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket.is_open()) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  int pair[2] = {-1, -1};
+  static_cast<void>(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair));
+  const Descriptor answers(pair[0]);
+  Descriptor servers(pair[1]);
+  if (!socket.is_open() || !answers.is_open()) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  if (setsockopt(answers.get(), SOL_SOCKET, SO_PASSCRED, &kYes, sizeof(kYes)) != 0) return PINRAIL_ERR_ERROR;
   const Address server(exporter, ticket.server);
   Question question;
   question.number = ticket.number;
   question.place = ticket.place;
-  Status status = connect_to(socket.get(), server);
-  if (status.ok()) status = ask(socket.get(), question, deadline);
-  if (status.ok()) status = wait_for_answer(socket.get(), server, deadline);
-  return status.ok() ? read_answer(socket.get(), exporter, descriptor_out) : status;
+  Status status = ask(socket.get(), server, question, servers.get(), deadline);
+  servers.reset();  // so that the end of the server is seen
+  if (status.ok()) status = wait_for_answer(answers.get(), deadline);
+  if (!status.ok()) return status;
+  uint32_t word = 0;
+  Message answer(answers.get(), &word, sizeof(word), MSG_DONTWAIT);
+  if (answer.length <= 0) return why_dropped(socket.get(), server);
+  const bool is_exporter = answer.is_own_user() && static_cast<uint32_t>(answer.sender.pid) == exporter.pid;
+  if (!is_exporter) return PINRAIL_ERR_PERM;  // descriptors/D2
+  if (answer.length != sizeof(word) || word != kAnswer) return PINRAIL_ERR_ERROR;
+  if (answer.taken.ok()) *descriptor_out = answer.descriptor.release();
+  return answer.taken;
 }
 
 // The status of a failed pidfd_open() or pidfd_getfd(). gone: the error that tells that there is no such process or

@@ -70,13 +70,37 @@ bool send_message(int socket, const Address* to, const void* bytes, size_t lengt
   return sent >= 0;
 }
 
-ucred sender_of(msghdr* message) {
-  ucred sender{0, static_cast<uid_t>(-1), static_cast<gid_t>(-1)};
-  for (cmsghdr* header = CMSG_FIRSTHDR(message); header != nullptr; header = CMSG_NXTHDR(message, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_CREDENTIALS) continue;
-    std::memcpy(&sender, CMSG_DATA(header), sizeof(sender));
+bool Message::is_own_user() const { return sender.uid == geteuid(); }
+
+// The kernel closes descriptors for which there is no room.
+Message::Message(int socket, void* bytes, size_t room, int flags) {
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(ucred)) + CMSG_SPACE(4 * sizeof(int))];
+  iovec content{bytes, room};
+  msghdr message{};
+  message.msg_iov = &content;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = (flags & MSG_PEEK) != 0 ? CMSG_SPACE(sizeof(ucred)) : sizeof(control);
+  length = recvmsg(socket, &message, flags | MSG_CMSG_CLOEXEC | MSG_TRUNC);
+  if (length < 0) return;
+  size_t came = 0;
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET) continue;
+    if (header->cmsg_type == SCM_CREDENTIALS) std::memcpy(&sender, CMSG_DATA(header), sizeof(sender));
+    if (header->cmsg_type != SCM_RIGHTS) continue;
+    for (size_t at = 0; at + CMSG_LEN(sizeof(int)) <= header->cmsg_len; at += sizeof(int), ++came) {
+      int number = -1;
+      std::memcpy(&number, CMSG_DATA(header) + at, sizeof(number));
+      descriptor.reset(number);
+    }
   }
-  return sender;
+  const bool is_cut = (message.msg_flags & MSG_CTRUNC) != 0;
+  if (came == 1 && !is_cut) {
+    taken = PINRAIL_SUCCESS;
+    return;
+  }
+  descriptor.reset();
+  if (came != 0 || is_cut) taken = came != 0 ? PINRAIL_ERR_ERROR : PINRAIL_ERR_OUT_OF_RESOURCE;
 }
 
 // The file is sealed, so that its length cannot change while another process reads or maps it.
@@ -176,35 +200,31 @@ Status Server::open_socket(const Address& address) {
   return open ? success() : Status(PINRAIL_ERR_OUT_OF_RESOURCE);
 }
 
-// The thread allocates nothing and opens no descriptor, so that the process may fork at any time.
+// The thread allocates nothing, and has a descriptor only while it answers: a socket of the peer's, which keeps nothing
+// alive in a child that is forked meanwhile.
 void Server::run(void* server_pointer) {
   auto* const server = static_cast<Server*>(server_pointer);
   while (!server->stopping_.load() && server->listener_.is_open()) server->answer_next();
 }
 
-// Waits for a question, at most a second, and answers it.
+// Waits for a question, at most a second, and answers it. A peer of another user gets no answer, and none of its
+// descriptors is taken: to close one may take as long as its owner likes.
 void Server::answer_next() {
   Question question, right;
-  Address from;
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(ucred))];  // the kernel closes descriptors, which have no room
-  iovec bytes{&question, sizeof(question)};
-  msghdr message{};
-  message.msg_name = &from.name;
-  message.msg_namelen = sizeof(from.name);
-  message.msg_iov = &bytes;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  const ssize_t length = recvmsg(listener_.number(), &message, MSG_CMSG_CLOEXEC);
-  const bool is_well_formed = length == sizeof(question) && (message.msg_flags & MSG_TRUNC) == 0 &&
-                              question.magic == right.magic && question.version == right.version;
-  // A peer of another user gets no answer.
-  if (!is_well_formed || sender_of(&message).uid != geteuid()) return;
-  from.length = message.msg_namelen;
+  const Message seen(listener_.number(), &question, sizeof(question), MSG_PEEK);
+  if (seen.length < 0) return;
+  if (!seen.is_own_user()) {
+    recv(listener_.number(), nullptr, 0, MSG_DONTWAIT);
+    return;
+  }
+  const Message asked(listener_.number(), &question, sizeof(question), MSG_DONTWAIT);
+  const bool is_well_formed =
+      asked.length == sizeof(question) && question.magic == right.magic && question.version == right.version;
+  if (!is_well_formed || !asked.taken.ok()) return;
   // With the lock, so that the descriptor is still in the table when it is sent (descriptors/D1). A peer that does not
   // read its answers gets none, so no put() waits for it.
   Guard guard(mutex_);
-  send_message(listener_.number(), &from, &kAnswer, sizeof(kAnswer), find_locked(question));
+  send_message(asked.descriptor.get(), nullptr, &kAnswer, sizeof(kAnswer), find_locked(question));
 }
 
 // The number of the descriptor that was asked for, or -1.

@@ -18,6 +18,8 @@ constexpr uint32_t kQuestion = 0x51444650, kTable = 0x54444650;
 constexpr uint32_t kVersion = 1;
 constexpr uint32_t kAnswer = 0x41444650;  // all of an answer; the descriptor comes with it, or there is none
 
+// With it comes a socket for the answer. The name of a peer's socket would not do: when the peer has closed it, a
+// process of another user may take the name, and would get the descriptor.
 struct Question {
   uint32_t magic = kQuestion, version = kVersion;
   uint64_t number = 0;
@@ -63,11 +65,24 @@ struct Address {
   socklen_t length = 0;
 };
 
-// Sends a datagram with the credentials of this process and, unless it is -1, the descriptor. Never waits. to: NULL:
+// Sends a message with the credentials of this process and, unless it is -1, the descriptor. Never waits. to: NULL:
 // the socket is connected. False, and errno: it was not sent.
 bool send_message(int socket, const Address* to, const void* bytes, size_t length, int descriptor);
-// Who sent the datagram that was received; pid 0, and no user's id: the kernel does not tell.
-ucred sender_of(msghdr* message);
+
+// A message as it was received.
+struct Message {
+  // Waits as the socket and the flags say. With MSG_PEEK it takes no descriptor.
+  Message(int socket, void* bytes, size_t room, int flags);
+
+  bool is_own_user() const;
+
+  ssize_t length = -1;  // its length as it was sent, which may be more than there was room; -1: there is none
+  ucred sender{0, static_cast<uid_t>(-1), static_cast<gid_t>(-1)};  // so if the kernel does not tell
+  Descriptor descriptor;                                            // the one that came with it
+  // NOT_FOUND: no descriptor came. ERROR: more than one came, and all are closed. OUT_OF_RESOURCE: one was sent, and
+  // this process has none left.
+  Status taken = PINRAIL_ERR_NOT_FOUND;
+};
 
 }  // namespace pinrail::descriptors
 

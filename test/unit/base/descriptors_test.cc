@@ -102,6 +102,20 @@ class Descriptors : public ::testing::Test {
     EXPECT_EQ(connect(peer, reinterpret_cast<const sockaddr*>(&server.name), server.length), 0);
     return peer;
   }
+  // Sends the bytes with a socket for the answer, and returns the other end of that.
+  static int ask(int peer, const void* bytes, size_t length) {
+    int pair[2] = {-1, -1};
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+    const Descriptor servers(pair[1]);
+    while (!descriptors::send_message(peer, nullptr, bytes, length, servers.get())) EXPECT_EQ(errno, EAGAIN);
+    return pair[0];
+  }
+  // How many bytes the answer has; 0: there is none.
+  static ssize_t length_of_answer(int answers) {
+    char byte = 0;
+    pollfd entry{answers, POLLIN, 0};
+    return poll(&entry, 1, int{kLongMs}) == 1 ? recv(answers, &byte, 1, MSG_DONTWAIT | MSG_TRUNC) : -1;
+  }
   static descriptors::Question question_of(const Ticket& ticket) {
     descriptors::Question question;
     question.number = ticket.number;
@@ -260,25 +274,33 @@ TEST_F(Descriptors, another_user_is_refused) {
     if (setresuid(65534, 65534, 65534) != 0) return ChildAnswer{1};
     const Descriptor stranger(connect_to(ticket));
     const descriptors::Question question = question_of(ticket);
-    const bool is_sent = descriptors::send_message(stranger.get(), nullptr, &question, sizeof(question), -1);
-    pollfd entry{stranger.get(), POLLIN, 0};
-    return ChildAnswer{is_sent ? 0 : 1, poll(&entry, 1, 2 * kShortMs)};
+    return ChildAnswer{0, length_of_answer(Descriptor(ask(stranger.get(), &question, sizeof(question))).get())};
   });
   EXPECT_EQ(answer[0], 0);
   EXPECT_EQ(answer[1], 0) << "there was an answer";
   expect_content(ticket, 1);
 }
 
+// More than what the kernel keeps unread of one sender.
 TEST_F(Descriptors, peers_that_do_not_read_their_answers_delay_no_other_peer) {
   const Ticket ticket = put(7);
   const descriptors::Question question = question_of(ticket);
+  const Descriptor peer(connect_to(ticket));
   std::vector<int> silent;
-  for (int i = 0; i < 48; ++i) {
-    silent.push_back(connect_to(ticket));
-    EXPECT_EQ(send(silent.back(), &question, sizeof(question), MSG_NOSIGNAL), ssize_t{sizeof(question)});
-  }
+  for (int i = 0; i < 400; ++i) silent.push_back(ask(peer.get(), &question, sizeof(question)));
   expect_content(ticket, 7);
-  for (const int peer : silent) close(peer);
+  for (const int answers : silent) close(answers);
+}
+
+// A name is anybody's when the peer that had it has closed its socket.
+TEST_F(Descriptors, no_answer_is_sent_to_a_name) {
+  const Ticket ticket = put(7);
+  const descriptors::Question question = question_of(ticket);
+  const Descriptor peer(connect_to(ticket));
+  ASSERT_TRUE(descriptors::send_message(peer.get(), nullptr, &question, sizeof(question), -1));
+  expect_content(ticket, 7);  // so the server has read it
+  char byte = 0;
+  EXPECT_EQ(recv(peer.get(), &byte, 1, MSG_DONTWAIT), -1);
 }
 
 TEST_F(Descriptors, peers_that_talk_nonsense_get_no_answer) {
@@ -295,32 +317,30 @@ TEST_F(Descriptors, peers_that_talk_nonsense_get_no_answer) {
                                                   {much.data(), 0}};
   const Descriptor peer(connect_to(ticket));
   for (const auto& [bytes, length] : words) {
-    ASSERT_EQ(send(peer.get(), bytes, length, MSG_NOSIGNAL), static_cast<ssize_t>(length));
+    EXPECT_EQ(length_of_answer(Descriptor(ask(peer.get(), bytes, length)).get()), 0) << length;
   }
-  ASSERT_TRUE(descriptors::send_message(peer.get(), nullptr, &strange, sizeof(strange), 0)) << "with a descriptor";
-  EXPECT_EQ(send(Descriptor(connect_to(ticket)).get(), &question, sizeof(question), MSG_NOSIGNAL),
-            ssize_t{sizeof(question)})
-      << "asks, and does not wait for its answer";
-  expect_content(ticket, 8);  // so the server has read all of them
-  char byte = 0;
-  EXPECT_EQ(recv(peer.get(), &byte, 1, MSG_DONTWAIT), -1);
+  const Descriptor answers(ask(peer.get(), &question, sizeof(question)));
+  EXPECT_EQ(length_of_answer(answers.get()), ssize_t{sizeof(descriptors::kAnswer)}) << "of a question that is right";
+  close(ask(peer.get(), &question, sizeof(question)));  // asks, and does not wait for its answer
+  ASSERT_TRUE(descriptors::send_message(peer.get(), nullptr, &question, sizeof(question), 0)) << "with standard input";
+  expect_content(ticket, 8);
 }
 
 // A server of the test's own manners, under the name of a ticket.
 class Impostor {
  public:
-  using Manners = std::function<void(int socket, const descriptors::Address& peer)>;
+  using Manners = std::function<void(int socket, Descriptor* answers)>;
 
   Impostor(const slots::Process& process, const Ticket& ticket, Manners manners) : manners_(std::move(manners)) {
+    constexpr int kYes = 1;
     const descriptors::Address own(process, ticket.server);
+    EXPECT_EQ(setsockopt(socket_, SOL_SOCKET, SO_PASSCRED, &kYes, sizeof(kYes)), 0);
     EXPECT_EQ(bind(socket_, reinterpret_cast<const sockaddr*>(&own.name), own.length), 0);
     thread_ = std::thread([this] {
       descriptors::Question question;
-      descriptors::Address peer;
-      peer.length = sizeof(peer.name);
-      const ssize_t length =
-          recvfrom(socket_, &question, sizeof(question), 0, reinterpret_cast<sockaddr*>(&peer.name), &peer.length);
-      if (length > 0) manners_(socket_, peer);
+      descriptors::Message asked(socket_, &question, sizeof(question), 0);
+      answers_.reset(asked.descriptor.release());
+      if (asked.length > 0) manners_(socket_, &answers_);
     });
   }
   ~Impostor() {
@@ -332,16 +352,14 @@ class Impostor {
  private:
   const int socket_ = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   const Manners manners_;
+  Descriptor answers_;
   std::thread thread_;
 };
 
-void send_files(int socket, const descriptors::Address& peer, size_t count) {
+void send_files(int answers, size_t count) {
   uint32_t answer = descriptors::kAnswer;
   iovec bytes{&answer, sizeof(answer)};
-  sockaddr_un to = peer.name;
   msghdr message{};
-  message.msg_name = &to;
-  message.msg_namelen = peer.length;
   message.msg_iov = &bytes;
   message.msg_iovlen = 1;
   alignas(cmsghdr) char control[CMSG_SPACE(8 * sizeof(int))] = {};
@@ -355,38 +373,43 @@ void send_files(int socket, const descriptors::Address& peer, size_t count) {
     const int zeros[8] = {};
     std::memcpy(CMSG_DATA(header), zeros, count * sizeof(int));
   }
-  EXPECT_GT(sendmsg(socket, &message, MSG_NOSIGNAL), 0);
+  EXPECT_GT(sendmsg(answers, &message, MSG_NOSIGNAL), 0);
 }
 
-void send_words(int socket, const descriptors::Address& peer) {
-  EXPECT_TRUE(descriptors::send_message(socket, &peer, "hello", 5, 0));
+void send_words(int answers) { EXPECT_TRUE(descriptors::send_message(answers, nullptr, "hello", 5, 0)); }
+
+// The exporter is out of descriptors, and lives.
+TEST_F(Descriptors, a_question_that_is_dropped_is_not_waited_for) {
+  const Ticket ticket{0x1234567, 1, 0, 0};
+  const Impostor impostor(process_, ticket, [](int, Descriptor* answers) { answers->reset(); });
+  EXPECT_EQ(try_fetch(ticket, Way::socket).code(), PINRAIL_ERR_NOT_AVAILABLE);
 }
 
 TEST_F(Descriptors, a_server_that_never_answers_ends_in_time) {
   const Ticket ticket{0x1234567, 1, 0, 0};
-  const Impostor impostor(process_, ticket, [](int, const descriptors::Address&) {});
+  const Impostor impostor(process_, ticket, [](int, Descriptor*) {});
   EXPECT_TRUE(try_fetch(ticket, Way::socket, nullptr, kShortMs).is(PINRAIL_ERR_NOT_AVAILABLE));
 }
 
 TEST_F(Descriptors, an_answer_that_is_none_is_an_error_and_leaves_nothing_open) {
   const Ticket ticket{0x1234567, 1, 0, 0};
-  const Impostor::Manners manners[] = {
-      [](int socket, const descriptors::Address& peer) { send_files(socket, peer, 2); },
-      [](int socket, const descriptors::Address& peer) { send_files(socket, peer, 7); }, send_words};
+  const Impostor::Manners manners[] = {[](int, Descriptor* answers) { send_files(answers->get(), 2); },
+                                       [](int, Descriptor* answers) { send_files(answers->get(), 7); },
+                                       [](int, Descriptor* answers) { send_words(answers->get()); }};
   for (const auto& each : manners) {
     const Impostor impostor(process_, ticket, each);
     EXPECT_EQ(try_fetch(ticket, Way::socket).code(), PINRAIL_ERR_ERROR);
   }
-  const Impostor impostor(process_, ticket,
-                          [](int socket, const descriptors::Address& peer) { send_files(socket, peer, 0); });
+  const Impostor impostor(process_, ticket, [](int, Descriptor* answers) { send_files(answers->get(), 0); });
   EXPECT_EQ(try_fetch(ticket, Way::socket).code(), PINRAIL_ERR_NOT_FOUND);
 }
 
 TEST_F(Descriptors, a_server_that_ends_before_it_answers_is_not_waited_for) {
   const Ticket ticket{0x1234567, 1, 0, 0};
-  const Impostor impostor(process_, ticket, [](int socket, const descriptors::Address&) {
+  const Impostor impostor(process_, ticket, [](int socket, Descriptor* answers) {
     const Descriptor other(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     EXPECT_EQ(dup3(other.get(), socket, O_CLOEXEC), socket);
+    answers->reset();
   });
   EXPECT_EQ(try_fetch(ticket, Way::socket).code(), PINRAIL_ERR_NOT_FOUND);
 }
@@ -398,8 +421,7 @@ TEST_F(Descriptors, another_process_under_the_exporters_name_is_not_believed) {
   const Descriptor reading(ready[0]), writing(ready[1]);
   const pid_t child = fork();
   if (child == 0) {
-    const Impostor impostor(process_, ticket,
-                            [](int socket, const descriptors::Address& peer) { send_files(socket, peer, 1); });
+    const Impostor impostor(process_, ticket, [](int, Descriptor* answers) { send_files(answers->get(), 1); });
     if (write(writing.get(), "r", 1) == 1) pause();
     _exit(0);
   }
