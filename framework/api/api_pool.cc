@@ -306,7 +306,6 @@ const char* fault_of(size_t length, size_t alignment, int node) {
 
 using namespace pinrail;
 using api::refuse;
-using mpool::Allocator;
 
 pinrail_status_t pinrail_mpool_alloc(pinrail_mpool_t* pool, size_t length, size_t alignment, int numa_node,
                                      void** addr_out) {
