@@ -10,28 +10,58 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <string_view>
 
 #include "base/patch/maps.h"
 
 namespace pinrail::patch {
 namespace {
 
+constexpr uintptr_t kLowest = 0x100000;  // islands are not placed below: null pointers with an offset may lead there
+// Left free for the heap, which grows up, and for the stack, which grows down.
+constexpr uintptr_t kRoomToGrow = uintptr_t{1} << 30;
+
 uintptr_t distance(uintptr_t a, uintptr_t b) { return a < b ? b - a : a - b; }
+
+// The free page nearest to the address, as the list of mappings says, which may be long; 0: none is known. It lies at
+// an end of a gap.
+uintptr_t free_page_near(uintptr_t near) {
+  uintptr_t best = 0, behind = kLowest;
+  bool is_below_growing = false;
+  const auto offer = [&](uintptr_t at) {
+    if (best == 0 || distance(at, near) < distance(best, near)) best = at;
+  };
+  for_each_mapping([&](const Mapping& mapping) {
+    const std::string_view name(mapping.name);
+    const bool is_above_growing = name.substr(0, 6) == "[stack";
+    const uintptr_t room = mapping.base > behind ? mapping.base - behind : 0;
+    if (room >= (is_below_growing || is_above_growing ? kRoomToGrow : kPage)) {
+      if (!is_below_growing) offer(behind);
+      if (!is_above_growing) offer(mapping.base - kPage);
+    }
+    is_below_growing = name.substr(0, 5) == "[heap";
+    behind = std::max(behind, mapping.end);
+    return true;
+  });
+  return best;
+}
 
 }  // namespace
 
-// Where the kernel puts a page is mostly near enough. If it is not, one is wished for at growing distances.
+// Where the kernel puts a page is mostly near enough. If it is not, a gap is sought, which another thread may map
+// first.
 uint8_t* map_near(uintptr_t near, uintptr_t reach) {
-  constexpr uintptr_t kStep = uintptr_t{1} << 20;
-  for (uintptr_t away = 0; away < std::min(reach, near); away += kStep) {
-    for (const uintptr_t at : {near - away, near + away}) {
-      // NOLINTNEXTLINE(performance-no-int-to-ptr): what is wished; the kernel may choose another address
-      void* const wanted = reinterpret_cast<void*>(at & ~(kPage - 1));
-      void* const got = mmap(wanted, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-      if (got != MAP_FAILED && distance(reinterpret_cast<uintptr_t>(got), near) <= reach)
-        return static_cast<uint8_t*>(got);
-      if (got != MAP_FAILED) munmap(got, kPage);
-    }
+  constexpr int kMaxTries = 100;
+  uintptr_t wanted = 0;
+  for (int tries = 0; tries < kMaxTries; ++tries) {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): of the gap that was found; the kernel may choose another address
+    void* const page = reinterpret_cast<void*>(wanted);
+    void* const got = mmap(page, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (got != MAP_FAILED && distance(reinterpret_cast<uintptr_t>(got), near) <= reach)
+      return static_cast<uint8_t*>(got);
+    if (got != MAP_FAILED) munmap(got, kPage);
+    wanted = free_page_near(near);
+    if (wanted == 0 || distance(wanted, near) > reach) return nullptr;
   }
   return nullptr;
 }

@@ -3,7 +3,7 @@
 //
 // Owns     nothing. Islands are never freed.
 // Threads  All functions may run together, except write_jump(), which the lock of patches protects.
-// Context  start-up or API.
+// Context  start-up or API; map_near() maps memory and may read /proc/self/maps.
 //
 // An island follows its record. It saves what a call changes, calls the hook, and goes on in the function: behind the
 // system call if the hook has made it, else where the function makes it.
@@ -44,7 +44,7 @@ static_assert(offsetof(Record, enter) == 0 && offsetof(Record, resume) == 8 && o
 constexpr size_t kLongestIsland = 96;  // bytes
 static_assert(Snapshot::kMaxPlaces * (sizeof(Record) + kLongestIsland) < kPage, "a function's islands are on one page");
 
-// Maps a writable page at most `reach` bytes away from `near`. NULL if no room was found.
+// Maps a writable page at most `reach` bytes away from `near`. NULL if there is no such gap.
 uint8_t* map_near(uintptr_t near, uintptr_t reach);
 
 // The record of the island at that address, if an island of this library is there; otherwise NULL.

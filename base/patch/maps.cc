@@ -20,11 +20,11 @@ namespace {
 bool parse(const char* line, Mapping* mapping_out) {
   char rights[5] = "";
   // NOLINTNEXTLINE(cert-err34-c): the kernel wrote it
-  const int fields = std::sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %4s %*s %*s %" SCNu64, &mapping_out->base,
-                                 &mapping_out->end, rights, &mapping_out->inode);
+  const int fields = std::sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %4s %*s %*s %" SCNu64 " %7s", &mapping_out->base,
+                                 &mapping_out->end, rights, &mapping_out->inode, mapping_out->name);
   mapping_out->protection =
       (rights[0] == 'r' ? PROT_READ : 0) | (rights[1] == 'w' ? PROT_WRITE : 0) | (rights[2] == 'x' ? PROT_EXEC : 0);
-  return fields == 4;
+  return fields >= 4;  // anonymous memory has no name
 }
 
 long read_some(long file, char* buffer, size_t length) {
@@ -50,7 +50,7 @@ bool for_each_mapping(bool (*visit)(void* arg, const Mapping& mapping), void* ar
       if (!is_end && length < sizeof(line) - 1) line[length++] = buffer[i];
       if (!is_end) continue;
       line[std::exchange(length, 0)] = 0;
-      Mapping mapping;
+      Mapping mapping{};
       goes_on = !parse(line, &mapping) || visit(arg, mapping);
     }
   }

@@ -14,6 +14,7 @@ struct Mapping {
   uintptr_t base, end;
   uint64_t inode;  // 0: the mapping has no file
   int protection;  // PROT_*
+  char name[8];    // the beginning of the path, or of a name such as "[heap]"
 };
 
 // Calls visit for each mapping in rising order until it returns false. Returns false if the list cannot be read.

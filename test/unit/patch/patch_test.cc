@@ -404,6 +404,21 @@ TEST(Patch, an_island_lies_right_below_a_mapping_if_nothing_else_is_near) {
   munmap(kept, 2 * kGiB);
 }
 
+TEST(Patch, an_island_lies_in_a_small_gap_if_that_alone_is_near) {
+  constexpr size_t kGiB = size_t{1} << 30, kGap = 16 * 4096;
+  constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  auto* const all = static_cast<uint8_t*>(mmap(nullptr, 6 * kGiB, PROT_NONE, kFlags, -1, 0));
+  ASSERT_NE(all, MAP_FAILED);
+  uint8_t* const near = all + 3 * kGiB;
+  uint8_t* const gap = near + 75 * 4096;
+  munmap(gap, kGap);
+  uint8_t* const island = map_near(reinterpret_cast<uintptr_t>(near), kGiB);
+  EXPECT_GE(island, gap);
+  EXPECT_LT(island, gap + kGap);
+  if (island != nullptr) munmap(island, 4096);
+  munmap(all, 6 * kGiB);
+}
+
 // Every mapping of a list that the C library read line by line.
 TEST(Maps, the_list_is_read_as_it_is_written) {
   struct All {
@@ -421,12 +436,13 @@ TEST(Maps, the_list_is_read_as_it_is_written) {
       &all));
   size_t lines = 0;
   uintptr_t last_end = 0;
-  bool found = false;
+  bool found = false, stack = false;
   for (const Mapping& mapping : all.mappings) {
     ++lines;
     EXPECT_LT(mapping.base, mapping.end);
     EXPECT_GE(mapping.base, last_end);
     last_end = mapping.end;
+    stack = stack || std::string(mapping.name) == "[stack]";
     if (mapping.base != reinterpret_cast<uintptr_t>(mapped)) continue;
     found = true;
     struct stat about {};
@@ -434,8 +450,10 @@ TEST(Maps, the_list_is_read_as_it_is_written) {
     EXPECT_EQ(mapping.end - mapping.base, 8192u);
     EXPECT_EQ(mapping.inode, about.st_ino);
     EXPECT_EQ(mapping.protection, PROT_READ);
+    EXPECT_EQ(std::string(mapping.name), "/memfd:");
   }
   EXPECT_TRUE(found);
+  EXPECT_TRUE(stack);
   EXPECT_GT(lines, 10u);
   munmap(mapped, 8192);
   close(fd);
