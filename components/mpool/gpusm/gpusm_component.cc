@@ -69,13 +69,15 @@ class Session {
   void wait_for_importers_hook(uint32_t slot, int64_t until);
   void put(uint32_t slot, uintptr_t base, size_t length);
   void give_back(uint32_t slot);
+  void keep(uint32_t slot);
   // Gives back the slots that stayed and have no importer any more; Importers::any: all of them.
   enum class Importers : uint8_t { none, any };
   void give_back_kept(Importers whose);
-  // Calls visit(slot) for each slot whose memory overlaps the span. Without a lock: each free looks at all slots that
-  // were ever taken, a nanosecond each.
+  // Calls visit(slot) for each slot whose memory overlaps the span. Without a lock: a free among what was exported
+  // looks at all slots that were ever taken, a nanosecond each.
   template <typename Visit>
   void for_overlapping_hook(const Span& span, Visit&& visit) const {
+    if (!Span{lowest_.load(), highest_.load()}.overlaps(span)) return;
     const uint32_t used = used_.load();
     for (uint32_t slot = 0; slot < used; ++slot) {
       if (Span{exports_[slot].base.load(), exports_[slot].end.load()}.overlaps(span)) visit(slot);
@@ -92,8 +94,10 @@ class Session {
   const pinrail_host_t* const host_;
   slots::Process self_;
   slots::Exporter exporter_;
-  std::unique_ptr<Export[]> exports_;  // by slot
-  std::atomic<uint32_t> used_{0};      // slots from here on were never taken
+  std::unique_ptr<Export[]> exports_;                        // by slot
+  std::atomic<uint32_t> used_{0};                            // slots from here on were never taken
+  std::atomic<uint32_t> kept_{0};                            // how many have is_kept
+  std::atomic<uintptr_t> lowest_{UINTPTR_MAX}, highest_{0};  // of all memory that was ever exported
   Free free_ = Free::notify;
   uint64_t free_timeout_ms_ = 0;
   void* subscription_ = nullptr;
@@ -194,6 +198,16 @@ constexpr pinrail_component_t kComponent =
 const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = pinrail::gpusm::kComponent;
 
 namespace pinrail::gpusm {
+namespace {
+
+template <typename T>
+void raise(std::atomic<T>* most, T value) {
+  T known = most->load();
+  while (known < value && !most->compare_exchange_weak(known, value)) {
+  }
+}
+
+}  // namespace
 
 // A session: the process's identity, its slots, and the ranges behind them. API context; the caller holds no lock and
 // may hold references.
@@ -278,7 +292,7 @@ void Session::end_slot(gpu_pool::Identity* name) {
   exporter_.kill_hook(slot);
   name->slot = nullptr;
   if (free_ == Free::defer && exporter_.importers_hook(slot) != 0) {
-    exports_[slot].is_kept.store(true);
+    keep(slot);
   } else {
     give_back(slot);
   }
@@ -287,9 +301,16 @@ void Session::end_slot(gpu_pool::Identity* name) {
 void Session::put(uint32_t slot, uintptr_t base, size_t length) {
   exports_[slot].base.store(base);
   exports_[slot].end.store(base + length);
-  uint32_t used = used_.load();
-  while (used <= slot && !used_.compare_exchange_weak(used, slot + 1)) {
+  raise(&used_, slot + 1);
+  raise(&highest_, base + length);
+  uintptr_t lowest = lowest_.load();
+  while (lowest > base && !lowest_.compare_exchange_weak(lowest, base)) {
   }
+}
+
+void Session::keep(uint32_t slot) {
+  kept_.fetch_add(1);
+  exports_[slot].is_kept.store(true);
 }
 
 void Session::give_back(uint32_t slot) {
@@ -304,15 +325,16 @@ void Session::look_at_importers() {
 
 // Who exchanges the mark of a slot has it alone meanwhile.
 void Session::give_back_kept(Importers whose) {
-  const uint32_t used = used_.load();
+  const uint32_t used = kept_.load() != 0 ? used_.load() : 0;
   for (uint32_t slot = 0; slot < used; ++slot) {
     std::atomic<bool>& is_kept = exports_[slot].is_kept;
     if (!is_kept.load() || !is_kept.exchange(false)) continue;
+    kept_.fetch_sub(1);
     if (whose == Importers::none) exporter_.forget_dead_hook(slot);
     if (whose == Importers::any || exporter_.importers_hook(slot) == 0) {
       give_back(slot);
     } else {
-      is_kept.store(true);
+      keep(slot);
     }
   }
 }

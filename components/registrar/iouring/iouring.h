@@ -12,8 +12,8 @@
 // iouring/U2  rings[i] is written once, before the first key of ring i is used, and does not change until the registrar
 //     closes.
 //
-// The slots lock is never held across a system call. A ring's transfer lock is (in transfers and settle() only), and
-// the growth lock.
+// The slots lock is held across no system call but the C library's for more memory, when a ring is added. A ring's
+// transfer lock is (in transfers and settle() only), and the growth lock.
 #ifndef PINRAIL_COMPONENTS_REGISTRAR_IOURING_IOURING_H
 #define PINRAIL_COMPONENTS_REGISTRAR_IOURING_IOURING_H
 
