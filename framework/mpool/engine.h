@@ -314,7 +314,7 @@ class Engine : public PoolBase {
   // What a pool may hide.
   void after_close(pinrail_registration_t*) {}
   uint64_t dead_bytes() const { return gc_list.bytes(); }
-  uint64_t pinned_bytes() { return cache_->pinned_bytes(); }
+  uint64_t pinned_bytes() { return cache_->pinned_bytes(true); }
 
   Self* self() { return static_cast<Self*>(this); }
   const Self* self() const { return static_cast<const Self*>(this); }

@@ -262,6 +262,7 @@ class Pool : public mpool::Engine<Pool, Settings> {
   size_t close_idle_overlapping(pinrail_thread_t* thread, const Peer& peer, const Span& span, bool* held_out);
   size_t count_indexed() const;
   uint64_t dead_bytes() const;
+  uint64_t pinned_bytes() const { return cache_->pinned_bytes(false); }  // the registrar says where memory is mapped
 
   const uint64_t quick_;                     // state::kQuick or 0
   static constexpr size_t kFirstHints = 64;  // lines: 4 KiB
