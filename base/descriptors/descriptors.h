@@ -14,7 +14,7 @@
 //     was fetched.
 // descriptors/D2  Each side checks that the other one belongs to the same user (SCM_CREDENTIALS). The fetching side
 //     also checks that the process that the ticket names has answered: a later process with that pid, or a later
-//     server, is refused. The answer goes to a socket that came with the question, so to nobody else.
+//     server, is refused. The answer goes to a socket that came with the question, which no other process has.
 //
 // A question is a datagram, so the server keeps nothing of a peer, and one that sends nonsense or does not read its
 // answer delays no other. A fetch ends after its time limit, whatever the exporter does. A crash leaves nothing behind.
