@@ -20,7 +20,7 @@ libpinrail_internal_la_SOURCES += framework/registrar/registrar.h framework/regi
 	framework/mpool/pool_base.h framework/mpool/indexed_pool.h framework/mpool/pool_cache.h \
 	framework/mpool/pool_area.h framework/mpool/pool_registrations.h framework/mpool/gc_list.h \
 	framework/mpool/gpu_block.h framework/mpool/allocator.h framework/mpool/allocator.cc \
-	framework/mpool/allocator_regions.cc \
+	framework/mpool/allocator_slabs.cc framework/mpool/allocator_regions.cc \
 	framework/mpool/gc_thread.h framework/mpool/gc_thread.cc \
 	framework/mpool/pool_works.h framework/mpool/hit_check.h framework/mpool/hit_check.cc framework/api/api.h \
 	framework/api/api_init.cc framework/api/api_services.cc framework/api/api_pool.cc \

@@ -301,6 +301,16 @@ const char* fault_of(size_t length, size_t alignment, int node) {
   return node < PINRAIL_NODE_ANY || node >= Allocator::kNodes ? "numa_node is no node's number" : nullptr;
 }
 
+// Calls function(allocator, number of the thread). NOT_AVAILABLE: in a forked child.
+template <typename Function>
+pinrail_status_t with_allocator(pinrail_mpool_t* pool, Function&& function) {
+  return on_pool(pool, [&]() -> Status {
+    const pinrail_thread_t* const thread = thread::current();
+    if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+    return function(allocator_of(pool), thread->index);
+  });
+}
+
 }  // namespace
 }  // namespace pinrail::api
 
@@ -313,15 +323,18 @@ pinrail_status_t pinrail_mpool_alloc(pinrail_mpool_t* pool, size_t length, size_
   if (pool == nullptr || addr_out == nullptr) return refuse(kCall, "pool or addr_out is NULL");
   const char* const fault = api::fault_of(length, alignment, numa_node);
   if (fault != nullptr) return refuse(kCall, fault);
-  return api::on_pool(pool, [&] { return api::allocator_of(pool)->alloc(length, alignment, numa_node, addr_out); });
+  return api::with_allocator(pool, [&](mpool::Allocator* allocator, uint32_t thread) {
+    return allocator->alloc(thread, length, alignment, numa_node, addr_out);
+  });
 }
 
 pinrail_status_t pinrail_mpool_realloc(pinrail_mpool_t* pool, void* addr, size_t length, void** addr_out) {
   constexpr const char* kCall = "pinrail_mpool_realloc";
   if (pool == nullptr || addr_out == nullptr) return refuse(kCall, "pool or addr_out is NULL");
   if (length == 0) return refuse(kCall, "length is 0");
-  const pinrail_status_t status =
-      api::on_pool(pool, [&] { return api::allocator_of(pool)->realloc(addr, length, addr_out); });
+  const pinrail_status_t status = api::with_allocator(pool, [&](mpool::Allocator* allocator, uint32_t thread) {
+    return allocator->realloc(thread, addr, length, addr_out);
+  });
   return api::report_if_bad(status, kCall, "addr is not an allocation of this pool");
 }
 
@@ -329,7 +342,8 @@ pinrail_status_t pinrail_mpool_free(pinrail_mpool_t* pool, void* addr) {
   constexpr const char* kCall = "pinrail_mpool_free";
   if (pool == nullptr) return refuse(kCall, "pool is NULL");
   if (addr == nullptr) return PINRAIL_SUCCESS;
-  const pinrail_status_t status = api::on_pool(pool, [&] { return api::allocator_of(pool)->free(addr); });
+  const pinrail_status_t status = api::with_allocator(
+      pool, [&](mpool::Allocator* allocator, uint32_t thread) { return allocator->free(thread, addr); });
   if (status == PINRAIL_ERR_NOT_AVAILABLE) return PINRAIL_SUCCESS;  // in a forked child: memory of the parent's pool
   return api::report_if_bad(status, kCall, "addr is not an allocation of this pool, or was freed before");
 }

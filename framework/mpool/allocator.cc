@@ -1,141 +1,155 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The calls: alloc, free, realloc, statistics; and the objects of slabs. API context. No lock is held where a
-// registration is made or ended.
+// The calls: alloc, free, realloc, statistics. API context. No lock is held where a registration is made or ended.
 #include "framework/mpool/allocator.h"
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <utility>
 
-#include "base/registration/registration.h"
-
 namespace pinrail::mpool {
-namespace {
 
-constexpr size_t kWordBits = 64;
-
-}  // namespace
-
-// Cuts a free slab into objects. May throw bad_alloc; then nothing has changed.
-void Allocator::prepare(Slab* slab, size_t object_bytes) {
-  const size_t capacity = kSlab / object_bytes;
-  std::vector<uint64_t> bits((capacity + kWordBits - 1) / kWordBits, UINT64_MAX);
-  if (capacity % kWordBits != 0) bits.back() = (uint64_t{1} << capacity % kWordBits) - 1;
-  slab->free_bits.swap(bits);
-  slab->first_word = 0;
-  slab->object_bytes = object_bytes;
-  slab->capacity = static_cast<uint32_t>(capacity);
-  ++slab->region->used_slabs;
+Allocator::Heap* Allocator::heap_of(int node) {
+  std::atomic<Heap*>& place = heaps_[static_cast<size_t>(node) + 1];
+  // acquire: pairs with the exchange below.
+  Heap* heap = place.load(std::memory_order_acquire);
+  if (heap != nullptr) return heap;
+  auto made = std::make_unique<Heap>(node);
+  if (place.compare_exchange_strong(heap, made.get())) return made.release();
+  return heap;
 }
 
-// Takes an object of the class, if need be from a slab that was free. 0: there is no free slab. May throw bad_alloc;
-// then nothing has changed.
-uintptr_t Allocator::take_locked(Heap* heap, unsigned cls, Region** region_out) {
-  std::list<Slab*>& partial = heap->partial[cls];
-  if (partial.empty()) {
-    if (heap->free.empty()) return 0;
-    prepare(heap->free.front(), size_classes::size_of(cls));
-    partial.splice(partial.begin(), heap->free, heap->free.begin());
-  }
-  Slab* const slab = partial.front();
-  while (slab->free_bits[slab->first_word] == 0) ++slab->first_word;
-  uint64_t& word = slab->free_bits[slab->first_word];
-  const size_t index = slab->first_word * kWordBits + static_cast<unsigned>(__builtin_ctzll(word));
-  word &= word - 1;
-  if (++slab->used == slab->capacity) heap->full.splice(heap->full.begin(), partial, slab->at);
-  *region_out = slab->region;
-  return slab->base + index * slab->object_bytes;
+uint32_t Allocator::most_in_magazine(unsigned cls) {
+  const size_t most = kMagazineBytes / size_classes::size_of(cls);
+  return static_cast<uint32_t>(std::clamp(most, size_t{2}, size_t{kMagazine}));
 }
 
-// Puts a used object back. Returns its region if that is to end now (allocator/B3). Allocates nothing.
-std::unique_ptr<Allocator::Region> Allocator::put_locked(Slab* slab, uint32_t index) {
-  const Region& region = *slab->region;
-  if (region.is_alone) return take_out_locked(region);
-  Heap& heap = heaps_.find(region.node)->second;
-  std::list<Slab*>& partial = heap.partial[size_classes::class_of(slab->object_bytes)];
-  if (slab->used == slab->capacity) partial.splice(partial.begin(), heap.full, slab->at);
-  slab->free_bits[index / kWordBits] |= uint64_t{1} << index % kWordBits;
-  slab->first_word = std::min<size_t>(slab->first_word, index / kWordBits);
-  if (--slab->used != 0) return nullptr;
-  heap.free.splice(heap.free.begin(), partial, slab->at);
-  slab->object_bytes = 0;
-  const bool stays = --slab->region->used_slabs != 0 || heap.free.size() * kSlab - region.length < settings_.keep_bytes;
-  return stays ? nullptr : take_out_locked(region);
+// The magazines of the thread that has this number, which calls this; they are made on first use, and a later thread
+// that gets the number takes them over. NULL: it has none, because the number is too high or there is no memory; then
+// it works without. release: pairs with empty_magazines().
+Allocator::Magazines* Allocator::magazines_of(Heap* heap, uint32_t thread) {
+  if (thread >= kThreads) return nullptr;
+  // relaxed: only the thread of this number writes it.
+  Magazines* magazines = heap->magazines[thread].load(std::memory_order_relaxed);
+  if (magazines != nullptr) return magazines;
+  magazines = new (std::nothrow) Magazines{};
+  heap->magazines[thread].store(magazines, std::memory_order_release);
+  return magazines;
 }
 
-// The slab of the used object that begins at the address; NULL: there is none.
-Allocator::Slab* Allocator::find_used_locked(const void* addr, uint32_t* index_out) {
-  const auto address = reinterpret_cast<uintptr_t>(addr);
-  const auto next = regions_.upper_bound(address);
-  if (next == regions_.begin()) return nullptr;
-  Region& region = *std::prev(next)->second;
-  if (address - region.base >= region.length) return nullptr;
-  *index_out = 0;
-  if (region.is_alone) return address == region.base ? &region.slabs[0] : nullptr;
-  Slab& slab = region.slabs[(address - region.base) / kSlab];
-  const size_t offset = address - slab.base;
-  if (slab.object_bytes == 0 || offset % slab.object_bytes != 0) return nullptr;
-  const size_t index = offset / slab.object_bytes;
-  *index_out = static_cast<uint32_t>(index);
-  const bool is_used = index < slab.capacity && (slab.free_bits[index / kWordBits] >> index % kWordBits & 1) == 0;
-  return is_used ? &slab : nullptr;
+// The slab of an address; NULL: it is in none. acquire: pairs with the stores in place_of() and enter().
+Allocator::Slab* Allocator::find(const void* addr) const {
+  const uintptr_t number = reinterpret_cast<uintptr_t>(addr) / kSlab;
+  if (number >> 27 != 0) return nullptr;
+  const Middle* const middle = middles_[number >> 18].load(std::memory_order_acquire);
+  if (middle == nullptr) return nullptr;
+  const Leaf* const leaf = middle->leaves[number >> 9 & 511].load(std::memory_order_acquire);
+  return leaf == nullptr ? nullptr : leaf->slabs[number & 511].load(std::memory_order_acquire);
 }
 
-Status Allocator::alloc_alone(size_t length, int node, void** addr_out) {
+// Without a division: exact, because offsets have 15 bits and sizes at most 14.
+uint32_t Allocator::index_of(const Slab& slab, const void* object) {
+  const uint64_t units = (reinterpret_cast<uintptr_t>(object) - slab.base) / size_classes::kUnit;
+  const uint64_t reciprocal = slab.reciprocal == 0 ? uint64_t{1} << 32 : slab.reciprocal;
+  return static_cast<uint32_t>(units * reciprocal >> 32);
+}
+
+Status Allocator::alloc_alone(Heap* heap, size_t length, size_t alignment, void** addr_out) {
+  if (alignment > kSlab) return PINRAIL_ERR_NOT_SUPPORTED;
   const size_t unit = length > size_classes::kLargest ? kSlab : settings_.unit;
   if (length > SIZE_MAX / 2) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  auto notes = std::make_unique<std::atomic<uint8_t>[]>(1);
   std::unique_ptr<Region> region;
-  Status status = make_region(node, (length + unit - 1) / unit * unit, 1, &region);
+  Status status = make_region(heap, (length + unit - 1) / unit * unit, 1, &region);
   if (!status.ok()) return status;
   Slab& slab = region->slabs[0];
-  slab.object_bytes = region->length;
-  slab.capacity = slab.used = 1;
-  region->used_slabs = 1;
-  region->is_alone = true;
+  slab.cls.store(kAlone);
+  slab.capacity = 1;
+  slab.notes = std::move(notes);
+  slab.notes[0].store(kUsed);
   void* const addr = pointer(region->base);
-  status = add_region(std::move(region));
+  status = add_region(std::move(region), 0);
   if (status.ok()) *addr_out = addr;
   return status;
 }
 
-Status Allocator::alloc(size_t length, size_t alignment, int node, void** addr_out) {
+Status Allocator::alloc(uint32_t thread, size_t length, size_t alignment, int node, void** addr_out) {
   // Regions begin and end at multiples of a slab: the pool would extend their registrations to other memory.
   if (settings_.unit > kSlab) return PINRAIL_ERR_NOT_SUPPORTED;
+  Heap* const heap = heap_of(node);
   if (settings_.one_each || length > size_classes::kLargest || alignment > size_classes::kLargest) {
-    return alloc_alone(length, node, addr_out);
+    return alloc_alone(heap, length, alignment, addr_out);
   }
-  const unsigned cls = size_classes::class_of(length, std::max(alignment, size_classes::kUnit));
-  uintptr_t object = 0;
-  Region* region = nullptr;
-  bool is_live = false;
-  while (object == 0) {
-    {
-      Guard guard(mutex_);
-      object = take_locked(&heaps_[node], cls, &region);
-      is_live = object != 0 && is_indexed(region->handle.reg);
+  const unsigned cls =
+      alignment <= size_classes::kUnit ? size_classes::class_of(length) : size_classes::class_of(length, alignment);
+  Magazines* const magazines = magazines_of(heap, thread);
+  void* object = nullptr;
+  if (magazines == nullptr || !take(magazines, cls, &object)) {
+    const Status status = take_from_slabs(heap, cls, magazines, &object);
+    if (!status.ok()) return status;
+  }
+  const Slab* const slab = find(object);
+  if (!is_live(slab->region)) {
+    const Status status = renew(slab->region);
+    if (!status.ok()) {
+      put(&object, 1);
+      return status;
     }
-    const Status added = object == 0 ? add_region_of_slabs(node) : success();
-    if (!added.ok()) return added;
   }
-  const Status renewed = is_live ? success() : renew(region);
-  if (!renewed.ok()) {
-    free(pointer(object)).ignore();
-    return renewed;
-  }
-  *addr_out = pointer(object);
+  // relaxed: what passes the object to another thread orders this, too.
+  slab->notes[index_of(*slab, object)].store(kUsed, std::memory_order_relaxed);
+  *addr_out = object;
   return success();
 }
 
-Status Allocator::free(void* addr) {
-  std::unique_ptr<Region> ended;
+// relaxed: a slab that holds a used object does not change its class.
+unsigned Allocator::class_at(const Slab* slab) {
+  const unsigned cls = slab == nullptr ? kFree : slab->cls.load(std::memory_order_relaxed);
+  return cls == kPreparing ? kFree : cls;
+}
+
+// Finds the used object that begins at the address. False: there is none.
+// relaxed: two frees of one object that run at once are not told apart; each of them alone is.
+bool Allocator::find_used(const void* addr, Slab** slab_out, unsigned* cls_out, uint32_t* index_out) const {
+  Slab* const slab = find(addr);
+  const unsigned cls = class_at(slab);
+  if (cls == kFree) return false;
+  const bool is_alone = cls == kAlone;
+  const uint32_t index = is_alone ? 0 : index_of(*slab, addr);
+  const uintptr_t begin = slab->base + (is_alone ? 0 : index * size_classes::size_of(cls));
+  if (index >= slab->capacity || begin != reinterpret_cast<uintptr_t>(addr)) return false;
+  *slab_out = slab;
+  *cls_out = cls;
+  *index_out = index;
+  return slab->notes[index].load(std::memory_order_relaxed) == kUsed;
+}
+
+Status Allocator::free_alone(Slab* slab) {
+  if (slab->notes[0].exchange(0) != kUsed) return PINRAIL_ERR_BAD_PARAM;
+  Region* const region = slab->region;
   {
     Guard guard(mutex_);
-    uint32_t index;
-    Slab* const slab = find_used_locked(addr, &index);
-    if (slab == nullptr) return PINRAIL_ERR_BAD_PARAM;
-    ended = put_locked(slab, index);
+    std::vector<Region*>& regions = region->heap->regions;
+    regions.erase(std::find(regions.begin(), regions.end(), region));
   }
-  if (ended != nullptr) end_region(std::move(ended), true);
+  end_region(region, true);
+  return success();
+}
+
+// Makes the thread's magazines, if it has none yet, and fails for no lack of memory.
+Status Allocator::free(uint32_t thread, void* addr) {
+  Slab* slab;
+  unsigned cls;
+  uint32_t index;
+  if (!find_used(addr, &slab, &cls, &index)) return PINRAIL_ERR_BAD_PARAM;
+  if (cls == kAlone) return free_alone(slab);
+  slab->notes[index].store(0, std::memory_order_relaxed);
+  Magazines* const magazines = magazines_of(slab->region->heap, thread);
+  if (magazines == nullptr) {
+    put(&addr, 1);
+  } else {
+    keep(magazines, cls, &addr, 1);
+  }
   return success();
 }
 
@@ -146,28 +160,23 @@ size_t Allocator::room_for(size_t length) const {
                             : size_classes::size_of(size_classes::class_of(length));
 }
 
-Status Allocator::realloc(void* addr, size_t length, void** addr_out) {
-  if (addr == nullptr) return alloc(length, 0, PINRAIL_NODE_ANY, addr_out);
-  size_t room = 0;
-  int node = PINRAIL_NODE_ANY;
-  {
-    Guard guard(mutex_);
-    uint32_t index;
-    const Slab* const slab = find_used_locked(addr, &index);
-    if (slab == nullptr) return PINRAIL_ERR_BAD_PARAM;
-    room = slab->object_bytes;
-    node = slab->region->node;
-  }
+Status Allocator::realloc(uint32_t thread, void* addr, size_t length, void** addr_out) {
+  if (addr == nullptr) return alloc(thread, length, 0, PINRAIL_NODE_ANY, addr_out);
+  Slab* slab;
+  unsigned cls;
+  uint32_t index;
+  if (!find_used(addr, &slab, &cls, &index)) return PINRAIL_ERR_BAD_PARAM;
+  const size_t room = cls == kAlone ? slab->region->length : size_classes::size_of(cls);
   if (length <= room && (length > room / 2 || room_for(length) >= room)) {
     *addr_out = addr;
     return success();
   }
   void* moved = nullptr;
-  const Status status = alloc(length, 0, node, &moved);
+  const Status status = alloc(thread, length, 0, slab->region->heap->node, &moved);
   if (!status.ok()) return status;
   std::memcpy(moved, addr, std::min(room, length));
   *addr_out = moved;  // before the old place is given back: a registrar's function may end this thread there
-  free(addr).ignore();
+  Status(free(thread, addr)).ignore();
   return success();
 }
 
@@ -175,48 +184,68 @@ void Allocator::stats(pinrail_alloc_stats_t* stats_out) {
   pinrail_alloc_stats_t totals{};
   totals.size = sizeof(totals);
   Guard guard(mutex_);
-  for (const auto& [base, region] : regions_) {
-    totals.mapped_bytes += region->length;
-    if (region->backing == Backing::hugetlb) totals.hugetlb_bytes += region->length;
-    if (region->backing == Backing::transparent) totals.transparent_bytes += region->length;
-    for (const Slab& slab : region->slabs) {
-      totals.allocations += slab.used;
-      totals.allocated_bytes += slab.used * slab.object_bytes;
+  for (const std::atomic<Heap*>& place : heaps_) {
+    const Heap* const heap = place.load();
+    if (heap == nullptr) continue;
+    for (const Region* region : heap->regions) {
+      totals.mapped_bytes += region->length;
+      if (region->backing == Backing::hugetlb) totals.hugetlb_bytes += region->length;
+      if (region->backing == Backing::transparent) totals.transparent_bytes += region->length;
+      for (size_t i = 0; i < region->slab_count; ++i) {
+        const Slab& slab = region->slabs[i];
+        const unsigned cls = slab.cls.load();
+        if (cls == kFree || cls == kPreparing) continue;
+        uint64_t used = 0;
+        for (uint32_t at = 0; at < slab.capacity; ++at) used += slab.notes[at].load(std::memory_order_relaxed);
+        totals.allocations += used;
+        totals.allocated_bytes += used * (cls == kAlone ? region->length : size_classes::size_of(cls));
+      }
     }
   }
   totals.registrations = registrations_.load();
   *stats_out = totals;
 }
 
-bool Allocator::give_back_idle() {
-  for (bool is_any = false;; is_any = true) {
-    std::unique_ptr<Region> idle;
-    {
-      Guard guard(mutex_);
-      const auto is_idle = [](const auto& each) { return each.second->used_slabs == 0; };
-      const auto at = std::find_if(regions_.begin(), regions_.end(), is_idle);
-      if (at == regions_.end()) return is_any;
-      idle = take_out_locked(*at->second);
+// Whether a part of the region is allocated.
+bool Allocator::is_used(const Region& region) {
+  for (size_t i = 0; i < region.slab_count; ++i) {
+    const Slab& slab = region.slabs[i];
+    if (slab.cls.load() == kFree || slab.notes == nullptr) continue;
+    for (uint32_t at = 0; at < slab.capacity; ++at) {
+      if (slab.notes[at].load(std::memory_order_relaxed) == kUsed) return true;
     }
-    end_region(std::move(idle), true);
   }
+  return false;
 }
 
 Status Allocator::close(bool force) {
   pinrail_alloc_stats_t totals;
   stats(&totals);
   if (totals.allocations != 0 && !force) return PINRAIL_ERR_BUSY;
-  std::map<uintptr_t, std::unique_ptr<Region>> regions;
-  {
-    Guard guard(mutex_);
-    regions.swap(regions_);
-    heaps_.clear();
-  }
-  for (auto& [base, region] : regions) {
-    const bool is_idle = region->used_slabs == 0;
-    end_region(std::move(region), is_idle);
+  for (std::atomic<Heap*>& place : heaps_) {
+    Heap* const heap = place.load();
+    if (heap == nullptr) continue;
+    for (std::atomic<Magazines*>& magazines : heap->magazines) delete magazines.exchange(nullptr);
+    std::vector<Region*> regions;
+    {
+      Guard guard(mutex_);
+      regions.swap(heap->regions);
+    }
+    for (Region* region : regions) end_region(region, !is_used(*region));
+    place.store(nullptr);
+    delete heap;
   }
   return success();
+}
+
+Allocator::~Allocator() {
+  Status(close(true)).ignore();
+  for (std::atomic<Middle*>& middle : middles_) {
+    Middle* const at = middle.load();
+    if (at == nullptr) continue;
+    for (std::atomic<Leaf*>& leaf : at->leaves) delete leaf.load();
+    delete at;
+  }
 }
 
 }  // namespace pinrail::mpool

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // allocator.h - small allocations out of slabs that are registered, for one pool.
 //
-// A region is one mapping with one registration. It is cut into slabs of 2 MiB, and a slab into objects of one class
-// (size_classes). What is larger than the largest class is the only object of the only slab of a region of its own.
+// A region is one mapping with one registration; it is cut into slabs of 2 MiB, and a slab into objects of one class
+// (size_classes). Each thread has magazines of free objects, so that most calls take no lock that other threads want.
 // All notes on objects lie outside of them, because devices write into registered memory.
 //
 // Owns     regions: their mappings, and the references to their registrations.
 // Threads  all functions may run together; ~Allocator() and close() exclude all others. API context; the caller holds
 //          no lock, because a region is registered and deregistered without one.
+//
+// The note of a used object is set as long as it is used: a second free finds that it is not.
 //
 // allocator/B3  A region leaves when all its slabs are free and at least keep_bytes stay free in others, or when
 //     its room is needed (give_back_idle()).
@@ -18,14 +20,14 @@
 
 #include <pinrail/alloc.h>
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <list>
-#include <map>
 #include <memory>
 #include <vector>
 
+#include "base/core/span.h"
 #include "base/core/status.h"
 #include "base/sync/lock.h"
 
@@ -88,74 +90,137 @@ class Allocator {
   static constexpr int kNodes = 64;
 
   Allocator(const Pinner& pinner, const AllocatorSettings& settings) : pinner_(pinner), settings_(settings) {}
+  ~Allocator();
 
-  // The arguments are valid. May throw bad_alloc.
-  Status alloc(size_t length, size_t alignment, int node, void** addr_out) EXCLUDES(mutex_);
-  Status realloc(void* addr, size_t length, void** addr_out) EXCLUDES(mutex_);
-  Status free(void* addr) EXCLUDES(mutex_);
-  void stats(pinrail_alloc_stats_t* stats_out) EXCLUDES(mutex_);
-  // Gives back the regions of which nothing is used. False: there are none.
+  // The arguments are valid. thread: the caller's number among threads. May throw bad_alloc.
+  Status alloc(uint32_t thread, size_t length, size_t alignment, int node, void** addr_out);
+  Status realloc(uint32_t thread, void* addr, size_t length, void** addr_out);
+  Status free(uint32_t thread, void* addr);
+  void stats(pinrail_alloc_stats_t* stats_out);
+  // Gives back the regions of which nothing is used; what lies in any thread's magazines is not used. False: there are
+  // none.
   bool give_back_idle() EXCLUDES(mutex_);
   // Gives back all regions, if nothing is allocated; otherwise BUSY, or with `force` unpins them and leaves the memory.
-  Status close(bool force) EXCLUDES(mutex_);
+  Status close(bool force);
 
  private:
   enum class Backing : uint8_t { hugetlb, transparent, small };
-  struct Region;
+  static constexpr uint8_t kUsed = 1;
+  static constexpr unsigned kFree = ~0U;             // a slab without a class
+  static constexpr unsigned kAlone = ~0U - 1;        // the slab of an allocation with a region of its own
+  static constexpr unsigned kPreparing = ~0U - 2;    // a slab that a thread takes
+  static constexpr uint32_t kThreads = 1024;         // with magazines
+  static constexpr uint32_t kMagazine = 32;          // objects at most
+  static constexpr size_t kMagazineBytes = 1 << 20;  // of one class
 
-  // At least one of its objects is used, or it is free.
+  struct Region;
+  struct Heap;
+
   struct Slab {
     uintptr_t base = 0;
     Region* region = nullptr;
-    size_t object_bytes = 0;  // 0: the slab is free
-    uint32_t capacity = 0;    // objects
-    uint32_t used = 0;
-    std::vector<uint64_t> free_bits;  // by object; 1: it is free
-    size_t first_word = 0;            // no object is free in an earlier one
-    std::list<Slab*>::iterator at;    // in one of its heap's lists; not that of a region that is alone
+    std::atomic<unsigned> cls{kFree};
+    uint32_t reciprocal = 0;  // of the class's size in units of 64 bytes, times 2^32
+    uint32_t capacity = 0;
+    uint32_t free_count = 0;                        // Allocator::mutex_; entries of free_list
+    std::vector<uint16_t> free_list;                // Allocator::mutex_
+    std::unique_ptr<std::atomic<uint8_t>[]> notes;  // kUsed, by object
+    Slab *previous = nullptr, *next = nullptr;      // Allocator::mutex_; in its heap's list of the class
   };
 
   struct Region {
     uintptr_t base = 0;
     size_t length = 0;
-    int node = PINRAIL_NODE_ANY;
-    bool is_alone = false;  // of one slab, which is one object
+    Heap* heap = nullptr;
     Backing backing = Backing::small;
-    pinrail_handle_t handle{};
-    std::vector<Slab> slabs;
-    size_t used_slabs = 0;
+    pinrail_handle_t handle{};                         // Allocator::mutex_, once the region is known
+    std::atomic<const pinrail_registration_t*> reg{};  // the handle's
+    std::unique_ptr<Slab[]> slabs;
+    size_t slab_count = 0;
+    size_t free_slabs = 0;  // Allocator::mutex_
   };
 
-  // The slabs of one node. PINRAIL_NODE_ANY: the system chooses.
+  struct Magazine {
+    uint32_t count = 0;
+    void* objects[kMagazine];
+  };
+  // Those of one thread. Another thread empties them when room is needed. Their mutex is not held with another lock.
+  struct Magazines {
+    Mutex mutex{LockRank::leaf};
+    std::array<Magazine, size_classes::kClasses> of_class GUARDED_BY(mutex);
+  };
+
+  // Regions that the objects of a magazine have left.
+  struct Emptied {
+    Region* regions[kMagazine];
+    uint32_t count = 0;
+  };
+
+  // Memory of one node.
   struct Heap {
-    std::list<Slab*> free, full, partial[size_classes::kClasses];
+    explicit Heap(int of) : node(of) {}
+    const int node;  // PINRAIL_NODE_ANY: the system chooses
+    std::array<std::atomic<Magazines*>, kThreads> magazines{};
+    Slab* partial[size_classes::kClasses] = {};  // Allocator::mutex_; slabs of the class with free objects
+    std::vector<Region*> regions;                // Allocator::mutex_
+    size_t free_bytes = 0;                       // Allocator::mutex_; of free slabs
   };
 
-  static void* pointer(uintptr_t address) {
-    return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
-  }
-  size_t room_for(size_t length) const;
-  Status alloc_alone(size_t length, int node, void** addr_out);
-  Slab* find_used_locked(const void* addr, uint32_t* index_out) REQUIRES(mutex_);
-  static void prepare(Slab* slab, size_t object_bytes);
-  uintptr_t take_locked(Heap* heap, unsigned cls, Region** region_out) REQUIRES(mutex_);
-  std::unique_ptr<Region> put_locked(Slab* slab, uint32_t index) REQUIRES(mutex_);
+  // From the address of a slab to its notes; readers take no lock. Parts of the table stay until the end.
+  struct Leaf {
+    std::array<std::atomic<Slab*>, 512> slabs{};
+  };
+  struct Middle {
+    std::array<std::atomic<Leaf*>, 512> leaves{};
+  };
 
-  // allocator_regions.cc
-  Status make_region(int node, size_t length, size_t slabs, std::unique_ptr<Region>* region_out);
-  Status add_region_of_slabs(int node) EXCLUDES(mutex_);
+  static uint32_t most_in_magazine(unsigned cls);
+  Heap* heap_of(int node);
+  Magazines* magazines_of(Heap* heap, uint32_t thread);
+  Slab* find(const void* addr) const;
+  std::atomic<Slab*>* place_of(uintptr_t slab);
+  Status enter(Region* region);
+  void leave(Region* region);
+
+  static bool take(Magazines* magazines, unsigned cls, void** object_out);
+  void keep(Magazines* magazines, unsigned cls, void* const* objects, uint32_t count);
+  bool empty_magazines();
+  bool empty_one(Magazines* magazines);
+  Status take_from_slabs(Heap* heap, unsigned cls, Magazines* magazines, void** object_out);
+  uint32_t take_locked(Heap* heap, unsigned cls, uint32_t wanted, void** objects_out) REQUIRES(mutex_);
+  Status add_slab(Heap* heap, unsigned cls);
+  void give_slab_back(Slab* slab);
+  Slab* take_free_slab_locked(Heap* heap) REQUIRES(mutex_);
+  static void prepare(Slab* slab, unsigned cls);
+  bool put(void* const* objects, uint32_t count);
+  void take_out_locked(Region* region) REQUIRES(mutex_);
+  void put_locked(Slab* slab, void* object, Emptied* emptied) REQUIRES(mutex_);
+  void link_locked(Slab* slab) REQUIRES(mutex_);
+  void unlink_locked(Slab* slab) REQUIRES(mutex_);
+
+  Status make_region(Heap* heap, size_t length, size_t slabs, std::unique_ptr<Region>* region_out);
+  Status make_region_of_slabs(Heap* heap, std::unique_ptr<Region>* region_out);
   Status pin_region(Region* region, Backing backing);
-  Status add_region(std::unique_ptr<Region> region) EXCLUDES(mutex_);
-  Status renew(Region* region) EXCLUDES(mutex_);
-  void end_region(std::unique_ptr<Region> region, bool unmaps);
-  std::unique_ptr<Region> take_out_locked(const Region& region) REQUIRES(mutex_);
+  Status add_region(std::unique_ptr<Region> region, size_t free_slabs);
+  static bool is_live(const Region* region);
+  Status renew(Region* region);
+  void end_region(Region* region, bool unmaps);
+  void end_all(Emptied* emptied);
+  Region* take_idle_locked() REQUIRES(mutex_);
+  Status alloc_alone(Heap* heap, size_t length, size_t alignment, void** addr_out);
+  Status free_alone(Slab* slab);
+  bool find_used(const void* addr, Slab** slab_out, unsigned* cls_out, uint32_t* index_out) const;
+  size_t room_for(size_t length) const;
+  static bool is_used(const Region& region);
+  static unsigned class_at(const Slab* slab);
+  static uint32_t index_of(const Slab& slab, const void* object);
 
   const Pinner pinner_;
   const AllocatorSettings settings_;
+  Mutex mutex_{LockRank::leaf};
+  std::array<std::atomic<Middle*>, 512> middles_{};
+  std::array<std::atomic<Heap*>, kNodes + 1> heaps_{};
   std::atomic<uint64_t> registrations_{0};
-  Mutex mutex_{LockRank::leaf};  // and what the regions and their slabs hold
-  std::map<uintptr_t, std::unique_ptr<Region>> regions_ GUARDED_BY(mutex_);  // by address
-  std::map<int, Heap> heaps_ GUARDED_BY(mutex_);                             // by node
 };
 
 }  // namespace pinrail::mpool

@@ -5,11 +5,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <list>
-#include <memory>
 #include <utility>
 
 #include "base/core/status.h"
+#include "base/registration/registration.h"
 #include "framework/mpool/allocator.h"
 
 namespace pinrail::mpool {
@@ -45,23 +44,56 @@ void bind(uintptr_t base, size_t length, int node) {
 
 }  // namespace
 
-// A limit or the device may not permit regions of the usual length: then they are smaller.
-Status Allocator::add_region_of_slabs(int node) {
-  std::unique_ptr<Region> region;
-  Status status = PINRAIL_ERR_OUT_OF_RESOURCE;
-  for (size_t length = settings_.region_bytes; length != 0 && !status.ok(); length = length / 2 / kSlab * kSlab) {
-    status = make_region(node, length, length / kSlab, &region);
+// The place in the table of the slab at that address, which is below 2^48. May throw bad_alloc.
+std::atomic<Allocator::Slab*>* Allocator::place_of(uintptr_t slab) {
+  const uintptr_t number = slab / kSlab;
+  std::atomic<Middle*>& middle = middles_[number >> 18];
+  if (middle.load() == nullptr) {
+    auto made = std::make_unique<Middle>();
+    Middle* none = nullptr;
+    if (middle.compare_exchange_strong(none, made.get())) static_cast<void>(made.release());
   }
-  return status.ok() ? add_region(std::move(region)) : status;
+  std::atomic<Leaf*>& leaf = middle.load()->leaves[number >> 9 & 511];
+  if (leaf.load() == nullptr) {
+    auto made = std::make_unique<Leaf>();
+    Leaf* none = nullptr;
+    if (leaf.compare_exchange_strong(none, made.get())) static_cast<void>(made.release());
+  }
+  return &leaf.load()->slabs[number & 511];
 }
 
-// Maps, and registers; on the first kind of page with which the pool keeps it. May throw bad_alloc; then nothing is
-// mapped.
-Status Allocator::make_region(int node, size_t length, size_t slabs, std::unique_ptr<Region>* region_out) {
+Status Allocator::enter(Region* region) {
+  if (region->base + region->length > uintptr_t{1} << 48) return PINRAIL_ERR_NOT_SUPPORTED;
+  for (size_t i = 0; i < region->slab_count; ++i) place_of(region->slabs[i].base)->store(&region->slabs[i]);
+  return success();
+}
+
+// A region that could not enter wholly leaves as well: what find() finds has a place, so nothing is allocated.
+void Allocator::leave(Region* region) {
+  for (size_t i = 0; i < region->slab_count; ++i) {
+    const uintptr_t base = region->slabs[i].base;
+    if (find(pointer(base)) != nullptr) place_of(base)->store(nullptr);
+  }
+}
+
+// A limit or the device may not permit regions of the usual length: then they are smaller.
+Status Allocator::make_region_of_slabs(Heap* heap, std::unique_ptr<Region>* region_out) {
+  Status status = PINRAIL_ERR_OUT_OF_RESOURCE;
+  for (size_t length = settings_.region_bytes; length != 0; length = length / 2 / kSlab * kSlab) {
+    status = make_region(heap, length, length / kSlab, region_out);
+    if (status.ok()) break;
+  }
+  return status;
+}
+
+// Maps, and registers; on the first kind of page with which the pool keeps it. slabs: how many of it are known. May
+// throw bad_alloc; then nothing is mapped.
+Status Allocator::make_region(Heap* heap, size_t length, size_t slabs, std::unique_ptr<Region>* region_out) {
   auto region = std::make_unique<Region>();
-  region->node = node;
+  region->heap = heap;
   region->length = length;
-  region->slabs.resize(slabs);
+  region->slab_count = slabs;
+  region->slabs = std::make_unique<Slab[]>(region->slab_count);
   Status status = PINRAIL_ERR_OUT_OF_RESOURCE;
   for (const Backing backing : {Backing::hugetlb, Backing::transparent, Backing::small}) {
     if (length % kSlab != 0 && backing != Backing::small) continue;
@@ -69,7 +101,7 @@ Status Allocator::make_region(int node, size_t length, size_t slabs, std::unique
     if (status.ok()) break;
   }
   if (!status.ok()) return status;
-  for (size_t i = 0; i < slabs; ++i) {
+  for (size_t i = 0; i < region->slab_count; ++i) {
     region->slabs[i].base = region->base + i * kSlab;
     region->slabs[i].region = region.get();
   }
@@ -84,7 +116,7 @@ Status Allocator::pin_region(Region* region, Backing backing) {
   void* const at = pointer(region->base);
   const bool is_huge = backing == Backing::hugetlb ||
                        (backing == Backing::transparent && madvise(at, region->length, MADV_HUGEPAGE) == 0);
-  bind(region->base, region->length, region->node);
+  bind(region->base, region->length, region->heap->node);
   const Status status = is_huge || backing == Backing::small
                             ? pinner_.pin(pinner_.pool, at, region->length, &region->handle)
                             : Status(PINRAIL_ERR_NOT_SUPPORTED);
@@ -92,28 +124,31 @@ Status Allocator::pin_region(Region* region, Backing backing) {
     munmap(at, region->length);
     return status;
   }
+  region->reg.store(region->handle.reg);
   region->backing = backing;
   registrations_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic
   return status;
 }
 
-// Makes the region known, with all its slabs free, or, if it is alone, with its object used. If that fails, the region
-// is ended.
-Status Allocator::add_region(std::unique_ptr<Region> region) {
-  const Status status = guarded([&] {
-    std::list<Slab*> slabs;
-    for (Slab& slab : region->slabs) {
-      if (!region->is_alone) slab.at = slabs.insert(slabs.end(), &slab);
-    }
+// Makes the region known, with so many of its slabs free. If that fails, the region is ended.
+Status Allocator::add_region(std::unique_ptr<Region> region, size_t free_slabs) {
+  Region* const added = region.release();
+  const Status status = guarded([&]() -> Status {
+    const Status entered = enter(added);
+    if (!entered.ok()) return entered;
     Guard guard(mutex_);
-    Heap& heap = heaps_[region->node];
-    std::unique_ptr<Region>& place = regions_[region->base];
-    place = std::move(region);
-    heap.free.splice(heap.free.end(), slabs);
+    added->heap->regions.push_back(added);
+    added->free_slabs = free_slabs;
+    added->heap->free_bytes += free_slabs * kSlab;
+    return entered;
   });
-  if (!status.ok()) end_region(std::move(region), true);
+  if (!status.ok()) end_region(added, true);
   return status;
 }
+
+// Whether no event has ended the region's registration. relaxed: its memory is type-stable, and a region that is
+// renewed meanwhile is renewed once more for nothing.
+bool Allocator::is_live(const Region* region) { return is_indexed(region->reg.load(std::memory_order_relaxed)); }
 
 // An event has ended the region's registration: registers it anew (allocator/B4). The caller has taken an object of it,
 // so that the region does not end meanwhile. On an error nothing is changed.
@@ -125,27 +160,47 @@ Status Allocator::renew(Region* region) {
   {
     Guard guard(mutex_);
     std::swap(region->handle, handle);
+    region->reg.store(region->handle.reg);
   }
   pinner_.unpin(pinner_.pool, handle);  // the former one, or another reference to the same one
   return status;
 }
 
-// Deregisters the region, which nothing leads to any more.
-void Allocator::end_region(std::unique_ptr<Region> region, bool unmaps) {
+void Allocator::end_region(Region* region, bool unmaps) {
+  leave(region);
   pinner_.unpin(pinner_.pool, region->handle);
   if (unmaps) munmap(pointer(region->base), region->length);
+  delete region;
 }
 
-// Of a region that is idle or alone: nothing leads to it any more, and the caller ends it.
-std::unique_ptr<Allocator::Region> Allocator::take_out_locked(const Region& region) {
-  std::list<Slab*>& free = heaps_.find(region.node)->second.free;
-  for (const Slab& slab : region.slabs) {
-    if (!region.is_alone) free.erase(slab.at);
+void Allocator::end_all(Emptied* emptied) {
+  while (emptied->count != 0) end_region(emptied->regions[--emptied->count], true);
+}
+
+// A region of which nothing is used; nullptr: there is none. It leaves its heap.
+Allocator::Region* Allocator::take_idle_locked() {
+  for (const std::atomic<Heap*>& place : heaps_) {
+    const Heap* const heap = place.load();
+    if (heap == nullptr) continue;
+    for (Region* region : heap->regions) {
+      if (region->free_slabs != region->slab_count) continue;
+      take_out_locked(region);
+      return region;
+    }
   }
-  const auto at = regions_.find(region.base);
-  std::unique_ptr<Region> taken = std::move(at->second);
-  regions_.erase(at);
-  return taken;
+  return nullptr;
+}
+
+bool Allocator::give_back_idle() {
+  for (bool is_any = empty_magazines();; is_any = true) {
+    Region* idle = nullptr;
+    {
+      Guard guard(mutex_);
+      idle = take_idle_locked();
+    }
+    if (idle == nullptr) return is_any;
+    end_region(idle, true);
+  }
 }
 
 }  // namespace pinrail::mpool
