@@ -204,7 +204,7 @@ test_programs += test/unit/base/base_test test/unit/base/sync_test
 test_unit_base_sync_test_SOURCES = test/unit/base/sync_test.cc
 test_unit_base_sync_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_unit_base_base_test_SOURCES = test/support/files.h test/unit/base/fixtures.h \
-	test/unit/base/param_parse_test.cc test/unit/base/param_sources_test.cc \
+	test/unit/base/param_parse_test.cc \
 	test/unit/base/param_registry_test.cc test/unit/base/files_test.cc test/unit/base/loader_test.cc \
 	test/unit/base/loader_open_test.cc test/unit/base/registration_test.cc test/unit/base/core_test.cc \
 	$(nth_allocation_sources)

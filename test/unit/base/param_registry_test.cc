@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// param_registry_test.cc - declared parameters: scopes, old names, followed ones, names that mean nothing.
+// param_registry_test.cc - who sets a parameter, and who wins; declared parameters: scopes, old names, followed ones,
+// names that mean nothing.
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <functional>
 #include <thread>
 
+#include "test/support/cases.h"
 #include "test/support/threads.h"
 #include "test/unit/base/fixtures.h"
 
@@ -12,6 +18,177 @@ namespace {
 using test::has;
 using test::said_anew_by;
 using test::times;
+
+constexpr const char* kName = "mpool_test_x";
+
+// Sources, weakest first. Each sets mpool_test_x in its own way.
+class EachPairOfSources : public ParamTest, public testing::WithParamInterface<int> {
+ protected:
+  void list_files() {
+    folder_.write("first.conf", "");
+    folder_.write("last.conf", "");
+    sources_.environment.push_back("PINRAIL_MCA_mca_base_param_files=" + folder_.path("first.conf") + ":" +
+                                   folder_.path("last.conf"));
+  }
+  void set(int source, const std::string& value) {
+    const std::string line = std::string(kName) + " = " + value + "\n", variable = std::string(kName) + "=" + value;
+    switch (source) {
+      case 0: sources_.defaults.push_back({kName, value}); break;
+      case 1: folder_.write("site.conf", line); break;
+      case 2: folder_.write("user.conf", line); break;
+      case 3: folder_.write("last.conf", line); break;
+      case 4: folder_.write("first.conf", line); break;
+      case 5: sources_.environment.push_back("PINRAIL_MCA_" + variable); break;
+      case 6: sources_.environment.push_back("FOO_MCA_" + variable); break;
+      case 7: sources_.settings.push_back({kName, value}); break;
+      case 8: folder_.write("override.conf", line); break;
+    }
+  }
+};
+
+TEST_P(EachPairOfSources, the_stronger_one_decides) {
+  list_files();
+  // The stronger one first: what was set later must not win by being later.
+  set(GetParam() + 1, "stronger");
+  set(GetParam(), "weaker");
+  start();
+  EXPECT_EQ(value(), "stronger");
+}
+
+INSTANTIATE_TEST_SUITE_P(ParamSources, EachPairOfSources, testing::Range(0, 8));
+
+class ParamSources : public ParamTest {
+ protected:
+  std::string said_by_failing_read() {
+    return said_anew_by([this] { EXPECT_TRUE(read().is(PINRAIL_ERR_BAD_PARAM)); });
+  }
+};
+
+TEST_F(ParamSources, a_malformed_value_is_said_also_where_a_stronger_source_hides_it) {
+  folder_.write("user.conf", "mpool_test_n = many\n");
+  sources_.environment.push_back("PINRAIL_MCA_mpool_test_n=7");
+  const std::string said = said_anew_by([this] {
+    ASSERT_TRUE(read().ok());
+    EXPECT_TRUE(declare(declaration("n", PINRAIL_TYPE_INT, "1")).ok());
+  });
+  EXPECT_EQ(value("mpool_test_n"), "7");
+  EXPECT_EQ(test::times(said, "\"many\" for parameter mpool_test_n, from " + folder_.path("user.conf") + " line 1"), 1U)
+      << said;
+  EXPECT_TRUE(has(said, "because the environment overrides it")) << said;
+}
+
+TEST_F(ParamSources, a_value_knows_where_it_is_from) {
+  sources_.defaults = {{"mpool_test_d", "4"}};
+  folder_.write("user.conf", "# comment\nmpool_test_f = 1\nmpool_test_f = 2\n");
+  folder_.write("override.conf", "mpool_test_o = 3\n");
+  // A variable without a name or a value sets nothing.
+  sources_.environment = {"PINRAIL_MCA_mpool_test_e=1", "HOME=/",      "PINRAIL_MCA_=1",
+                          "PINRAIL_MCA_mpool_test_x",   "PINRAIL_MCA", ""};
+  sources_.settings = {{"mpool_test_s", "2"}};
+  start();
+  const struct {
+    std::string name;
+    pinrail_param_source_t source;
+    std::string described;
+  } rows[] = {
+      {"x", PINRAIL_SOURCE_DEFAULT, "default, from the default"},
+      {"d", PINRAIL_SOURCE_DEFAULT, "4"},
+      {"f", PINRAIL_SOURCE_FILE, "2, from " + sources_.user_file + " line 3"},  // of equal sources the later one
+      {"e", PINRAIL_SOURCE_ENVIRONMENT, "1, from the environment"},
+      {"s", PINRAIL_SOURCE_COMMAND_LINE, "2, from the program"},
+      {"o", PINRAIL_SOURCE_OVERRIDE, "3, from the override file " + sources_.override_file + " line 1"},
+  };
+  for (const auto& row : rows) {
+    if (row.name != "x") {
+      ASSERT_TRUE(declare(declaration(row.name.c_str(), PINRAIL_TYPE_INT, "0")).ok());
+    }
+    const std::string name = "mpool_test_" + row.name;
+    EXPECT_EQ(info(name.c_str()).source, row.source) << name;
+    EXPECT_EQ(registry_.describe(name).rfind(row.described, 0), 0U) << registry_.describe(name);
+  }
+  EXPECT_EQ(info("mpool_test_f").source_file, sources_.user_file);
+  EXPECT_EQ(info("mpool_test_f").source_line, 3);
+}
+
+TEST_F(ParamSources, the_list_of_files_comes_from_any_source_but_a_listed_file) {
+  const std::string other = folder_.write("other.conf", "mpool_test_y = 9\n");
+  const std::string a = folder_.write("a.conf", "mpool_test_x = a\nmca_base_param_files = " + other + "\n");
+  const std::string b = folder_.write("b.conf", "mpool_test_x = b\nmpool_test_z = 7\n");
+  folder_.write("user.conf", "mpool_test_x = user\nmca_base_param_files = " + a + "," + b + "\n");
+  const std::string said = said_anew_by([this] { start(); });
+  ASSERT_TRUE(declare(declaration("y", PINRAIL_TYPE_INT, "0")).ok());
+  ASSERT_TRUE(declare(declaration("z", PINRAIL_TYPE_INT, "0")).ok());
+  EXPECT_EQ(value(), "a");
+  EXPECT_EQ(value("mpool_test_y"), "0");
+  EXPECT_EQ(value("mpool_test_z"), "7");
+  EXPECT_EQ(value("mca_base_param_files"), a + "," + b);
+  EXPECT_TRUE(has(said, "nested file list") && has(said, a + " line 2")) << said;
+}
+
+TEST_F(ParamSources, a_missing_file_is_an_error_only_where_it_was_listed) {
+  EXPECT_EQ(said_anew_by([this] { EXPECT_TRUE(read().ok()); }), "");
+  sources_.settings = {{"mca_base_param_files", folder_.path("none.conf")}};
+  const std::string said = said_by_failing_read();
+  EXPECT_TRUE(has(said, folder_.path("none.conf")) && has(said, "No such file")) << said;
+}
+
+TEST_F(ParamSources, each_bad_file_is_an_error_that_names_file_and_line) {
+  sources_.user_file = folder_.path();
+  folder_.write("site.conf", "a = 1\nthis is no setting\n");
+  folder_.write("override.conf", "nonsense\n");
+  const std::string said = said_by_failing_read();
+  EXPECT_TRUE(has(said, "it is a folder") && has(said, "the user's file")) << said;
+  EXPECT_TRUE(has(said, sources_.site_file + " line 2 has no =")) << said;
+  EXPECT_TRUE(has(said, sources_.override_file)) << said;
+}
+
+TEST_F(ParamSources, a_file_that_may_not_be_read_is_told_of_and_an_error_unless_it_is_the_users) {
+  for (const bool is_users : {true, false}) {
+    const std::string path = folder_.write(is_users ? "user.conf" : "override.conf", "mpool_test_x = 1\n");
+    ASSERT_EQ(chmod(path.c_str(), 0), 0);
+    Sources sources;
+    (is_users ? sources.user_file : sources.override_file) = path;
+    const test::ChildAnswer answer = test::answer_of([&]() -> test::ChildAnswer {
+      if (geteuid() == 0 && setuid(65534) != 0) return {-1};
+      Status status = PINRAIL_ERR_ERROR;
+      const std::string said = said_anew_by([&] { status = registry_.read_sources(sources); });
+      return {status.code(), has(said, path) && has(said, "Permission denied")};
+    });
+    EXPECT_EQ(answer[0], is_users ? PINRAIL_SUCCESS : PINRAIL_ERR_BAD_PARAM);
+    EXPECT_EQ(answer[1], 1);
+  }
+}
+
+TEST_F(ParamSources, a_malformed_value_names_value_parameter_source_and_what_would_do) {
+  folder_.write("user.conf", "\nmpool_test_n = many\n");
+  ASSERT_TRUE(read().ok());
+  const std::string said =
+      said_anew_by([this] { EXPECT_TRUE(declare(declaration("n", PINRAIL_TYPE_INT, "0")).is(PINRAIL_ERR_BAD_PARAM)); });
+  EXPECT_TRUE(has(said, "\"many\" for parameter mpool_test_n, from " + sources_.user_file + " line 2")) << said;
+  EXPECT_TRUE(has(said, "is not a whole number") && has(said, "give a whole number")) << said;
+  pinrail_param_info_t info{};
+  EXPECT_TRUE(registry_.find("mpool_test_n", &info).is(PINRAIL_ERR_NOT_FOUND)) << "nothing takes its place";
+}
+
+TEST_F(ParamSources, of_a_table_every_malformed_value_is_named) {
+  sources_.environment = {"PINRAIL_MCA_mpool_test_a=x", "PINRAIL_MCA_mpool_test_b=y"};
+  ASSERT_TRUE(read().ok());
+  const pinrail_param_t table[] = {declaration("a", PINRAIL_TYPE_INT, "0"), declaration("b", PINRAIL_TYPE_INT, "0"),
+                                   declaration("c", PINRAIL_TYPE_INT, "0")};
+  const std::string said =
+      said_anew_by([&] { EXPECT_TRUE(registry_.declare("mpool", "test", table, 3).is(PINRAIL_ERR_BAD_PARAM)); });
+  EXPECT_TRUE(has(said, "mpool_test_a") && has(said, "mpool_test_b")) << said;
+  EXPECT_EQ(registry_.count(), 3U) << "the base's own; an error declares nothing of the table";
+}
+
+TEST_F(ParamSources, this_process_has_its_environment_and_the_sites_files) {
+  const Sources sources = process_sources();
+  EXPECT_EQ(sources.environment_prefixes.at(0), "PINRAIL_MCA_");
+  EXPECT_FALSE(sources.environment.empty());
+  EXPECT_TRUE(has(sources.site_file, "/pinrail-mca-params.conf"));
+  EXPECT_TRUE(has(sources.override_file, "/pinrail-mca-params-override.conf"));
+  EXPECT_TRUE(has(sources.user_file, "/.pinrail/mca-params.conf"));
+}
 
 class ParamRegistry : public ParamTest {
  protected:
@@ -68,29 +245,18 @@ TEST_F(ParamRegistry, a_constant_is_shown_but_never_set) {
   EXPECT_EQ(value("mpool_test_d"), "1");
 }
 
-TEST_F(ParamRegistry, a_settable_parameter_takes_what_it_is_given) {
-  ASSERT_TRUE(read().ok());
+TEST_F(ParamRegistry, a_settable_parameter_takes_what_it_is_given_unless_the_override_file_holds_it) {
+  folder_.write("override.conf", "mpool_test_o = 2K\n");
+  start();
   ASSERT_TRUE(declare(declaration("s", PINRAIL_TYPE_SIZE, "1K", PINRAIL_SCOPE_SETTABLE)).ok());
+  ASSERT_TRUE(declare(declaration("o", PINRAIL_TYPE_SIZE, "1K", PINRAIL_SCOPE_SETTABLE)).ok());
   EXPECT_TRUE(registry_.set("mpool_test_s", "8M").ok());
   EXPECT_EQ(registry_.value("mpool_test_s").u, 8U << 20);
-  EXPECT_EQ(info("mpool_test_s").source, PINRAIL_SOURCE_API);
   EXPECT_EQ(registry_.describe("mpool_test_s"), "8M, from a call of the program");
-}
-
-TEST_F(ParamRegistry, what_the_override_file_holds_is_not_set) {
-  folder_.write("override.conf", "mpool_test_s = 2K\n");
-  ASSERT_TRUE(read().ok());
-  ASSERT_TRUE(declare(declaration("s", PINRAIL_TYPE_SIZE, "1K", PINRAIL_SCOPE_SETTABLE)).ok());
-  const std::string said =
-      said_anew_by([this] { EXPECT_TRUE(registry_.set("mpool_test_s", "3K").is(PINRAIL_ERR_PERM)); });
+  std::string said = said_anew_by([this] { EXPECT_TRUE(registry_.set("mpool_test_o", "3K").is(PINRAIL_ERR_PERM)); });
   EXPECT_TRUE(has(said, sources_.override_file)) << said;
-  EXPECT_EQ(value("mpool_test_s"), "2K");
-}
-
-TEST_F(ParamRegistry, setting_a_name_that_is_none_says_which_was_meant) {
-  ASSERT_TRUE(read().ok());
-  const std::string said =
-      said_anew_by([this] { EXPECT_TRUE(registry_.set("mca_base_verbos", "3").is(PINRAIL_ERR_NOT_FOUND)); });
+  EXPECT_EQ(value("mpool_test_o"), "2K");
+  said = said_anew_by([this] { EXPECT_TRUE(registry_.set("mca_base_verbos", "3").is(PINRAIL_ERR_NOT_FOUND)); });
   EXPECT_TRUE(has(said, "did you mean mca_base_verbose?")) << said;
 }
 
@@ -100,16 +266,6 @@ TEST_F(ParamRegistry, strings_that_were_handed_out_stay_when_the_parameter_is_se
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(registry_.set("mpool_test_x", std::to_string(i)).ok());
   EXPECT_STREQ(before.value, "default");
   EXPECT_STREQ(before.typed.s, "default");
-}
-
-TEST_F(ParamRegistry, a_watched_number_follows_the_parameter) {
-  ASSERT_TRUE(read().ok());
-  const std::atomic<int64_t>* verbosity = registry_.watch("mca_base_verbose");
-  ASSERT_NE(verbosity, nullptr);
-  EXPECT_EQ(verbosity->load(), 0);
-  ASSERT_TRUE(registry_.set("mca_base_verbose", "50").ok());
-  EXPECT_EQ(verbosity->load(), 50);
-  EXPECT_EQ(registry_.watch("nothing"), nullptr);
 }
 
 TEST_F(ParamRegistry, parameters_are_read_on_many_threads_while_one_sets_them) {
@@ -133,50 +289,42 @@ TEST_F(ParamRegistry, parameters_are_read_on_many_threads_while_one_sets_them) {
   readers.join();
   EXPECT_EQ(wrong.load(), 0);
   EXPECT_EQ(registry_.value("mpool_test_n").i, kRounds);
+  EXPECT_EQ(registry_.watch("nothing"), nullptr);
 }
+
+const char* const kOldPrefixes[] = {"rcache_test_", nullptr};
 
 TEST_F(ParamRegistry, an_old_name_sets_the_parameter_and_is_noted_once) {
   static const char* const kSynonyms[] = {"mpool_test_old", nullptr};
   sources_.environment = {"PINRAIL_MCA_mpool_test_old=7"};
+  folder_.write("site.conf", "rcache_test_m = 8\n");
+  sources_.settings = {{"rcache_test_k", "x"}};
   ASSERT_TRUE(read().ok());
   pinrail_param_t it = declaration("n", PINRAIL_TYPE_INT, "0");
   it.synonyms = kSynonyms;
-  const std::string said = said_anew_by([&] { EXPECT_TRUE(declare(it).ok()); });
+  std::string said = said_anew_by([&] { EXPECT_TRUE(declare(it).ok()); });
   EXPECT_EQ(value("mpool_test_n"), "7");
   EXPECT_STREQ(info("mpool_test_old").name, "mpool_test_n");
   EXPECT_EQ(times(said, "mpool_test_old, set by the environment, is an old name of mpool_test_n"), 1U) << said;
+
+  said = said_anew_by([&] { EXPECT_TRUE(declare(declaration("m", PINRAIL_TYPE_INT, "0"), kOldPrefixes).ok()); });
+  EXPECT_EQ(value("mpool_test_m"), "8");
+  EXPECT_TRUE(has(said, "rcache_test_m") && has(said, "write mpool_test_m")) << said;
+  EXPECT_STREQ(info("mpool_test_m").declaration->synonyms[0], "rcache_test_m");
+
+  said = said_anew_by([&] { EXPECT_FALSE(declare(declaration("k", PINRAIL_TYPE_INT, "0"), kOldPrefixes).ok()); });
+  EXPECT_TRUE(has(said, "mpool_test_k (by its old name rcache_test_k), from the program")) << said;
   EXPECT_EQ(finish(), "") << "an old name is no unknown one";
 }
 
-TEST_F(ParamRegistry, an_old_family_of_names_covers_every_parameter) {
-  static const char* const kPrefixes[] = {"rcache_test_", nullptr};
-  folder_.write("site.conf", "rcache_test_n = 7\n");
-  ASSERT_TRUE(read().ok());
-  const std::string said =
-      said_anew_by([&] { EXPECT_TRUE(declare(declaration("n", PINRAIL_TYPE_INT, "0"), kPrefixes).ok()); });
-  EXPECT_EQ(value("mpool_test_n"), "7");
-  EXPECT_TRUE(has(said, "rcache_test_n") && has(said, "write mpool_test_n")) << said;
-  EXPECT_STREQ(info("mpool_test_n").declaration->synonyms[0], "rcache_test_n");
-}
-
-TEST_F(ParamRegistry, a_malformed_value_under_an_old_name_names_both) {
-  static const char* const kPrefixes[] = {"rcache_test_", nullptr};
-  sources_.settings = {{"rcache_test_n", "x"}};
-  ASSERT_TRUE(read().ok());
-  const std::string said =
-      said_anew_by([&] { EXPECT_FALSE(declare(declaration("n", PINRAIL_TYPE_INT, "0"), kPrefixes).ok()); });
-  EXPECT_TRUE(has(said, "mpool_test_n (by its old name rcache_test_n), from the program")) << said;
-}
-
 TEST_F(ParamRegistry, the_stronger_source_decides_whatever_name_it_uses) {
-  static const char* const kPrefixes[] = {"rcache_test_", nullptr};
   folder_.write("site.conf", "mpool_test_n = 1\nmpool_test_m = 1\nrcache_test_m = 2\n");
   folder_.write("user.conf", "rcache_test_n = 2\n");
   sources_.environment = {"PINRAIL_MCA_mpool_test_e=1", "PINRAIL_MCA_rcache_test_e=2"};
   ASSERT_TRUE(read().ok());
   said_anew_by([&] {
     for (const char* name : {"n", "m", "e"}) {
-      EXPECT_TRUE(declare(declaration(name, PINRAIL_TYPE_INT, "0"), kPrefixes).ok());
+      EXPECT_TRUE(declare(declaration(name, PINRAIL_TYPE_INT, "0"), kOldPrefixes).ok());
     }
   });
   EXPECT_EQ(value("mpool_test_n"), "2");
@@ -203,43 +351,30 @@ TEST_F(ParamRegistry, a_components_verbosity_follows_its_frameworks) {
   EXPECT_EQ(value("mpool_test_verbose"), "1") << "it was set itself";
 }
 
-class LeavePinned : public ParamRegistry {
- protected:
+TEST_F(ParamRegistry, leave_pinned_of_a_component_follows_the_global_one_unless_it_was_set_itself) {
   static constexpr pinrail_enum_value_t kValues[] = {{0, "drop"}, {1, "keep"}, {0, nullptr}};
-
-  std::string declared(const char* fallback) {
-    pinrail_param_t it = declaration("leave_pinned", PINRAIL_TYPE_ENUM, fallback);
+  const struct {
+    const char *own_default, *callers_default, *in_file, *global, *value;
+  } rows[] = {
+      {"keep", "", "", "", "keep"},        {"keep", "", "", "no", "drop"},   {"drop", "", "keep", "no", "keep"},
+      {"drop", "drop", "", "yes", "keep"}, {"keep", "", "", "auto", "keep"},  // a value that the component does not
+                                                                              // know
+  };
+  for (const auto& row : rows) {
+    Registry registry;
+    Sources sources;
+    if (*row.callers_default != 0) sources.defaults = {{"mpool_test_leave_pinned", row.callers_default}};
+    if (*row.in_file != 0)
+      sources.site_file = folder_.write("site.conf", std::string("mpool_test_leave_pinned = ") + row.in_file);
+    if (*row.global != 0) sources.settings = {{"leave_pinned", row.global}};
+    pinrail_param_t it = declaration("leave_pinned", PINRAIL_TYPE_ENUM, row.own_default);
     it.values = kValues;
-    EXPECT_TRUE(read().ok());
-    EXPECT_TRUE(declare(it).ok());
-    return value("mpool_test_leave_pinned");
+    ASSERT_TRUE(registry.read_sources(sources).ok());
+    ASSERT_TRUE(registry.declare("mpool", "test", &it, 1).ok());
+    pinrail_param_info_t seen{};
+    ASSERT_TRUE(registry.find("mpool_test_leave_pinned", &seen).ok());
+    EXPECT_STREQ(seen.value, row.value) << &row - rows;
   }
-};
-
-TEST_F(LeavePinned, a_components_own_default_stands_while_the_global_one_is_not_set) {
-  EXPECT_EQ(declared("keep"), "keep");
-}
-
-TEST_F(LeavePinned, the_global_one_holds_for_components_that_are_not_set) {
-  sources_.environment = {"PINRAIL_MCA_leave_pinned=no"};
-  EXPECT_EQ(declared("keep"), "drop");
-}
-
-TEST_F(LeavePinned, a_components_own_overrides_the_global_one_whatever_the_source) {
-  sources_.settings = {{"leave_pinned", "no"}};
-  folder_.write("site.conf", "mpool_test_leave_pinned = keep\n");
-  EXPECT_EQ(declared("drop"), "keep");
-}
-
-TEST_F(LeavePinned, a_callers_default_gives_way_to_the_global_one_that_was_chosen) {
-  sources_.defaults = {{"mpool_test_leave_pinned", "drop"}};
-  sources_.environment = {"PINRAIL_MCA_leave_pinned=yes"};
-  EXPECT_EQ(declared("drop"), "keep");
-}
-
-TEST_F(LeavePinned, a_global_value_that_the_component_does_not_know_leaves_its_default) {
-  sources_.environment = {"PINRAIL_MCA_leave_pinned=auto"};
-  EXPECT_EQ(declared("keep"), "keep");
 }
 
 TEST_F(ParamRegistry, an_unknown_name_of_a_known_framework_is_warned_of_once) {
@@ -253,61 +388,33 @@ TEST_F(ParamRegistry, an_unknown_name_of_a_known_framework_is_warned_of_once) {
   EXPECT_TRUE(has(said, "mpool_test_nothing_like_it") && has(said, "pinrail_info")) << said;
 }
 
-TEST_F(ParamRegistry, a_slip_in_an_old_name_is_led_to_the_new_one) {
-  static const char* const kPrefixes[] = {"rcache_test_", nullptr};
-  sources_.environment = {"PINRAIL_MCA_rcache_test_size_limt=2"};
-  ASSERT_TRUE(read().ok());
-  ASSERT_TRUE(declare(declaration("size_limit", PINRAIL_TYPE_SIZE, "0"), kPrefixes).ok());
-  const std::string said = finish();
-  EXPECT_TRUE(has(said, "did you mean mpool_test_size_limit?")) << said;
-}
-
-TEST_F(ParamRegistry, a_slip_in_the_frameworks_name_is_found_too) {
-  sources_.environment = {"PINRAIL_MCA_mpol_test_x=2", "PINRAIL_MCA_leave_pined=1"};
-  start();
-  const std::string said = finish();
-  EXPECT_TRUE(has(said, "did you mean mpool_test_x?")) << said;
-  EXPECT_TRUE(has(said, "did you mean leave_pinned?")) << said;
-}
-
-TEST_F(ParamRegistry, a_name_without_framework_and_component_is_completed) {
-  sources_.environment = {"PINRAIL_MCA_x=2", "PINRAIL_MCA_nothing_like_it=2"};
-  start();
-  const std::string said = finish();
-  EXPECT_TRUE(has(said, "sets x,") && has(said, "did you mean mpool_test_x?")) << said;
-  EXPECT_FALSE(has(said, "nothing_like_it")) << "it may be another's: " << said;
-}
-
-TEST_F(ParamRegistry, names_of_others_are_none_of_our_business) {
-  sources_.environment = {"PINRAIL_MCA_btl_tcp_if_include=eth0"};
-  start();
-  EXPECT_EQ(finish(), "");
-}
-
-TEST_F(ParamRegistry, a_variables_prefix_in_a_file_is_pointed_out) {
+TEST_F(ParamRegistry, what_was_meant_by_an_unknown_name_is_said_unless_it_may_be_anothers) {
+  sources_.environment = {"PINRAIL_MCA_rcache_test_size_limt=2", "PINRAIL_MCA_mpol_test_x=2",
+                          "PINRAIL_MCA_leave_pined=1",           "PINRAIL_MCA_x=2",
+                          "PINRAIL_MCA_nothing_like_it=2",       "PINRAIL_MCA_btl_tcp_if_include=eth0"};
   folder_.write("user.conf", "PINRAIL_MCA_mpool_test_x = 1\n");
   start();
+  ASSERT_TRUE(declare(declaration("size_limit", PINRAIL_TYPE_SIZE, "0"), kOldPrefixes).ok());
   const std::string said = finish();
+  EXPECT_TRUE(has(said, "did you mean mpool_test_size_limit?")) << "a slip in an old name: " << said;
+  EXPECT_TRUE(has(said, "sets mpol_test_x,")) << "a slip in the framework's name: " << said;
+  EXPECT_TRUE(has(said, "did you mean leave_pinned?")) << said;
+  EXPECT_TRUE(has(said, "sets x,")) << "neither framework nor component: " << said;
+  EXPECT_EQ(times(said, "did you mean mpool_test_x?"), 2U) << said;
   EXPECT_TRUE(has(said, "leave PINRAIL_MCA_ away")) << said;
+  EXPECT_FALSE(has(said, "nothing_like_it") || has(said, "btl_tcp")) << said;
 }
 
-TEST_F(ParamRegistry, names_of_shipped_components_that_are_not_loaded_are_silent) {
-  folder_.write("site.conf", "mpool_rgpusm_size_limit = 1G\nrcache_rgpusm_size_limit = 1G\nmpool_grdma_x = 1\n");
+TEST_F(ParamRegistry, names_of_components_that_are_shipped_and_not_loaded_are_silent) {
+  folder_.write("site.conf",
+                "mpool_rgpusm_size_limit = 1G\nrcache_rgpusm_size_limit = 1G\nmpool_grdma_x = 1\n"
+                "mpool_test_wrong = 1\nmpool_grmda_size_limit = 1G\n");
   start();
   registry_.expect("mpool_grdma");
-  EXPECT_EQ(finish({"mpool_rgpusm", "rcache_rgpusm", "mpool_test"}), "");
-}
-
-TEST_F(ParamRegistry, a_shipped_component_that_is_loaded_is_held_to_its_names) {
-  folder_.write("site.conf", "mpool_test_wrong = 1\n");
-  start();
-  EXPECT_TRUE(has(finish({"mpool_test"}), "mpool_test_wrong"));
-}
-
-TEST_F(ParamRegistry, an_unknown_component_is_warned_of) {
-  folder_.write("site.conf", "mpool_grmda_size_limit = 1G\n");
-  start();
-  EXPECT_TRUE(has(finish({"mpool_grdma"}), "mpool_grmda_size_limit"));
+  const std::string said = finish({"mpool_rgpusm", "rcache_rgpusm", "mpool_test"});
+  EXPECT_TRUE(has(said, "mpool_test_wrong")) << "it is loaded: " << said;
+  EXPECT_TRUE(has(said, "mpool_grmda_size_limit")) << "no such component: " << said;
+  EXPECT_FALSE(has(said, "rgpusm") || has(said, "mpool_grdma_x")) << said;
 }
 
 TEST_F(ParamRegistry, a_declaration_of_another_size_is_of_another_version) {
@@ -319,33 +426,28 @@ TEST_F(ParamRegistry, a_declaration_of_another_size_is_of_another_version) {
 }
 
 TEST_F(ParamRegistry, a_wrong_declaration_is_refused) {
-  ASSERT_TRUE(read().ok());
-  const auto refused = [this](pinrail_param_t it) {
-    bool is_refused = false;
-    const std::string said = said_anew_by([&] { is_refused = declare(it).is(PINRAIL_ERR_ERROR); });
-    return is_refused && has(said, "wrong declaration") && has(said, "mpool_test");
-  };
-  pinrail_param_t it = declaration("x", PINRAIL_TYPE_INT, "many");
-  EXPECT_TRUE(refused(it)) << "a malformed default";
-  it = declaration("x", PINRAIL_TYPE_ENUM, "a");
-  EXPECT_TRUE(refused(it)) << "no values";
-  it = declaration("x", PINRAIL_TYPE_INT, "0");
-  it.level = 0;
-  EXPECT_TRUE(refused(it)) << "no level";
-  it = declaration("x", PINRAIL_TYPE_INT, "0");
-  it.minimum = 1;
-  EXPECT_TRUE(refused(it)) << "an empty range";
-  it = declaration("x y", PINRAIL_TYPE_INT, "0");
-  EXPECT_TRUE(refused(it)) << "a name with a space";
-  it = declaration(nullptr, PINRAIL_TYPE_INT, "0");
-  EXPECT_TRUE(refused(it)) << "no name";
-  it = declaration("x", static_cast<pinrail_param_type_t>(7), "0");
-  EXPECT_TRUE(refused(it)) << "an unknown type";
-}
-
-TEST_F(ParamRegistry, a_name_is_declared_once) {
   start();
-  said_anew_by([this] { EXPECT_TRUE(declare(declaration("x", PINRAIL_TYPE_INT, "0")).is(PINRAIL_ERR_ERROR)); });
+  pinrail_param_t no_level = declaration("y", PINRAIL_TYPE_INT, "0");
+  no_level.level = 0;
+  pinrail_param_t empty_range = declaration("y", PINRAIL_TYPE_INT, "0");
+  empty_range.minimum = 1;
+  const struct {
+    const char* what;
+    pinrail_param_t it;
+  } rows[] = {
+      {"a malformed default", declaration("y", PINRAIL_TYPE_INT, "many")},
+      {"no values", declaration("y", PINRAIL_TYPE_ENUM, "a")},
+      {"no level", no_level},
+      {"an empty range", empty_range},
+      {"a name with a space", declaration("x y", PINRAIL_TYPE_INT, "0")},
+      {"no name", declaration(nullptr, PINRAIL_TYPE_INT, "0")},
+      {"an unknown type", declaration("y", static_cast<pinrail_param_type_t>(7), "0")},
+      {"a name that is taken", declaration("x", PINRAIL_TYPE_STRING, "0")},
+  };
+  for (const auto& row : rows) {
+    const std::string said = said_anew_by([&] { EXPECT_TRUE(declare(row.it).is(PINRAIL_ERR_ERROR)) << row.what; });
+    EXPECT_TRUE(has(said, "wrong declaration") && has(said, "mpool_test")) << row.what << said;
+  }
   const pinrail_param_t twice[] = {declaration("y", PINRAIL_TYPE_INT, "0"), declaration("y", PINRAIL_TYPE_INT, "0")};
   said_anew_by([&] { EXPECT_TRUE(registry_.declare("mpool", "test", twice, 2).is(PINRAIL_ERR_ERROR)); });
   EXPECT_EQ(value(), "default");
