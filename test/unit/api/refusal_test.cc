@@ -429,6 +429,7 @@ TEST_F(Refusal, a_lent_table_that_ends_inside_a_field_is_refused) {
 TEST_F(Refusal, what_is_filled_in_is_filled_in_by_whole_fields) {
   make_pool();
   pinrail_component_info_t component{};
+  EXPECT_EQ(pinrail_component_at(0, &component), PINRAIL_ERR_BAD_PARAM) << "size is 0";
   component.size = offsetof(pinrail_component_info_t, name) + 4;
   EXPECT_EQ(pinrail_component_at(0, &component), PINRAIL_ERR_BAD_PARAM);
   component.size = offsetof(pinrail_component_info_t, name);
@@ -438,6 +439,7 @@ TEST_F(Refusal, what_is_filled_in_is_filled_in_by_whole_fields) {
   kind.size = offsetof(pinrail_memory_kind_t, name) + 4;
   EXPECT_EQ(pinrail_memory_kind_at(0, &kind), PINRAIL_ERR_BAD_PARAM);
   pinrail_param_info_t parameter{};
+  EXPECT_EQ(pinrail_param_find("leave_pinned", &parameter), PINRAIL_ERR_BAD_PARAM) << "size is 0";
   parameter.size = offsetof(pinrail_param_info_t, name) + 4;
   EXPECT_EQ(pinrail_param_at(0, &parameter), PINRAIL_ERR_BAD_PARAM);
   pinrail_machine_t machine{};
