@@ -205,7 +205,7 @@ test_unit_base_sync_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIB
 test_unit_base_base_test_SOURCES = test/support/files.h test/unit/base/fixtures.h \
 	test/unit/base/param_parse_test.cc \
 	test/unit/base/param_registry_test.cc test/unit/base/files_test.cc test/unit/base/loader_test.cc \
-	test/unit/base/loader_open_test.cc test/unit/base/registration_test.cc test/unit/base/core_test.cc \
+	test/unit/base/registration_test.cc test/unit/base/core_test.cc \
 	$(nth_allocation_sources)
 test_unit_base_base_test_LDADD = test/libtest_support.la libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 EXTRA_test_unit_base_base_test_DEPENDENCIES = test/unit/base/tiny_component.la
