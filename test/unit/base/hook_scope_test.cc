@@ -101,36 +101,29 @@ void call_registrar() {
 }
 
 void take(LockRank rank) {
-  static Mutex mutexes[] = {Mutex(LockRank::pending), Mutex(LockRank::index), Mutex(LockRank::monitor),
-                            Mutex(LockRank::cache), Mutex(LockRank::leaf)};
-  constexpr LockRank kRanks[] = {LockRank::pending, LockRank::index, LockRank::monitor, LockRank::cache,
-                                 LockRank::leaf};
-  for (size_t i = 0; i < std::size(kRanks); ++i) {
-    if (kRanks[i] == rank) Guard guard(mutexes[i]);
-  }
+  Mutex mutex(rank);
+  const Guard guard(mutex);
 }
 
-TEST(HookWallDeathTest, an_allocation) {
-  EXPECT_DEATH(in_a_hook([] { kept = std::malloc(1); }), "hook wall: memory is allocated in a hook");
-  EXPECT_DEATH(in_a_hook([] { kept = std::calloc(1, 1); }), "hook wall: memory is allocated in a hook");
-#ifndef __SANITIZE_THREAD__  // which does not report aligned ones
-  EXPECT_DEATH(in_a_hook([] { kept = std::aligned_alloc(64, 64); }), "hook wall: memory is allocated in a hook");
-#endif
-  EXPECT_DEATH(in_a_hook([] { kept = new int; }), "hook wall: memory is allocated in a hook");
-  EXPECT_DEATH(in_a_hook([] { kept = new std::string(100, 'x'); }), "hook wall: memory is allocated in a hook");
-}
-
-TEST(HookWallDeathTest, a_free) {
+TEST(HookWallDeathTest, what_allocates_frees_or_logs) {
   kept = std::malloc(1);
-  EXPECT_DEATH(in_a_hook([] { std::free(kept); }), "hook wall: memory is freed in a hook");
+  const struct {
+    void (*what)();
+    const char* said;
+  } rows[] = {
+      {[] { kept = std::malloc(1); }, "hook wall: memory is allocated in a hook"},
+      {[] { kept = std::calloc(1, 1); }, "hook wall: memory is allocated in a hook"},
+#ifndef __SANITIZE_THREAD__  // which does not report aligned ones
+      {[] { kept = std::aligned_alloc(64, 64); }, "hook wall: memory is allocated in a hook"},
+#endif
+      {[] { kept = new std::string(100, 'x'); }, "hook wall: memory is allocated in a hook"},
+      {[] { std::free(kept); }, "hook wall: memory is freed in a hook"},
+      {[] { report::log("test", 0, PINRAIL_LOG_WARN, ""); }, "hook wall: a line is logged in a hook"},
+      {[] { report::log("test", 0, PINRAIL_LOG_DEBUG, ""); }, "hook wall"},  // also a silent one
+      {[] { report::help("test", "", "", nullptr, 0); }, "hook wall: a help text is printed"},
+  };
+  for (const auto& row : rows) EXPECT_DEATH(in_a_hook(row.what), row.said) << &row - rows;
   std::free(kept);
-}
-
-TEST(HookWallDeathTest, a_log_and_a_help_text) {
-  EXPECT_DEATH(in_a_hook([] { report::log("test", 0, PINRAIL_LOG_WARN, ""); }),
-               "hook wall: a line is logged in a hook");
-  EXPECT_DEATH(in_a_hook([] { report::log("test", 0, PINRAIL_LOG_DEBUG, ""); }), "hook wall") << "also a silent one";
-  EXPECT_DEATH(in_a_hook([] { report::help("test", "", "", nullptr, 0); }), "hook wall: a help text is printed");
 }
 
 TEST(HookWallDeathTest, a_call_of_a_registrar) {
