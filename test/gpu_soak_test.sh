@@ -49,11 +49,10 @@ expect "story --reset" "$reset" '"reset": 0, "alloc_after_it": 709, "retain_afte
 expect "story --reset" "$reset" '"id_where_it_was": 0, "open_after_reset": 0, "at_the_same_address": true,'
 kinds=$(timeout 120 test/gpu/kinds --double)
 expect kinds "$kinds" '{"ipc": {"bytes": 32768, "attributes": 0, "legacy": 1, "handle_types": 0,'
-expect kinds "$kinds" '"pool": {"bytes": 32768, "attributes": 0, "legacy": 0, "handle_types": 1, "has_pool": true,'
-expect kinds "$kinds" '"both_are_right": true, "close_first": 0, "second_is_right_still": true, "close_second": 0, "open_again": 0, "close_one": 0, "the_other_is_right_still": true}}'
-figures=$(timeout 120 test/gpu/figures --double)
-expect figures "$figures" '"free_at_once": 0, "released_ms": '
-for program in story figures kinds; do
+expect kinds "$kinds" '"pool": {"bytes": 32768, "attributes": 0, "legacy": 0, "handle_types": 1, '
+expect kinds "$kinds" '"two_allocations": {"open": 0, "open_other": 0, "both_are_right": true, "close": 0, "other_is_right_still": true, "close_other": 0}, "one_in_two_pools": {"open": 0, "open_other": 0, "both_are_right": true, "close": 0, "other_is_right_still": true, "close_other": 0}}, "cache":'
+expect kinds "$kinds" '"free_at_once": 0, "released_ms": '
+for program in story kinds; do
   code=0
   test/gpu/$program --what >/dev/null 2>&1 || code=$?
   [ $code = 2 ] || { echo "gpu_soak_test: $program --what exits with $code" >&2; exit 1; }

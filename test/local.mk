@@ -216,15 +216,11 @@ endif
 test_programs += test/unit/api/api_test test/conform/contract test/unit/api/refusal_test
 test_unit_api_api_test_SOURCES = test/unit/api/api_test.cc $(fake_registrar_sources)
 check_LTLIBRARIES += test/conform/registrar_contract.la
-test_conform_registrar_contract_la_SOURCES = test/conform/dso/contract_registrar.c
-test_conform_registrar_contract_la_CFLAGS = $(PINRAIL_WARNINGS) -std=gnu11 -fvisibility=hidden
+test_conform_registrar_contract_la_SOURCES = test/conform/dso/contract_registrar.cc
+test_conform_registrar_contract_la_CXXFLAGS = $(PINRAIL_WARNINGS) -std=c++17 -fvisibility=hidden
 test_conform_registrar_contract_la_LDFLAGS = -module -avoid-version -shared -rpath /nonexistent
-check_LTLIBRARIES += test/conform/registrar_thrower.la
-test_conform_registrar_thrower_la_SOURCES = test/conform/dso/throwing_registrar.cc
-test_conform_registrar_thrower_la_CXXFLAGS = $(PINRAIL_WARNINGS) -std=c++17 -fvisibility=hidden
-test_conform_registrar_thrower_la_LDFLAGS = -module -avoid-version -shared -rpath /nonexistent
 test_conform_contract_SOURCES = test/conform/contract_test.cc $(fake_registrar_sources)
-EXTRA_test_conform_contract_DEPENDENCIES = test/conform/registrar_contract.la test/conform/registrar_thrower.la
+EXTRA_test_conform_contract_DEPENDENCIES = test/conform/registrar_contract.la
 test_unit_api_refusal_test_SOURCES = test/unit/api/refusal_test.cc $(fake_registrar_sources)
 endif
 TESTS += test/tools_info_test.sh test/completion_test.sh test/tools_top_test.sh
@@ -242,8 +238,7 @@ rdma_device_sources = test/verbs/rdma_device.h
 # What a message costs from end to end: test/bench/README.
 if HAVE_TOOLS
 check_PROGRAMS += test/verbs/rdma_pingpong
-test_verbs_rdma_pingpong_SOURCES = test/verbs/rdma_pingpong.cc \
-	test/verbs/rdma_pingpong_match.h test/verbs/rdma_pingpong_match.cc test/bench/measure.h contrib/tools/common/program.h \
+test_verbs_rdma_pingpong_SOURCES = test/verbs/rdma_pingpong.cc test/bench/measure.h $(program_sources) \
 	$(rdma_device_sources)
 test_verbs_rdma_pingpong_LDADD = libpinrail.la $(VERBS_LIBS)
 endif
@@ -551,8 +546,8 @@ test_unit_base_descriptors_test_LDADD = test/libtest_support.la base/libdescript
 	$(GTEST_LIBS)
 test_gpu_grdma_gpu_SOURCES = $(fake_registrar_sources) test/gpu/grdma_gpu_test.cc test/support/gpu_memory.h
 test_gpu_grdma_gpu_LDADD = test/fake/libcuda.la test/libtest_support.la libpinrail.la -lgtest_main $(GTEST_LIBS)
-test_gpu_rgpusm_SOURCES = $(fake_registrar_sources) test/gpu/rgpusm_test.cc \
-	test/gpu/rgpusm_modes_test.cc test/gpu/rgpusm_slots_test.cc test/gpu/gpu_library.h
+test_gpu_rgpusm_SOURCES = $(fake_registrar_sources) test/gpu/rgpusm_test.cc test/gpu/rgpusm_slots_test.cc \
+	test/gpu/gpu_library.h
 test_gpu_rgpusm_LDADD = test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 test_gpu_gpu_locks_SOURCES = $(fake_registrar_sources) test/gpu/gpu_locks_test.cc test/gpu/gpu_library.h \
 	test/support/gpu_memory.h
@@ -581,25 +576,20 @@ test_unit_base_setuid_LDFLAGS = $(AM_LDFLAGS) -export-dynamic
 test_unit_base_setuid_LDADD = libpinrail_internal.la
 EXTRA_test_unit_base_setuid_DEPENDENCIES = test/fake/libcuda.la
 # They need no GoogleTest: a machine with a GPU may lack it.
-check_PROGRAMS += test/gpu/soak test/gpu/story test/gpu/figures test/gpu/kinds test/gpu/hit_cost
+check_PROGRAMS += test/gpu/soak test/gpu/story test/gpu/kinds
 TESTS += test/gpu_soak_test.sh
 test_gpu_soak_SOURCES = test/gpu/soak.cc test/gpu/driver.h
 test_gpu_soak_LDADD = libpinrail.la
-test_gpu_hit_cost_SOURCES = test/gpu/hit_cost.cc framework/mpool/gpu_block.h
-test_gpu_hit_cost_LDADD = base/libslots.la libpinrail.la
 test_gpu_story_SOURCES = test/gpu/story.cc test/gpu/driver.h
 test_gpu_story_LDADD = libpinrail.la
 EXTRA_test_gpu_story_DEPENDENCIES = test/fake/libcuda.la
 test_gpu_kinds_SOURCES = test/gpu/kinds.cc test/gpu/driver.h
 test_gpu_kinds_LDADD = libpinrail.la
 EXTRA_test_gpu_kinds_DEPENDENCIES = test/fake/libcuda.la
-test_gpu_figures_SOURCES = test/gpu/figures.cc test/gpu/driver.h
-test_gpu_figures_LDADD = libpinrail.la
-EXTRA_test_gpu_figures_DEPENDENCIES = test/fake/libcuda.la
 EXTRA_test_gpu_soak_DEPENDENCIES = test/fake/libcuda.la
 # As for bench_test.sh above.
 gpu_soak_test_log = test/gpu_soak_test.sh.log
-$(gpu_soak_test_log): test/gpu/soak test/gpu/story test/gpu/figures test/gpu/kinds test/gpu/hit_cost
+$(gpu_soak_test_log): test/gpu/soak test/gpu/story test/gpu/kinds
 EXTRA_DIST += test/gpu_soak_test.sh test/gpu/run test/gpu/README test/gpu/h200.json
 
 # Exits in the middle of whatever threads do; 2,000 of each state: test/stress/exit_stress 2000.

@@ -71,7 +71,7 @@ PINRAIL_MCA_mca_base_component_path=$work/mine:$root$libdir/pinrail
 PINRAIL_MCA_mpool_grdma_rcache_name=array
 PINRAIL_MCA_mpool_grdma_leave_pinned=1
 export PINRAIL_MCA_mca_base_component_path PINRAIL_MCA_mpool_grdma_rcache_name PINRAIL_MCA_mpool_grdma_leave_pinned
-for case in count array overtaken threads; do
+for case in count array overtaken; do
   folder=$work/mine
   [ "$case" = overtaken ] && folder=$work/overtaken
   PINRAIL_MCA_monitor=external PINRAIL_MCA_mca_base_component_path=$folder:$PINRAIL_MCA_mca_base_component_path \

@@ -62,7 +62,12 @@ class CudaIpc : public ::testing::Test {
   pinrail_gpu_block_t peer_{};
 };
 
-TEST_F(CudaIpc, an_own_allocation_becomes_a_block_and_no_mapping) {
+TEST_F(CudaIpc, an_own_allocation_is_identified_by_any_pointer_inside_and_becomes_a_block_and_no_mapping) {
+  auto range = sized<pinrail_gpu_range_t>();
+  ASSERT_EQ(table().identify(table().context, reinterpret_cast<void*>(own_ + kOwn - 1), &range), PINRAIL_SUCCESS);
+  EXPECT_EQ(reinterpret_cast<CUdeviceptr>(range.base), own_);
+  EXPECT_EQ(range.length, kOwn);
+  EXPECT_EQ(table().identify(table().context, &range, &range), PINRAIL_ERR_NOT_FOUND);
   Slot slot(table());
   ASSERT_TRUE(slot.make(PINRAIL_KIND_GPU, own_, kOwn).ok());
   EXPECT_EQ(slot.block().kind, uint32_t{PINRAIL_GPU_IPC});
@@ -73,20 +78,17 @@ TEST_F(CudaIpc, an_own_allocation_becomes_a_block_and_no_mapping) {
   EXPECT_EQ(cuda_double_calls("cuIpcCloseMemHandle"), 0u);
 }
 
-TEST_F(CudaIpc, identify_tells_the_whole_allocation_of_any_pointer_inside) {
-  auto range = sized<pinrail_gpu_range_t>();
-  ASSERT_EQ(table().identify(table().context, reinterpret_cast<void*>(own_ + kOwn - 1), &range), PINRAIL_SUCCESS);
-  EXPECT_EQ(reinterpret_cast<CUdeviceptr>(range.base), own_);
-  EXPECT_EQ(range.length, kOwn);
-  EXPECT_EQ(table().identify(table().context, &range, &range), PINRAIL_ERR_NOT_FOUND);
-}
-
 TEST_F(CudaIpc, what_is_no_whole_allocation_is_refused) {
   Slot slot(table());
   EXPECT_TRUE(slot.make(PINRAIL_KIND_GPU, own_ + 1, kOwn - 1).is(PINRAIL_ERR_BAD_PARAM));
   EXPECT_TRUE(slot.make(PINRAIL_KIND_GPU, own_, kOwn + 1).is(PINRAIL_ERR_BAD_PARAM));
   EXPECT_TRUE(slot.make(PINRAIL_KIND_GPU, reinterpret_cast<uintptr_t>(&slot), 8).is(PINRAIL_ERR_NOT_FOUND));
   EXPECT_TRUE(slot.make(PINRAIL_KIND_HOST, own_, kOwn).is(PINRAIL_ERR_NOT_SUPPORTED));
+  EXPECT_TRUE(slot.make(PINRAIL_KIND_REMOTE, 0x10000, kBytes).is(PINRAIL_ERR_BAD_PARAM)) << "without a block";
+  pinrail_gpu_block_t strange = peer_;
+  strange.kind = 99;
+  EXPECT_TRUE(open_peer(&slot, strange).is(PINRAIL_ERR_NOT_SUPPORTED));
+  EXPECT_EQ(cuda_double_calls("cuIpcOpenMemHandle"), 0u);
 }
 
 TEST_F(CudaIpc, a_peers_memory_is_read_and_written_where_it_is_mapped) {
@@ -170,14 +172,6 @@ TEST_F(CudaIpc, a_stale_mapping_in_the_way_would_block) {
   EXPECT_TRUE(new_one.end().ok());
 }
 
-TEST_F(CudaIpc, the_callers_context_is_current_again_and_none_is_needed) {
-  Slot slot(table());
-  ASSERT_TRUE(open_peer(&slot, peer_).ok());
-  EXPECT_EQ(cuda_double_context_depth(), 0u);
-  EXPECT_TRUE(slot.end().ok());
-  EXPECT_EQ(cuda_double_context_depth(), 0u);
-}
-
 TEST_F(CudaIpc, whichever_call_of_the_driver_fails_nothing_stays_open_and_the_context_is_restored) {
   uint64_t calls = 1;
   for (uint64_t n = 1; n <= calls; ++n) {
@@ -204,6 +198,7 @@ TEST_F(CudaIpc, errors_of_the_driver_have_names_of_ours) {
                                                          {CUDA_ERROR_TOO_MANY_PEERS, PINRAIL_ERR_OUT_OF_RESOURCE},
                                                          {CUDA_ERROR_ALREADY_MAPPED, PINRAIL_ERR_WOULD_BLOCK},
                                                          {CUDA_ERROR_INVALID_CONTEXT, PINRAIL_ERR_NOT_SUPPORTED},
+                                                         {CUDA_ERROR_NOT_SUPPORTED, PINRAIL_ERR_NOT_SUPPORTED},
                                                          {CUDA_ERROR_NOT_PERMITTED, PINRAIL_ERR_PERM},
                                                          {CUDA_ERROR_UNKNOWN, PINRAIL_ERR_ERROR}};
   for (const auto& [error, status] : pairs) {
@@ -211,15 +206,6 @@ TEST_F(CudaIpc, errors_of_the_driver_have_names_of_ours) {
     Slot slot(table());
     EXPECT_EQ(open_peer(&slot, peer_).code(), status) << error;
   }
-}
-
-TEST_F(CudaIpc, a_damaged_request_is_refused_before_the_driver_is_asked) {
-  Slot slot(table());
-  pinrail_gpu_block_t strange = peer_;
-  strange.kind = 99;
-  EXPECT_TRUE(open_peer(&slot, strange).is(PINRAIL_ERR_NOT_SUPPORTED));
-  EXPECT_TRUE(slot.make(PINRAIL_KIND_REMOTE, 0x10000, kBytes).is(PINRAIL_ERR_BAD_PARAM));
-  EXPECT_EQ(cuda_double_calls("cuIpcOpenMemHandle"), 0u);
 }
 
 TEST_F(CudaIpc, a_forked_child_asks_nothing_of_the_driver) {
@@ -237,19 +223,13 @@ TEST_F(CudaIpc, a_forked_child_asks_nothing_of_the_driver) {
   EXPECT_TRUE(slot.end().ok());
 }
 
-TEST(CudaIpcAbsent, without_a_driver_it_is_not_available_and_says_so_only_if_selected_by_name) {
+TEST(CudaIpcAbsent, without_a_driver_or_the_device_it_is_not_available) {
+  const ComponentDevice::Settings nowhere = {{"library", "libcuda.of.nowhere"}}, no_device = {{"device", "3"}};
   std::string why;
   std::unique_ptr<Device> device;
-  const Status status = ComponentDevice::open("cuda_ipc", {{"library", "libcuda.of.nowhere"}}, nullptr, &device, &why);
-  EXPECT_TRUE(status.is(PINRAIL_ERR_NOT_AVAILABLE));
+  EXPECT_TRUE(ComponentDevice::open("cuda_ipc", no_device, nullptr, &device, &why).is(PINRAIL_ERR_NOT_AVAILABLE));
+  EXPECT_TRUE(ComponentDevice::open("cuda_ipc", nowhere, nullptr, &device, &why).is(PINRAIL_ERR_NOT_AVAILABLE));
   EXPECT_NE(why.find("libcuda.of.nowhere"), std::string::npos) << why;
-}
-
-TEST(CudaIpcAbsent, a_device_that_is_not_there_is_named) {
-  std::string why;
-  std::unique_ptr<Device> device;
-  EXPECT_TRUE(
-      ComponentDevice::open("cuda_ipc", {{"device", "3"}}, nullptr, &device, &why).is(PINRAIL_ERR_NOT_AVAILABLE));
 }
 
 }  // namespace

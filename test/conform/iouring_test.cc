@@ -76,15 +76,18 @@ class Iouring : public ::testing::Test {
   std::string skip_reason_;
 };
 
-TEST_F(Iouring, opens_another_ring_when_the_slots_run_out_and_closes_all) {
+TEST_F(Iouring, opens_another_ring_when_the_slots_run_out_which_moves_bytes_too_and_closes_all) {
   const size_t descriptors = open_descriptors();
   if (!open({{"max_rings", "3"}}, 3 * kOneRing)) GTEST_SKIP() << skip_reason_;
   const Mapping mapping(page_size());
+  mapping.fill(21);
   EXPECT_EQ(open_descriptors(), descriptors + 1);
   EXPECT_EQ(register_page(mapping, kSlotsOfOneRing), kSlotsOfOneRing);
   EXPECT_EQ(open_descriptors(), descriptors + 1);
   EXPECT_EQ(register_page(mapping, kSlotsOfOneRing + 1), kSlotsOfOneRing + 1);
   EXPECT_EQ(open_descriptors(), descriptors + 3);
+  EXPECT_EQ(held_[kSlotsOfOneRing]->reg().lkey >> 14, 1u);
+  EXPECT_TRUE(device_sees(*held_[kSlotsOfOneRing], 21, 0, page_size()));
   held_.clear();
   device_.reset();
   EXPECT_EQ(open_descriptors(), descriptors);
@@ -99,10 +102,11 @@ TEST_F(Iouring, says_out_of_resource_when_no_ring_may_be_added_and_takes_slots_t
   EXPECT_EQ(register_page(mapping, 1001), 1000u);
 }
 
-TEST_F(Iouring, a_refused_registration_keeps_no_slot) {
+TEST_F(Iouring, memory_that_cannot_be_written_is_refused_and_keeps_no_slot) {
   if (!open({{"max_rings", "1"}}, 2 * kOneRing)) GTEST_SKIP() << skip_reason_;
   const Mapping unwritable(page_size(), PROT_READ), mapping(page_size());
   for (int i = 0; i < 10; ++i) EXPECT_EQ(register_page(unwritable, 1), 0u);
+  EXPECT_TRUE(last_.is(PINRAIL_ERR_BAD_PARAM));
   EXPECT_EQ(register_page(mapping, kSlotsOfOneRing), kSlotsOfOneRing);
 }
 
@@ -115,24 +119,6 @@ TEST_F(Iouring, a_registration_that_was_forgotten_is_unpinned_with_its_registrar
   forgotten.forget();
   device_.reset();
   EXPECT_EQ(vm_pin_bytes(), pinned);
-}
-
-TEST_F(Iouring, a_registration_in_a_later_ring_moves_bytes_too) {
-  if (!open({}, 2 * kOneRing)) GTEST_SKIP() << skip_reason_;
-  const Mapping mapping(4 * page_size());
-  mapping.fill(21);
-  ASSERT_EQ(register_page(mapping, kSlotsOfOneRing), kSlotsOfOneRing);
-  Registration later(device_->table());
-  ASSERT_TRUE(later.make(mapping.base(), mapping.length()).ok());
-  EXPECT_EQ(later.reg().lkey >> 14, 1u);
-  EXPECT_TRUE(device_sees(later, 21, 0, mapping.length()));
-}
-
-TEST_F(Iouring, memory_that_cannot_be_written_is_refused) {
-  if (!open({})) GTEST_SKIP() << skip_reason_;
-  const Mapping mapping(page_size(), PROT_READ);
-  EXPECT_EQ(register_page(mapping, 1), 0u);
-  EXPECT_TRUE(last_.is(PINRAIL_ERR_BAD_PARAM));
 }
 
 TEST_F(Iouring, the_longest_registration_is_taken) {
@@ -150,15 +136,6 @@ TEST_F(Iouring, the_longest_registration_is_taken) {
   close(file);
   Registration registration(device_->table());
   EXPECT_TRUE(registration.make(mapping.base(), length).ok());
-}
-
-// {status, whether a reason was logged}
-ChildAnswer open_when_refused(long system_call, int error) {
-  if (!refuse_system_call(system_call, error)) return {1};
-  std::unique_ptr<Device> device;
-  std::string why;
-  const Status status = open_iouring({}, &device, &why);
-  return {status.code(), why.find("errno") != std::string::npos};
 }
 
 // The bytes go through a file in memory: writing it would end the process.
@@ -180,27 +157,6 @@ TEST_F(Iouring, where_no_file_may_be_that_long_no_byte_is_moved) {
             (ChildAnswer{PINRAIL_SUCCESS, PINRAIL_SUCCESS, PINRAIL_SUCCESS, PINRAIL_ERR_ERROR, PINRAIL_ERR_ERROR}));
 }
 
-// A program may have closed it: what it writes there would get among the bytes.
-TEST_F(Iouring, the_file_of_transfers_does_not_become_standard_error) {
-  if (!open({})) GTEST_SKIP() << skip_reason_;
-  ChildAnswer answer{};
-  device_.reset();
-  ASSERT_TRUE(in_child(
-      [this] {
-        const Mapping mapping(page_size());
-        if (!open({})) return ChildAnswer{};
-        Registration registration(device_->table());
-        close(STDERR_FILENO);
-        char bytes[64], name[256] = "";
-        const Status made = registration.make(mapping.base(), page_size());
-        const Status moved = registration.device_read(0, bytes, sizeof(bytes));
-        const ssize_t length = readlink("/proc/self/fd/2", name, sizeof(name) - 1);
-        return ChildAnswer{1, made.code(), moved.code(), length > 0 ? 1 : 0};
-      },
-      &answer));
-  EXPECT_EQ(answer, (ChildAnswer{1, PINRAIL_SUCCESS, PINRAIL_SUCCESS, 0}));
-}
-
 // The descriptor whose file is so named, or -1.
 int descriptor_of(const char* name) {
   for (int file = 0; file < 1024; ++file) {
@@ -214,7 +170,8 @@ int descriptor_of(const char* name) {
 // As a program that closes every descriptor and then opens files of its own.
 bool give_number_to(int number, int file) { return number >= 0 && dup2(file, number) == number && close(file) == 0; }
 
-TEST_F(Iouring, no_ring_becomes_standard_error) {
+// A program may have closed it: what it writes there would get into a ring, or among the bytes of a transfer.
+TEST_F(Iouring, neither_a_ring_nor_the_file_of_transfers_becomes_standard_error) {
   if (!open({})) GTEST_SKIP() << skip_reason_;
   device_.reset();
   const ChildAnswer answer = answer_of([this] {
@@ -225,9 +182,10 @@ TEST_F(Iouring, no_ring_becomes_standard_error) {
     char byte = 0;
     const Status made = registration.make(mapping.base(), page_size());
     const Status moved = registration.device_read(0, &byte, 1);
-    return ChildAnswer{opened, made.code(), moved.code(), descriptor_of("[io_uring]") > STDERR_FILENO};
+    return ChildAnswer{opened, made.code(), moved.code(), descriptor_of("[io_uring]") > STDERR_FILENO,
+                       fcntl(STDERR_FILENO, F_GETFD) < 0};
   });
-  EXPECT_EQ(answer, (ChildAnswer{1, PINRAIL_SUCCESS, PINRAIL_SUCCESS, 1}));
+  EXPECT_EQ(answer, (ChildAnswer{1, PINRAIL_SUCCESS, PINRAIL_SUCCESS, 1, 1}));
 }
 
 TEST_F(Iouring, a_number_that_the_program_has_given_to_its_own_file_is_left_open) {
@@ -246,25 +204,6 @@ TEST_F(Iouring, a_number_that_the_program_has_given_to_its_own_file_is_left_open
     });
     EXPECT_EQ(answer, (ChildAnswer{1, 1})) << is_ring;
   }
-}
-
-TEST_F(Iouring, no_transfer_writes_into_a_file_of_the_program) {
-  if (!open({})) GTEST_SKIP() << skip_reason_;
-  device_.reset();
-  const ChildAnswer answer = answer_of([this] {
-    const Mapping mapping(page_size());
-    if (!open({})) return ChildAnswer{};
-    Registration registration(device_->table());
-    char bytes[64] = {};
-    const Status made = registration.make(mapping.base(), page_size());
-    const Status first = registration.device_write(0, bytes, sizeof(bytes));
-    const int number = descriptor_of("pinrail-iouring");
-    const int own = memfd_create("own", MFD_CLOEXEC);
-    if (number >= 0) dup2(own, number);
-    const Status second = registration.device_write(0, bytes, sizeof(bytes));
-    return ChildAnswer{1, made.code(), first.code(), second.code(), lseek(own, 0, SEEK_END)};
-  });
-  EXPECT_EQ(answer, (ChildAnswer{1, PINRAIL_SUCCESS, PINRAIL_SUCCESS, PINRAIL_SUCCESS, 0}));
 }
 
 // The kernel's words about the table of buffers of the program's ring.
@@ -313,34 +252,35 @@ TEST_F(Iouring, a_ring_of_the_program_that_has_the_number_is_left_alone) {
   EXPECT_EQ(answer, (ChildAnswer{1, PINRAIL_SUCCESS, PINRAIL_SUCCESS, PINRAIL_ERR_ERROR, PINRAIL_SUCCESS, 1, 1}));
 }
 
-TEST(IouringSwitchedOff, is_not_available_and_says_why) {
-  for (const int error : {ENOSYS, EPERM}) {
-    const ChildAnswer answer = answer_of([&] { return open_when_refused(SYS_io_uring_setup, error); });
-    EXPECT_EQ(answer[0], PINRAIL_ERR_NOT_AVAILABLE);
-    EXPECT_EQ(answer[1], 1);
+TEST(IouringSwitchedOff, it_is_not_available_and_says_why_and_without_a_descriptor_it_is_out_of_resource) {
+  struct {
+    long system_call;
+    int error;
+    pinrail_status_t status;
+  } const kRefusals[] = {{SYS_io_uring_setup, ENOSYS, PINRAIL_ERR_NOT_AVAILABLE},
+                         {SYS_io_uring_setup, EPERM, PINRAIL_ERR_NOT_AVAILABLE},
+                         {SYS_io_uring_register, EINVAL, PINRAIL_ERR_NOT_AVAILABLE},  // no sparse tables
+                         {SYS_io_uring_setup, EMFILE, PINRAIL_ERR_OUT_OF_RESOURCE}};
+  for (const auto& refusal : kRefusals) {
+    const ChildAnswer answer = answer_of([&] {
+      if (!refuse_system_call(refusal.system_call, refusal.error)) return ChildAnswer{1};
+      std::unique_ptr<Device> device;
+      std::string why;
+      const Status status = open_iouring({}, &device, &why);
+      return ChildAnswer{status.code(), why.find("errno") != std::string::npos};
+    });
+    EXPECT_EQ(answer, (ChildAnswer{refusal.status, 1})) << refusal.error;
   }
 }
 
-TEST(IouringSwitchedOff, a_kernel_without_sparse_tables_is_not_available) {
-  const ChildAnswer answer = answer_of([] { return open_when_refused(SYS_io_uring_register, EINVAL); });
-  EXPECT_EQ(answer[0], PINRAIL_ERR_NOT_AVAILABLE);
-}
-
 TEST(IouringSwitchedOff, a_user_who_may_lock_nothing_has_none) {
-  ChildAnswer answer{};
-  const auto child = [] {
+  const ChildAnswer answer = answer_of([] {
     if (!limit_locked_memory(0, true)) return ChildAnswer{1};
     std::unique_ptr<Device> device;
     std::string why;
     return ChildAnswer{open_iouring({}, &device, &why).code()};
-  };
-  ASSERT_TRUE(in_child(child, &answer));
+  });
   EXPECT_EQ(answer[0], PINRAIL_ERR_NOT_AVAILABLE);
-}
-
-TEST(IouringSwitchedOff, without_a_free_descriptor_it_is_out_of_resource) {
-  const ChildAnswer answer = answer_of([] { return open_when_refused(SYS_io_uring_setup, EMFILE); });
-  EXPECT_EQ(answer[0], PINRAIL_ERR_OUT_OF_RESOURCE);
 }
 
 }  // namespace

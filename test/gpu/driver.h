@@ -17,6 +17,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "config.h"
@@ -24,48 +25,30 @@
 
 namespace pinrail::gpu_test {
 
+// By the driver's names: what every driver has; what not too old ones have for kinds of memory and for events; a reset.
+// clang-format off
+#define PINRAIL_GPU_FUNCTIONS(needed, kinds, events, resets) \
+  needed(init, cuInit) needed(retain, cuDevicePrimaryCtxRetain) needed(push, cuCtxPushCurrent) \
+  needed(alloc, cuMemAlloc) needed(free, cuMemFree) needed(info, cuMemGetInfo) \
+  needed(read, cuMemcpyDtoH) needed(write, cuMemcpyHtoD) needed(synchronise, cuCtxSynchronize) \
+  needed(get_handle, cuIpcGetMemHandle) needed(open, cuIpcOpenMemHandle) needed(close, cuIpcCloseMemHandle) \
+  kinds(attributes, cuPointerGetAttributes) kinds(granularity, cuMemGetAllocationGranularity) \
+  kinds(create, cuMemCreate) kinds(release, cuMemRelease) kinds(reserve, cuMemAddressReserve) \
+  kinds(give_back, cuMemAddressFree) kinds(map, cuMemMap) kinds(unmap, cuMemUnmap) kinds(set_access, cuMemSetAccess) \
+  kinds(create_pool, cuMemPoolCreate) kinds(destroy_pool, cuMemPoolDestroy) \
+  kinds(alloc_from_pool, cuMemAllocFromPoolAsync) kinds(free_async, cuMemFreeAsync) kinds(wait, cuStreamSynchronize) \
+  events(create_event, cuEventCreate) events(destroy_event, cuEventDestroy) events(record, cuEventRecord) \
+  events(wait_for, cuStreamWaitEvent) events(get_event_handle, cuIpcGetEventHandle) \
+  events(open_event, cuIpcOpenEventHandle) \
+  resets(reset, cuDevicePrimaryCtxReset) resets(current, cuCtxGetCurrent)
+// clang-format on
+
 struct Driver {
-  decltype(&::cuInit) init = nullptr;
-  decltype(&::cuDevicePrimaryCtxRetain) retain = nullptr;
-  decltype(&::cuCtxPushCurrent) push = nullptr;
-  decltype(&::cuMemAlloc) alloc = nullptr;
-  decltype(&::cuMemFree) free = nullptr;
-  decltype(&::cuMemGetInfo) info = nullptr;
-  decltype(&::cuMemcpyDtoH) read = nullptr;
-  decltype(&::cuMemcpyHtoD) write = nullptr;  // returns before the bytes are there; see put()
-  decltype(&::cuCtxSynchronize) synchronise = nullptr;
-  decltype(&::cuIpcGetMemHandle) get_handle = nullptr;
-  decltype(&::cuIpcOpenMemHandle) open = nullptr;
-  decltype(&::cuIpcCloseMemHandle) close = nullptr;
-  // Of drivers that are not too old; NULL: not there.
-  decltype(&::cuCtxPopCurrent) pop = nullptr;
-  decltype(&::cuPointerGetAttributes) attributes = nullptr;
-  decltype(&::cuPointerGetAttribute) attribute = nullptr;
-  decltype(&::cuMemGetAddressRange) range = nullptr;
-  decltype(&::cuMemGetAllocationGranularity) granularity = nullptr;
-  decltype(&::cuMemCreate) create = nullptr;
-  decltype(&::cuMemRelease) release = nullptr;
-  decltype(&::cuMemAddressReserve) reserve = nullptr;
-  decltype(&::cuMemAddressFree) give_back = nullptr;
-  decltype(&::cuMemMap) map = nullptr;
-  decltype(&::cuMemUnmap) unmap = nullptr;
-  decltype(&::cuMemSetAccess) set_access = nullptr;
-  decltype(&::cuMemPoolCreate) create_pool = nullptr;
-  decltype(&::cuMemPoolDestroy) destroy_pool = nullptr;
-  decltype(&::cuMemAllocFromPoolAsync) alloc_from_pool = nullptr;
-  decltype(&::cuMemFreeAsync) free_async = nullptr;
-  decltype(&::cuStreamSynchronize) wait = nullptr;
-  bool has_kinds = false;  // all of those
-  decltype(&::cuEventCreate) create_event = nullptr;
-  decltype(&::cuEventDestroy) destroy_event = nullptr;
-  decltype(&::cuEventRecord) record = nullptr;
-  decltype(&::cuStreamWaitEvent) wait_for = nullptr;
-  decltype(&::cuIpcGetEventHandle) get_event_handle = nullptr;
-  decltype(&::cuIpcOpenEventHandle) open_event = nullptr;
-  bool has_events = false;  // all six
-  decltype(&::cuDevicePrimaryCtxReset) reset = nullptr;
-  decltype(&::cuCtxGetCurrent) current = nullptr;
-  bool has_reset = false;              // both, and attributes()
+#define PINRAIL_FIELD(field, name) decltype(&::name) field = nullptr;
+  PINRAIL_GPU_FUNCTIONS(PINRAIL_FIELD, PINRAIL_FIELD, PINRAIL_FIELD, PINRAIL_FIELD)
+#undef PINRAIL_FIELD
+  // All functions of that group are there; else those that are not are NULL.
+  bool has_kinds = true, has_events = true, has_reset = true;
   size_t (*open_handles)() = nullptr;  // the double's alone
 
   // The double is loaded by its path; later dlopens of "libcuda.so.1" get it. False: there is no driver, which it has
@@ -73,15 +56,12 @@ struct Driver {
   bool load(const char* program, bool is_double);
   // In this process: started, with the first GPU's context current.
   bool start(const char** why_out) const;
-  // Writes, and waits until the bytes are where another process may read them.
-  bool put(CUdeviceptr at, const void* bytes, size_t length) const;
-
- private:
-  bool look_up_all(bool is_double, const char** why_out);
+  // Writes, and waits until the bytes are where another process may read them: the driver's copy from pageable memory
+  // returns when the bytes are staged, and the GPU may not have them yet.
+  bool put(CUdeviceptr at, const void* bytes, size_t length) const {
+    return write(at, bytes, length) == CUDA_SUCCESS && synchronise() == CUDA_SUCCESS;
+  }
 };
-
-// The command line of a program that takes --double and nothing else. False: it has said how it is used.
-bool read_double(int argc, char** argv, const char* program, bool* is_double_out);
 
 // GPU memory of the kinds that can be exported, by the driver, real or the double.
 //
@@ -190,70 +170,38 @@ inline pinrail_mpool_t* make_pool(const char* mpool, int64_t leave_pinned, int64
   return pinrail_mpool_create(mpool, &registrar, nullptr, &options, &pool) == PINRAIL_SUCCESS ? pool : nullptr;
 }
 
+inline const char* text_of(bool is) { return is ? "true" : "false"; }
+
 inline void* pointer_of(unsigned long long address) {
   return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr): the driver's addresses
 }
 
-#define PINRAIL_NAME(name) #name
-#define PINRAIL_LOOK_UP(field, name) \
-  ((field) = reinterpret_cast<decltype(field)>(dlsym(library, PINRAIL_NAME(name)))) != nullptr
-
 inline bool Driver::load(const char* program, bool is_double) {
-  const char* why = "";
-  const bool loaded = look_up_all(is_double, &why);
-  if (!loaded) std::fprintf(stderr, "%s: no CUDA driver here: %s\n", program, why);
-  return loaded;
-}
-
-inline bool Driver::look_up_all(bool is_double, const char** why_out) {
-  void* library =
+  void* const library =
       dlopen(is_double ? PINRAIL_TEST_BUILD "/test/fake/.libs/libcuda.so.1" : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    *why_out = dlerror();
-    return false;
-  }
-  const bool all = PINRAIL_LOOK_UP(init, cuInit) && PINRAIL_LOOK_UP(retain, cuDevicePrimaryCtxRetain) &&
-                   PINRAIL_LOOK_UP(push, cuCtxPushCurrent) && PINRAIL_LOOK_UP(alloc, cuMemAlloc) &&
-                   PINRAIL_LOOK_UP(free, cuMemFree) && PINRAIL_LOOK_UP(info, cuMemGetInfo) &&
-                   PINRAIL_LOOK_UP(read, cuMemcpyDtoH) && PINRAIL_LOOK_UP(write, cuMemcpyHtoD) &&
-                   PINRAIL_LOOK_UP(synchronise, cuCtxSynchronize) && PINRAIL_LOOK_UP(get_handle, cuIpcGetMemHandle) &&
-                   PINRAIL_LOOK_UP(open, cuIpcOpenMemHandle) && PINRAIL_LOOK_UP(close, cuIpcCloseMemHandle);
-  has_kinds = PINRAIL_LOOK_UP(granularity, cuMemGetAllocationGranularity) && PINRAIL_LOOK_UP(create, cuMemCreate) &&
-              PINRAIL_LOOK_UP(release, cuMemRelease) && PINRAIL_LOOK_UP(reserve, cuMemAddressReserve) &&
-              PINRAIL_LOOK_UP(give_back, cuMemAddressFree) && PINRAIL_LOOK_UP(map, cuMemMap) &&
-              PINRAIL_LOOK_UP(unmap, cuMemUnmap) && PINRAIL_LOOK_UP(set_access, cuMemSetAccess) &&
-              PINRAIL_LOOK_UP(create_pool, cuMemPoolCreate) && PINRAIL_LOOK_UP(destroy_pool, cuMemPoolDestroy) &&
-              PINRAIL_LOOK_UP(alloc_from_pool, cuMemAllocFromPoolAsync) &&
-              PINRAIL_LOOK_UP(free_async, cuMemFreeAsync) && PINRAIL_LOOK_UP(wait, cuStreamSynchronize) &&
-              PINRAIL_LOOK_UP(pop, cuCtxPopCurrent) && PINRAIL_LOOK_UP(attributes, cuPointerGetAttributes) &&
-              PINRAIL_LOOK_UP(attribute, cuPointerGetAttribute) && PINRAIL_LOOK_UP(range, cuMemGetAddressRange);
-  has_events = PINRAIL_LOOK_UP(create_event, cuEventCreate) && PINRAIL_LOOK_UP(destroy_event, cuEventDestroy) &&
-               PINRAIL_LOOK_UP(record, cuEventRecord) && PINRAIL_LOOK_UP(wait_for, cuStreamWaitEvent) &&
-               PINRAIL_LOOK_UP(get_event_handle, cuIpcGetEventHandle) &&
-               PINRAIL_LOOK_UP(open_event, cuIpcOpenEventHandle);
-  has_reset = PINRAIL_LOOK_UP(reset, cuDevicePrimaryCtxReset) && PINRAIL_LOOK_UP(current, cuCtxGetCurrent) &&
-              attributes != nullptr;
-  open_handles = reinterpret_cast<size_t (*)()>(dlsym(library, "cuda_double_open_handles"));
-  if (!all) *why_out = "the driver lacks a function";
-  return all;
+  const char* lacking = library == nullptr ? dlerror() : nullptr;  // NOLINT(concurrency-mt-unsafe): one thread
+  const auto look_up = [&](auto* field_out, const char* name) {
+    if (library != nullptr)
+      *field_out = reinterpret_cast<std::remove_pointer_t<decltype(field_out)>>(dlsym(library, name));
+    return *field_out != nullptr;
+  };
+#define PINRAIL_NAME(name) #name  // of a function, which the header may have given another version
+#define PINRAIL_NEEDED(field, name) \
+  if (!look_up(&(field), PINRAIL_NAME(name)) && lacking == nullptr) lacking = PINRAIL_NAME(name);
+#define PINRAIL_OF_KINDS(field, name) has_kinds &= look_up(&(field), PINRAIL_NAME(name));
+#define PINRAIL_OF_EVENTS(field, name) has_events &= look_up(&(field), PINRAIL_NAME(name));
+#define PINRAIL_OF_RESETS(field, name) has_reset &= look_up(&(field), PINRAIL_NAME(name));
+  PINRAIL_GPU_FUNCTIONS(PINRAIL_NEEDED, PINRAIL_OF_KINDS, PINRAIL_OF_EVENTS, PINRAIL_OF_RESETS)
+  has_reset &= attributes != nullptr;
+  look_up(&open_handles, "cuda_double_open_handles");
+  if (lacking != nullptr) std::fprintf(stderr, "%s: no CUDA driver here: %s\n", program, lacking);
+  return lacking == nullptr;
 }
 
 inline bool Driver::start(const char** why_out) const {
   CUcontext context = nullptr;
   *why_out = "the driver does not start, or there is no GPU";
   return init(0) == CUDA_SUCCESS && retain(&context, 0) == CUDA_SUCCESS && push(context) == CUDA_SUCCESS;
-}
-
-// The driver's copy from pageable memory returns when the bytes are staged, and the GPU may not have them yet.
-inline bool Driver::put(CUdeviceptr at, const void* bytes, size_t length) const {
-  return write(at, bytes, length) == CUDA_SUCCESS && synchronise() == CUDA_SUCCESS;
-}
-
-inline bool read_double(int argc, char** argv, const char* program, bool* is_double_out) {
-  *is_double_out = argc == 2 && std::strcmp(argv[1], "--double") == 0;
-  if (argc == 1 || *is_double_out) return true;
-  std::fprintf(stderr, "usage: %s [--double]\n", program);
-  return false;
 }
 
 inline CUmemLocation first_gpu() {

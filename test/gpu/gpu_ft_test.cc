@@ -127,30 +127,22 @@ TEST_F(GpuFtOwner, a_checkpoint_ends_the_blocks_without_references) {
   drop(held);
 }
 
-TEST_F(GpuFtOwner, a_restart_ends_all_blocks_and_new_ones_are_good) {
-  GpuPool pool("gpusm");
-  pinrail_handle_t held{};
-  ASSERT_EQ(pinrail_mpool_register(pool.get(), memory(), 8192, 0, 0, &held), PINRAIL_SUCCESS);
-  const pinrail_gpu_block_t past = block_of(pool);
-  tell(pool, PINRAIL_FT_RESTART);
-  EXPECT_FALSE(is_alive(past));
-  EXPECT_EQ(pool.stats().registered_count, 0u);
-  EXPECT_TRUE(is_alive(block_of(pool)));
-  EXPECT_EQ(pool.stats().registered_count, 1u);
-  drop(held);
-  EXPECT_EQ(pool.stats().registered_count, 1u) << "the old handle let nothing new go";
-}
-
 // The count of deaths begins anew with the segment.
-TEST_F(GpuFtOwner, what_is_freed_after_a_restart_is_closed_as_before_it) {
+TEST_F(GpuFtOwner, a_restart_ends_all_blocks_and_new_ones_are_good_and_end_as_before) {
   GpuPool pool("gpusm");
   for (int life = 0; life < 2; ++life) {
+    pinrail_handle_t held{};
+    ASSERT_EQ(pinrail_mpool_register(pool.get(), memory(), 8192, 0, 0, &held), PINRAIL_SUCCESS);
+    const pinrail_gpu_block_t past = block_of(pool);
+    tell(pool, PINRAIL_FT_RESTART);
+    EXPECT_FALSE(is_alive(past));
+    EXPECT_EQ(pool.stats().registered_count, 0u);
     EXPECT_TRUE(is_alive(block_of(pool)));
-    EXPECT_EQ(pool.stats().registered_count, 1u);
+    drop(held);
+    EXPECT_EQ(pool.stats().registered_count, 1u) << "the old handle let nothing new go";
     pinrail_monitor_report(memory(), 1);
     EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
     EXPECT_EQ(pool.stats().registered_count, 0u) << "what was freed is not closed in life " << life;
-    tell(pool, PINRAIL_FT_RESTART);
   }
 }
 
@@ -218,11 +210,15 @@ TEST_F(GpuReset, blocks_of_before_are_dead_and_the_pool_goes_on) {
   EXPECT_EQ(said, "");
 }
 
-TEST_F(GpuReset, what_is_opened_afterwards_is_not_closed_with_what_was_open_before) {
+TEST_F(GpuReset, what_was_open_before_is_not_found_and_what_is_opened_afterwards_is_not_closed_with_it) {
   const GpuPool pool("rgpusm");
   const PeerMemory memory(kPeer, kBase, kBytes);
   const pinrail_handle_t before = pool.must(memory.block);
+  pinrail_handle_t found{};
+  ASSERT_EQ(pinrail_mpool_find(pool.get(), before.reg->base, kBytes, 0, &found), PINRAIL_SUCCESS);
+  drop(found);
   reset();
+  EXPECT_EQ(pinrail_mpool_find(pool.get(), before.reg->base, kBytes, 0, &found), PINRAIL_ERR_NOT_FOUND);
   EXPECT_EQ(cuda_double_open_handles(), 0u);
   const pinrail_handle_t after = pool.must(memory.block);
   EXPECT_EQ(opens(), 2u);
@@ -252,19 +248,6 @@ TEST_F(GpuReset, without_a_monitor_the_program_reports_it) {
   pool.use(memory.block);
   EXPECT_EQ(opens(), 2u);
   EXPECT_EQ(cuda_double_open_handles(), 1u);
-}
-
-// E1.
-TEST_F(GpuReset, what_was_mapped_before_is_not_found) {
-  const GpuPool pool("rgpusm");
-  const PeerMemory memory(kPeer, kBase, kBytes);
-  const pinrail_handle_t held = pool.must(memory.block);
-  pinrail_handle_t found{};
-  ASSERT_EQ(pinrail_mpool_find(pool.get(), held.reg->base, kBytes, 0, &found), PINRAIL_SUCCESS);
-  drop(found);
-  reset();
-  EXPECT_EQ(pinrail_mpool_find(pool.get(), held.reg->base, kBytes, 0, &found), PINRAIL_ERR_NOT_FOUND);
-  drop(held);
 }
 
 // E2, R13, gpu_pool/X7: the gc thread has dealt with the event before the registration is in the index.
@@ -341,22 +324,16 @@ TEST_F(GpuReset, a_driver_that_has_ended_holds_nothing_that_had_to_be_given_back
   reset();
 }
 
-TEST_F(GpuReset, the_end_of_any_context_is_told_before_the_driver_is) {
+TEST_F(GpuReset, the_end_of_any_context_and_a_free_by_the_table_of_cuda_runtimes_are_seen) {
   const GpuPool pool("gpusm");
   const CUdeviceptr at = alloc();
   const pinrail_gpu_block_t block = exported(pool, at);
   EXPECT_EQ(cuCtxDestroy(context_.get()), CUDA_ERROR_INVALID_CONTEXT) << "of primary ones";
-  EXPECT_FALSE(is_alive(block));
-  EXPECT_TRUE(is_alive(exported(pool, at))) << "it was not freed in fact";
-  EXPECT_EQ(cuMemFree(at), CUDA_SUCCESS);
-}
-
-TEST_F(GpuReset, frees_by_the_function_that_cuda_runtimes_are_given_are_seen) {
-  const GpuPool pool("gpusm");
-  const CUdeviceptr at = alloc();
-  const pinrail_gpu_block_t block = exported(pool, at);
+  EXPECT_FALSE(is_alive(block)) << "it was told before the driver was";
+  const pinrail_gpu_block_t next = exported(pool, at);
+  EXPECT_TRUE(is_alive(next)) << "it was not freed in fact";
   EXPECT_EQ(cuda_double_free_by_table(at), CUDA_SUCCESS);
-  EXPECT_FALSE(is_alive(block));
+  EXPECT_FALSE(is_alive(next));
 }
 
 }  // namespace

@@ -8,10 +8,12 @@
 #include <gtest/gtest.h>
 #include <pinrail/pinrail.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -27,6 +29,7 @@
 #include "test/fake/cuda/cuda_double.h"
 #include "test/support/files.h"
 #include "test/support/library.h"
+#include "test/support/threads.h"
 
 namespace pinrail::test {
 
@@ -116,58 +119,44 @@ inline size_t times_mapped(const pinrail_gpu_block_t& block) {
   return count;
 }
 
-// A process that lives and does nothing, so that blocks can be of it. Exporters that this process makes in its name are
-// its own to others: it has their files under the same numbers.
+// A process that lives and does nothing, so that blocks can be of it. It has this process's descriptors, and so
+// exporters that are made in its name are its own to others.
 class Bystander {
  public:
   Bystander() {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return;
-    child_ = fork();
-    if (child_ == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that crashes leaves no process behind
-      live(fcntl(ends[1], F_DUPFD_CLOEXEC, 1000));
-      _exit(1);
-    }
-    ::close(ends[1]);
-    socket_ = ends[0];
-    char told[sizeof(process)];
-    EXPECT_EQ(recv(socket_, told, sizeof(told), 0), ssize_t{sizeof(told)});
-    std::memcpy(&process, told, sizeof(told));
+    child_ = static_cast<pid_t>(syscall(SYS_clone, CLONE_FILES | SIGCHLD, nullptr, nullptr, nullptr, nullptr));
+    if (child_ == 0) obey(ends[1]);
+    orders_ = ends[0];
+    theirs_ = ends[1];
+    process = own_process();
+    process.pid = static_cast<uint32_t>(child_);
+    EXPECT_TRUE(slots::read_start(process.pid, &process.start));
   }
   ~Bystander() {
     end();
-    ::close(socket_);
+    ::close(orders_);
+    ::close(theirs_);
   }
   Bystander(const Bystander&) = delete;
   Bystander& operator=(const Bystander&) = delete;
 
   // An exporter in its name.
-  bool make(slots::Exporter* exporter, uint32_t count) const {
-    return exporter->create(process, count).ok() && adopt(exporter->segment());
-  }
-  bool adopt(uint64_t segment) const {
-    const int file = slots::file_of(segment);
-    char control[CMSG_SPACE(sizeof(file))] = {};
-    iovec bytes{const_cast<int*>(&file), sizeof(file)};
-    msghdr message{};
-    message.msg_iov = &bytes;
-    message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = sizeof(control);
-    cmsghdr* const header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(file));
-    std::memcpy(CMSG_DATA(header), &file, sizeof(file));
-    return sendmsg(socket_, &message, MSG_NOSIGNAL) == ssize_t{sizeof(file)} && answered();
+  bool make(slots::Exporter* exporter, uint32_t count) const { return exporter->create(process, count).ok(); }
+  // It keeps the descriptors of now, whatever becomes of this process's.
+  bool keep_descriptors() const {
+    char answer = 'k';
+    return send(orders_, &answer, 1, MSG_NOSIGNAL) == 1 && recv(orders_, &answer, 1, 0) == 1;
   }
   // It becomes another program. Returns when it has.
   bool exec() const {
-    constexpr int kExec = -1;
-    if (send(socket_, &kExec, sizeof(kExec), MSG_NOSIGNAL) != ssize_t{sizeof(kExec)}) return false;
-    char nothing = 0;
-    return recv(socket_, &nothing, 1, 0) == 0;  // its socket is closed by that
+    if (send(orders_, "e", 1, MSG_NOSIGNAL) != 1) return false;
+    return comes_true([&] {
+      std::string name;
+      std::ifstream("/proc/" + std::to_string(process.pid) + "/comm") >> name;
+      return name == "sleep";
+    });
   }
   void end() {
     if (child_ <= 0) return;
@@ -178,35 +167,20 @@ class Bystander {
   slots::Process process;
 
  private:
-  bool answered() const {
-    char answer = 0;
-    return recv(socket_, &answer, 1, 0) == 1;
-  }
-  // The child: its name, and then its orders.
-  static void live(int socket) {
-    slots::Process own;
-    if (!slots::this_process(&own).ok() || send(socket, &own, sizeof(own), 0) != ssize_t{sizeof(own)}) return;
-    for (;;) {
-      int number = 0, file = -1;
-      char control[CMSG_SPACE(sizeof(file))] = {};
-      iovec bytes{&number, sizeof(number)};
-      msghdr message{};
-      message.msg_iov = &bytes;
-      message.msg_iovlen = 1;
-      message.msg_control = control;
-      message.msg_controllen = sizeof(control);
-      if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != ssize_t{sizeof(number)}) return;
-      if (number < 0) execl("/bin/sleep", "sleep", "600", nullptr);
-      std::memcpy(&file, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(file));
-      if (file != number) {
-        if (dup3(file, number, O_CLOEXEC) != number) return;
-        ::close(file);
-      }
-      if (send(socket, "", 1, 0) != 1) return;
+  // The child: without the C library's calls, for it is no fork() to sanitizers.
+  [[noreturn]] static void obey(int socket) {
+    syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0L, 0L, 0L);  // a test that crashes leaves no process behind
+    char order = 0;
+    while (syscall(SYS_read, socket, &order, 1L) == 1) {
+      const char* const sleep[] = {"/bin/sleep", "600", nullptr};
+      if (order == 'e') syscall(SYS_execve, sleep[0], sleep, environ);
+      if (syscall(SYS_unshare, CLONE_FILES) != 0) break;
+      syscall(SYS_write, socket, &order, 1L);
     }
+    for (;;) syscall(SYS_exit_group, 1);
   }
   pid_t child_ = -1;
-  int socket_ = -1;
+  int orders_ = -1, theirs_ = -1;
 };
 
 // A process that executes orders, one after the other, and answers each. It is forked before anything else

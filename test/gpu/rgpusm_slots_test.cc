@@ -3,7 +3,6 @@
 // nothing.
 #include <sys/mman.h>
 
-#include <chrono>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -46,23 +45,6 @@ class RgpusmSlots : public ::testing::Test {
   pinrail_gpu_block_t with_slot(const PeerMemory& memory) {
     return test::with_slot(memory, bystander_.process, exporter_.get());
   }
-  template <typename Is>
-  static bool within(std::chrono::milliseconds time, Is&& is) {
-    const auto until = std::chrono::steady_clock::now() + time;
-    while (!is() && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    return is();
-  }
-  // Once its memory is closed. The gc thread forgets the exporter afterwards; until then the driver is asked, and this
-  // one knows no processes.
-  void expect_forgotten(const pinrail_gpu_block_t& block) {
-    EXPECT_TRUE(within(std::chrono::seconds(20), [&] {
-      pinrail_handle_t handle{};
-      const pinrail_status_t status = pool_.open(block, &handle);
-      if (status == PINRAIL_SUCCESS) drop(handle);
-      return status == PINRAIL_ERR_NOT_FOUND;
-    }));
-  }
-
   // As the kernel does it when the exporter's program ends.
   static void mark_as_ended(const slots::Exporter& exporter) {
     const std::string path = "/proc/self/fd/" + std::to_string(slots::file_of(exporter.segment()));
@@ -98,6 +80,9 @@ TEST_F(RgpusmSlots, a_block_whose_memory_died_is_not_found_although_it_is_in_the
 }
 
 TEST_F(RgpusmSlots, an_importer_is_counted_from_open_to_close) {
+  cuda_double_fail("cuIpcOpenMemHandle", 1, CUDA_ERROR_UNKNOWN, 0);
+  EXPECT_EQ(pool_.answer_to(block_), PINRAIL_ERR_ERROR);
+  EXPECT_EQ(exporter_->importers_hook(block_.slot), 0u);
   const pinrail_handle_t handle = pool_.must(block_);
   EXPECT_EQ(exporter_->importers_hook(block_.slot), 1u);
   EXPECT_EQ(exporter_->word(block_.slot)->load() & slots::kImporters, 0u) << "it sits: were it to crash, that is seen";
@@ -124,19 +109,13 @@ TEST_F(RgpusmSlots, a_forced_destroy_closes_what_is_held_and_leaves_no_importer)
   EXPECT_EQ(cuda_double_calls("cuIpcCloseMemHandle"), 1u);
 }
 
-TEST_F(RgpusmSlots, an_open_that_fails_is_not_counted) {
-  cuda_double_fail("cuIpcOpenMemHandle", 1, CUDA_ERROR_UNKNOWN, 0);
-  EXPECT_EQ(pool_.answer_to(block_), PINRAIL_ERR_ERROR);
-  EXPECT_EQ(exporter_->importers_hook(block_.slot), 0u);
-}
-
 TEST_F(RgpusmSlotsGc, the_thread_closes_what_died_without_any_call) {
   const PeerMemory other(pid(), 2 * kBase, 4096);
   const pinrail_gpu_block_t lives = with_slot(other);
   pool_.use(block_);
   pool_.use(lives);
   exporter_->kill_hook(block_.slot);
-  EXPECT_TRUE(within(std::chrono::seconds(20), [] { return cuda_double_open_handles() == 1; }));
+  EXPECT_TRUE(comes_true([] { return cuda_double_open_handles() == 1; }));
   EXPECT_EQ(exporter_->importers_hook(lives.slot), 1u);
 }
 
@@ -175,31 +154,33 @@ TEST_F(RgpusmSlots, a_process_that_has_no_descriptor_left_does_not_take_an_expor
   pool_.use(block_);
 }
 
-TEST_F(RgpusmSlotsGc, what_a_crashed_exporter_left_is_closed) {
+// Where it became another program, its pid and its start stay, and all its GPU memory is gone.
+TEST_F(RgpusmSlotsGc, what_an_exporter_left_that_crashed_or_became_another_program_is_closed) {
+  Owner crashing;
   pool_.use(block_);
-  bystander_.end();
-  EXPECT_TRUE(within(std::chrono::seconds(20), [] { return cuda_double_open_handles() == 0; }));
-  expect_forgotten(block_);
+  pool_.use(crashing.first);
+  ASSERT_TRUE(bystander_.exec());
+  EXPECT_TRUE(slots::is_alive(bystander_.process.pid, bystander_.process.start));
+  crashing.bystander->end();
+  EXPECT_TRUE(comes_true([] { return cuda_double_open_handles() == 0; }));
+  for (const pinrail_gpu_block_t& block : {block_, crashing.first}) {
+    // The gc thread forgets the exporter afterwards; until then the driver is asked, and this one knows no processes.
+    EXPECT_TRUE(comes_true([&] {
+      pinrail_handle_t handle{};
+      const pinrail_status_t status = pool_.open(block, &handle);
+      if (status == PINRAIL_SUCCESS) drop(handle);
+      return status == PINRAIL_ERR_NOT_FOUND;
+    }));
+  }
 }
 
 // In one round, however many they are.
 TEST_F(RgpusmSlots, what_many_crashed_exporters_left_is_closed_at_once) {
-  constexpr size_t kMany = 40;
-  const std::vector<Owner> owners(kMany);
+  const std::vector<Owner> owners(40);
   for (const Owner& owner : owners) pool_.use(owner.first);
-  EXPECT_EQ(cuda_double_open_handles(), kMany);
   for (const Owner& owner : owners) mark_as_ended(*owner.exporter);
   EXPECT_EQ(pinrail_mpool_progress(pool_.get()), PINRAIL_SUCCESS);
   EXPECT_EQ(cuda_double_open_handles(), 0u);
-}
-
-// Its pid and its start stay, and all its GPU memory is gone.
-TEST_F(RgpusmSlotsGc, what_an_exporter_left_that_became_another_program_is_closed) {
-  pool_.use(block_);
-  ASSERT_TRUE(bystander_.exec());
-  EXPECT_TRUE(slots::is_alive(bystander_.process.pid, bystander_.process.start));
-  EXPECT_TRUE(within(std::chrono::seconds(20), [] { return cuda_double_open_handles() == 0; }));
-  expect_forgotten(block_);
 }
 
 // slots/V3: the kernel sets the mark before the old program's memory goes, so no hit is served after that.
@@ -261,7 +242,7 @@ TEST_F(RgpusmSlots, what_a_dead_exporter_left_is_not_in_the_way_of_another_one_w
     slots::Process dead = bystander_.process;
     dead.start -= is_marked ? 1 : 2;  // started before the present one, so it does not run any more
     slots::Exporter of_dead;
-    ASSERT_TRUE(of_dead.create(dead, 16).ok() && bystander_.adopt(of_dead.segment()));
+    ASSERT_TRUE(of_dead.create(dead, 16).ok());
     PeerMemory memory(pid(), 4 * kBase, 4096), beside(pid(), 5 * kBase, 4096);
     pool_.use(test::with_slot(memory, dead, &of_dead));
     pool_.use(with_slot(beside));
@@ -288,26 +269,22 @@ TEST_F(RgpusmSlots, an_importer_that_cannot_be_told_from_others_says_so_once) {
   EXPECT_EQ(said_by([&] { pool_.use(of_second); }), "");
 }
 
-TEST_F(RgpusmSlots, a_block_that_claims_more_than_is_mapped_is_refused_and_nothing_stays_open) {
+TEST_F(RgpusmSlots, a_block_that_claims_more_than_is_there_is_refused_and_nothing_stays_open) {
   const PeerMemory memory(pid(), 4 * kBase, 8192);
-  pinrail_gpu_block_t block = with_slot(memory);
-  for (const uint64_t claimed : {uint64_t{8193}, uint64_t{1} << 40}) {
-    block.length = claimed;
+  const pinrail_gpu_block_t right = with_slot(memory);
+  const auto refuse = [&](auto&& change) {
+    pinrail_gpu_block_t block = right;
+    change(&block);
     block.checksum = checksum_of(block);
-    EXPECT_EQ(pool_.answer_to(block), PINRAIL_ERR_BAD_PARAM) << claimed;
+    EXPECT_EQ(pool_.answer_to(block), PINRAIL_ERR_BAD_PARAM);
     EXPECT_EQ(cuda_double_open_handles(), 0u);
-    EXPECT_EQ(exporter_->importers_hook(block.slot), 0u);
-  }
-  block.length = 8192;
-  block.checksum = checksum_of(block);
-  pool_.use(block);
-}
-
-TEST_F(RgpusmSlots, a_slot_beyond_the_segment_is_refused) {
-  block_.slot = 16;
-  block_.checksum = checksum_of(block_);
-  EXPECT_EQ(pool_.answer_to(block_), PINRAIL_ERR_BAD_PARAM);
+    EXPECT_EQ(exporter_->importers_hook(right.slot), 0u);
+  };
+  refuse([](auto* block) { block->slot = 16; });  // beyond the segment
   EXPECT_EQ(cuda_double_calls("cuIpcOpenMemHandle"), 0u);
+  refuse([](auto* block) { block->length = 8193; });
+  refuse([](auto* block) { block->length = uint64_t{1} << 40; });
+  pool_.use(right);
 }
 
 }  // namespace

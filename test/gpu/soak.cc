@@ -34,9 +34,6 @@ struct SoakOptions {
   bool defers() const { return *free == 'd'; }
 };
 
-// 0: go on; else, with exit_out, the program ends: help was asked for, or an option is wrong (said on stderr).
-bool read_options(int argc, char** argv, SoakOptions* options_out, int* exit_out);
-
 constexpr char kUsage[] =
     "Usage: soak [--double] [--mode 1|2|3|4] [--rounds N] [--kind ipc|vmm|pool] [--monitor NAME]\n"
     "            [--free notify|defer] [--unit BYTES]\n"
@@ -56,12 +53,6 @@ constexpr char kUsage[] =
     "handle\n"
     "left; 1 otherwise; 2 usage; 77 no driver here, or not that kind.\n";
 
-bool fail(const char* what, const char* value, int* exit_out) {
-  std::fprintf(stderr, "soak: %s%s\n%s", what, value, kUsage);
-  *exit_out = 2;
-  return false;
-}
-
 bool number(const char* text, uint64_t least, uint64_t most, uint64_t* out) {
   char* end = nullptr;
   *out = std::strtoull(text, &end, 10);
@@ -78,45 +69,45 @@ bool kind_of(const char* text, Kind* kind_out) {
   return false;
 }
 
+// False: there is no such option, or not with that value.
+bool take(const std::string& name, const char* text, SoakOptions* options) {
+  uint64_t value = 0;
+  if (name == "--mode" && number(text, 1, 4, &value)) {
+    options->mode = static_cast<int>(value);
+  } else if (name == "--rounds" && number(text, 1, UINT32_MAX, &value)) {
+    options->rounds = value;
+  } else if (name == "--unit" && number(text, 16384, 1 << 30, &value) && value % 16384 == 0) {
+    options->unit = value;
+  } else if (name == "--kind" && kind_of(text, &options->kind)) {
+    options->kind_name = text;
+  } else if (name == "--monitor" && *text != '\0') {
+    options->monitor = text;
+  } else if (name == "--free" && (std::strcmp(text, "notify") == 0 || std::strcmp(text, "defer") == 0)) {
+    options->free = text;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+// False: the program ends, with exit_out: help was asked for, or an option is wrong (said on stderr).
 bool read_options(int argc, char** argv, SoakOptions* options, int* exit_out) {
   for (int i = 1; i < argc; ++i) {
-    const char* name = argv[i];
-    uint64_t value = 0;
-    if (std::strcmp(name, "--help") == 0) {
+    const std::string name = argv[i];
+    if (name == "--double") {
+      options->is_double = true;
+      continue;
+    }
+    if (name == "--help") {
       std::fputs(kUsage, stdout);
       *exit_out = 0;
       return false;
     }
-    if (std::strcmp(name, "--double") == 0) {
-      options->is_double = true;
-      continue;
-    }
-    const char* text = i + 1 < argc ? argv[++i] : "";
-    if (std::strcmp(name, "--mode") == 0) {
-      if (!number(text, 1, 4, &value)) return fail("--mode is 1, 2, 3 or 4, not ", text, exit_out);
-      options->mode = static_cast<int>(value);
-    } else if (std::strcmp(name, "--rounds") == 0) {
-      if (!number(text, 1, UINT32_MAX, &value)) return fail("--rounds is a number from 1 on, not ", text, exit_out);
-      options->rounds = value;
-    } else if (std::strcmp(name, "--unit") == 0) {
-      if (!number(text, 16384, 1 << 30, &value) || value % 16384 != 0) {
-        return fail("--unit is a multiple of 16384 up to 1 GiB, not ", text, exit_out);
-      }
-      options->unit = value;
-    } else if (std::strcmp(name, "--kind") == 0) {
-      if (!kind_of(text, &options->kind)) return fail("--kind is ipc, vmm or pool, not ", text, exit_out);
-      options->kind_name = text;
-    } else if (std::strcmp(name, "--monitor") == 0) {
-      if (*text == '\0') return fail("--monitor lacks its value", "", exit_out);
-      options->monitor = text;
-    } else if (std::strcmp(name, "--free") == 0) {
-      if (std::strcmp(text, "notify") != 0 && std::strcmp(text, "defer") != 0) {
-        return fail("--free is notify or defer, not ", text, exit_out);
-      }
-      options->free = text;
-    } else {
-      return fail("unknown option ", name, exit_out);
-    }
+    const char* const text = i + 1 < argc ? argv[++i] : "";
+    if (take(name, text, options)) continue;
+    *exit_out = 2;
+    std::fprintf(stderr, "soak: %s does not take \"%s\", or does not exist\n%s", name.c_str(), text, kUsage);
+    return false;
   }
   return true;
 }

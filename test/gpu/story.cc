@@ -110,8 +110,6 @@ struct Mapping {
   bool gone = false;
 };
 
-const char* text_of(bool is) { return is ? "true" : "false"; }
-
 // Of what is mapped there; 0: there is nothing, or the driver does not say.
 unsigned long long id_at(const Driver& driver, CUdeviceptr at) {
   unsigned long long id = 0;

@@ -2,21 +2,20 @@
  * stranger.c - pools with components of contrib/new-component: mpool "count", and grdma over rcache "array".
  *
  * The program reports memory events itself (monitor=external), and lends a registrar that only counts.
- * Usage: stranger count|array|overtaken|threads
+ * What any pool or index must do is pinrail_conform's matter; here is what these two are for.
+ * Usage: stranger count|array|overtaken
  */
 #include <pinrail/pinrail.h>
 #include <pinrail/registrar.h>
 #include <pinrail/stats.h>
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { PAGE = 4096, PAGES = 512, THREADS = 4, ROUNDS = 20000 };
+enum { PAGE = 4096, PAGES = 512 };
 
 static _Alignas(PAGE) char memory[PAGES * PAGE];
-static atomic_int registered, deregistered, last_reason;
+static int registered, deregistered, last_reason;
 
 #define REQUIRE(condition)                                                              \
   do {                                                                                  \
@@ -29,14 +28,14 @@ static atomic_int registered, deregistered, last_reason;
 static pinrail_status_t register_mem(void* context, const pinrail_register_request_t* request,
                                      pinrail_registration_t* reg) {
   (void)context, (void)request, (void)reg;
-  atomic_fetch_add(&registered, 1);
+  ++registered;
   return PINRAIL_SUCCESS;
 }
 
 static pinrail_status_t deregister_mem(void* context, pinrail_registration_t* reg, pinrail_reason_t reason) {
   (void)context, (void)reg;
-  atomic_fetch_add(&deregistered, 1);
-  atomic_store(&last_reason, (int)reason);
+  ++deregistered;
+  last_reason = (int)reason;
   return PINRAIL_SUCCESS;
 }
 
@@ -75,31 +74,18 @@ static pinrail_mpool_stats_t stats_of(pinrail_mpool_t* pool) {
   return stats;
 }
 
-/* Each call reaches the device; a handle serves once; destroy refuses, and can be forced. */
+/* Each call reaches the device, and nothing is kept. */
 static void try_count(void) {
   pinrail_mpool_t* pool = create("count", 0);
   const pinrail_handle_t first = get(pool, 0, 4, 0), second = get(pool, 0, 4, 0);
-  pinrail_handle_t found;
   REQUIRE(first.reg != second.reg && registered == 2);
   REQUIRE(stats_of(pool).registered_count == 2 && stats_of(pool).misses == 2 && stats_of(pool).hits == 0);
-  REQUIRE(pinrail_mpool_find(pool, memory, PAGE, 0, &found) == PINRAIL_ERR_NOT_FOUND);
-  REQUIRE(pinrail_mpool_evict(pool) == PINRAIL_ERR_NOT_FOUND);
-  REQUIRE(pinrail_mpool_progress(pool) == PINRAIL_SUCCESS);
-  REQUIRE(pinrail_mpool_ft_event(pool, PINRAIL_FT_CHECKPOINT) == PINRAIL_ERR_NOT_SUPPORTED);
   put(first);
   REQUIRE(deregistered == 1 && last_reason == PINRAIL_REASON_RELEASED);
-  REQUIRE(pinrail_mpool_deregister(first) == PINRAIL_ERR_BAD_PARAM);
-  REQUIRE(pinrail_mpool_destroy(pool, 0) == PINRAIL_ERR_BUSY);
-
   pinrail_monitor_report(memory + PAGE, PAGE);
   put(second);
   REQUIRE(deregistered == 2 && last_reason == PINRAIL_REASON_INVALIDATED && stats_of(pool).invalidations == 1);
-
-  const pinrail_handle_t held = get(pool, 8, 1, 0);
-  REQUIRE(pinrail_mpool_destroy(pool, PINRAIL_DESTROY_FORCE) == PINRAIL_SUCCESS);
-  REQUIRE(deregistered == 3 && last_reason == PINRAIL_REASON_FINALIZED);
-  put(held);
-  REQUIRE(pinrail_mpool_deregister(held) == PINRAIL_ERR_BAD_PARAM && deregistered == 3);
+  REQUIRE(pinrail_mpool_destroy(pool, 0) == PINRAIL_SUCCESS);
 }
 
 /* What the array contains is hit; what is dominated, evicted or invalidated is gone. */
@@ -147,32 +133,6 @@ static void try_overtaken(void) {
   REQUIRE(registered == deregistered);
 }
 
-static void* use_pool(void* pool) {
-  static atomic_uint seeds;
-  unsigned seed = atomic_fetch_add(&seeds, 1) + 1;
-  for (int i = 0; i < ROUNDS; ++i) {
-    seed = seed * 1103515245u + 12345u;
-    const size_t page = seed >> 16 & (PAGES / 2 - 1), pages = 1 + (seed >> 28);
-    const pinrail_handle_t handle = get(pool, page, pages, seed >> 8 & 1);
-    if (i % 64 == 0) pinrail_monitor_report(memory + page * PAGE, PAGE);
-    if (i % 256 == 0) (void)pinrail_mpool_evict(pool);
-    put(handle);
-  }
-  return NULL;
-}
-
-static void try_threads(void) {
-  for (int which = 0; which < 2; ++which) {
-    pinrail_mpool_t* pool = create(which == 0 ? "grdma" : "count", which == 0 ? 100 : 0);
-    pthread_t threads[THREADS];
-    for (int i = 0; i < THREADS; ++i) REQUIRE(pthread_create(&threads[i], NULL, use_pool, pool) == 0);
-    for (int i = 0; i < THREADS; ++i) REQUIRE(pthread_join(threads[i], NULL) == 0);
-    REQUIRE((stats_of(pool).hits != 0) == (which == 0));
-    REQUIRE(pinrail_mpool_destroy(pool, 0) == PINRAIL_SUCCESS);
-    REQUIRE(registered == deregistered);
-  }
-}
-
 int main(int argc, char** argv) {
   const char* what = argc > 1 ? argv[1] : "";
   REQUIRE(pinrail_init(NULL) == PINRAIL_SUCCESS);
@@ -182,10 +142,8 @@ int main(int argc, char** argv) {
     try_array();
   } else if (strcmp(what, "overtaken") == 0) {
     try_overtaken();
-  } else if (strcmp(what, "threads") == 0) {
-    try_threads();
   } else {
-    REQUIRE(!"the argument is one of the four");
+    REQUIRE(!"the argument is one of the three");
   }
   REQUIRE(pinrail_finalize() == PINRAIL_SUCCESS);
   return 0;
