@@ -25,11 +25,9 @@ class LeavingRegistrar {
 
   explicit LeavingRegistrar(pinrail_thread_mode_t mode = PINRAIL_THREAD_CONCURRENT,
                             uint32_t kinds = PINRAIL_KIND_HOST) {
-    table_.size = sizeof(table_);
-    table_.context = this;
+    table_ = host_table(nullptr, this);
     table_.thread_mode = mode;
     table_.kinds = kinds;
-    table_.granularity = 4096;
     table_.tail_size = 64;
     table_.register_mem = [](void* self, const pinrail_register_request_t*, pinrail_registration_t*) {
       return of(self)->pass(In::register_mem);

@@ -26,10 +26,13 @@ struct Message {
 };
 
 struct Wrong {
-  const char* call;
+  std::string call;  // up to its parenthesis
   const char* why;
   std::function<pinrail_status_t()> make;
 };
+
+// A call, and what is wrong with it.
+#define REFUSED(why, ...) Wrong({#__VA_ARGS__, why, [&] { return __VA_ARGS__; }})
 
 class Refusal : public testing::Test {
  protected:
@@ -72,11 +75,12 @@ class Refusal : public testing::Test {
   // Each is refused three times, and said the first time.
   void expect_said_once(const std::vector<Wrong>& wrong) {
     for (const Wrong& it : wrong) {
-      SCOPED_TRACE(std::string(it.call) + ": " + it.why);
+      const std::string call = it.call.substr(0, it.call.find('('));
+      SCOPED_TRACE(it.call + ": " + it.why);
       messages_.clear();
       for (int i = 0; i < 3; ++i) EXPECT_EQ(it.make(), PINRAIL_ERR_BAD_PARAM);
       ASSERT_EQ(messages_.size(), 1U) << all();
-      EXPECT_EQ(count(std::string("called ") + it.call + ", and "), 1U) << all();
+      EXPECT_EQ(count("called " + call + ", and "), 1U) << all();
       EXPECT_EQ(count(it.why), 1U) << all();
       EXPECT_EQ(messages_[0].channel, "base");
       EXPECT_EQ(messages_[0].level, 1);
@@ -112,71 +116,51 @@ TEST_F(Refusal, each_wrong_argument_is_said_once_with_the_call_and_the_reason) {
   };
   char* const end = reinterpret_cast<char*>(UINTPTR_MAX - 10);  // NOLINT(performance-no-int-to-ptr)
   const std::vector<Wrong> wrong = {
-      {"pinrail_mpool_register", "pool is NULL",
-       [&] { return pinrail_mpool_register(nullptr, page, 1, 0, 0, &handle); }},
-      {"pinrail_mpool_register", "handle_out is NULL",
-       [&] { return pinrail_mpool_register(pool_, page, 1, 0, 0, nullptr); }},
-      {"pinrail_mpool_register", "addr is NULL",
-       [&] { return pinrail_mpool_register(pool_, nullptr, 1, 0, 0, &handle); }},
-      {"pinrail_mpool_register", "length is 0", [&] { return pinrail_mpool_register(pool_, page, 0, 0, 0, &handle); }},
-      {"pinrail_mpool_register", "beyond the address space",
-       [&] { return pinrail_mpool_register(pool_, end, 99, 0, 0, &handle); }},
-      {"pinrail_mpool_register", "access has bits",
-       [&] { return pinrail_mpool_register(pool_, page, 1, 0x100, 0, &handle); }},
-      {"pinrail_mpool_register", "flags has bits",
-       [&] { return pinrail_mpool_register(pool_, page, 1, 0, 0x100, &handle); }},
-      {"pinrail_mpool_find", "length is 0", [&] { return pinrail_mpool_find(pool_, page, 0, 0, &handle); }},
-      {"pinrail_mpool_find", "access has bits", [&] { return pinrail_mpool_find(pool_, page, 1, 0x100, &handle); }},
-      {"pinrail_mpool_deregister", "the handle is empty",
-       [&] {
-         return pinrail_mpool_deregister({nullptr, 0});
-       }},
-      {"pinrail_mpool_deregister", "names no registration", [&] { return pinrail_mpool_deregister(stale); }},
-      {"pinrail_mpool_evict", "pool is NULL", [] { return pinrail_mpool_evict(nullptr); }},
-      {"pinrail_mpool_progress", "pool is NULL", [] { return pinrail_mpool_progress(nullptr); }},
-      {"pinrail_mpool_ft_event", "pool is NULL", [] { return pinrail_mpool_ft_event(nullptr, PINRAIL_FT_CHECKPOINT); }},
-      {"pinrail_mpool_ft_event", "no such state",
-       [&] { return pinrail_mpool_ft_event(pool_, static_cast<pinrail_ft_state_t>(99)); }},
-      {"pinrail_mpool_read_stats", "stats_out is NULL", [&] { return pinrail_mpool_read_stats(pool_, nullptr); }},
-      {"pinrail_mpool_read_stats", "stats_out->size", [&] { return pinrail_mpool_read_stats(pool_, &stats); }},
-      {"pinrail_mpool_events", "a pointer is NULL",
-       [&] { return pinrail_mpool_events(pool_, nullptr, 1, nullptr, nullptr); }},
-      {"pinrail_mpool_device_read", "names no registration",
-       [&] { return pinrail_mpool_device_read(stale, 0, page, 1); }},
-      {"pinrail_mpool_device_read", "do not lie within",
-       [&] { return pinrail_mpool_device_read(held, 1 << 20, page, 1); }},
-      {"pinrail_mpool_device_write", "bytes is NULL", [&] { return pinrail_mpool_device_write(held, 0, nullptr, 1); }},
-      {"pinrail_mpool_record", "names no registration", [&] { return pinrail_mpool_record(stale, nullptr); }},
-      {"pinrail_mpool_wait", "names no registration", [&] { return pinrail_mpool_wait(stale, nullptr); }},
-      {"pinrail_mpool_export", "block_out or offset_out is NULL",
-       [&] { return pinrail_mpool_export(pool_, page, 1, nullptr, &offset); }},
-      {"pinrail_mpool_export", "length is 0", [&] { return pinrail_mpool_export(pool_, page, 0, &block, &offset); }},
-      {"pinrail_mpool_register_remote", "block or handle_out is NULL",
-       [&] { return pinrail_mpool_register_remote(pool_, nullptr, 0, 1, 0, 0, &handle); }},
-      {"pinrail_mpool_register_remote", "length is 0",
-       [&] { return pinrail_mpool_register_remote(pool_, &block, 0, 0, 0, 0, &handle); }},
-      {"pinrail_mpool_register_remote", "flags has bits",
-       [&] { return pinrail_mpool_register_remote(pool_, &block, 0, 1, 0, 0x100, &handle); }},
-      {"pinrail_chunks_begin", "length is 0", [&] { return pinrail_chunks_begin(pool_, page, 0, &chunks); }},
-      {"pinrail_chunks_next", "length_out is NULL", [&] { return pinrail_chunks_next(&chunks, &piece, nullptr); }},
-      {"pinrail_monitor_subscribe", "event or subscription_out is NULL",
-       [&] { return pinrail_monitor_subscribe(nullptr, nullptr, &subscription); }},
-      {"pinrail_mpool_create", "pool_out is NULL",
-       [] { return pinrail_mpool_create(nullptr, nullptr, nullptr, nullptr, nullptr); }},
+      REFUSED("pool is NULL", pinrail_mpool_register(nullptr, page, 1, 0, 0, &handle)),
+      REFUSED("handle_out is NULL", pinrail_mpool_register(pool_, page, 1, 0, 0, nullptr)),
+      REFUSED("addr is NULL", pinrail_mpool_register(pool_, nullptr, 1, 0, 0, &handle)),
+      REFUSED("length is 0", pinrail_mpool_register(pool_, page, 0, 0, 0, &handle)),
+      REFUSED("beyond the address space", pinrail_mpool_register(pool_, end, 99, 0, 0, &handle)),
+      REFUSED("access has bits", pinrail_mpool_register(pool_, page, 1, 0x100, 0, &handle)),
+      REFUSED("flags has bits", pinrail_mpool_register(pool_, page, 1, 0, 0x100, &handle)),
+      REFUSED("length is 0", pinrail_mpool_find(pool_, page, 0, 0, &handle)),
+      REFUSED("access has bits", pinrail_mpool_find(pool_, page, 1, 0x100, &handle)),
+      REFUSED("the handle is empty", pinrail_mpool_deregister({nullptr, 0})),
+      REFUSED("names no registration", pinrail_mpool_deregister(stale)),
+      REFUSED("pool is NULL", pinrail_mpool_evict(nullptr)),
+      REFUSED("pool is NULL", pinrail_mpool_progress(nullptr)),
+      REFUSED("pool is NULL", pinrail_mpool_ft_event(nullptr, PINRAIL_FT_CHECKPOINT)),
+      REFUSED("no such state", pinrail_mpool_ft_event(pool_, static_cast<pinrail_ft_state_t>(99))),
+      REFUSED("stats_out is NULL", pinrail_mpool_read_stats(pool_, nullptr)),
+      REFUSED("stats_out->size", pinrail_mpool_read_stats(pool_, &stats)),
+      REFUSED("a pointer is NULL", pinrail_mpool_events(pool_, nullptr, 1, nullptr, nullptr)),
+      REFUSED("names no registration", pinrail_mpool_device_read(stale, 0, page, 1)),
+      REFUSED("do not lie within", pinrail_mpool_device_read(held, 1 << 20, page, 1)),
+      REFUSED("bytes is NULL", pinrail_mpool_device_write(held, 0, nullptr, 1)),
+      REFUSED("names no registration", pinrail_mpool_record(stale, nullptr)),
+      REFUSED("names no registration", pinrail_mpool_wait(stale, nullptr)),
+      REFUSED("block_out or offset_out is NULL", pinrail_mpool_export(pool_, page, 1, nullptr, &offset)),
+      REFUSED("length is 0", pinrail_mpool_export(pool_, page, 0, &block, &offset)),
+      REFUSED("block or handle_out is NULL", pinrail_mpool_register_remote(pool_, nullptr, 0, 1, 0, 0, &handle)),
+      REFUSED("length is 0", pinrail_mpool_register_remote(pool_, &block, 0, 0, 0, 0, &handle)),
+      REFUSED("flags has bits", pinrail_mpool_register_remote(pool_, &block, 0, 1, 0, 0x100, &handle)),
+      REFUSED("length is 0", pinrail_chunks_begin(pool_, page, 0, &chunks)),
+      REFUSED("length_out is NULL", pinrail_chunks_next(&chunks, &piece, nullptr)),
+      REFUSED("event or subscription_out is NULL", pinrail_monitor_subscribe(nullptr, nullptr, &subscription)),
+      REFUSED("pool_out is NULL", pinrail_mpool_create(nullptr, nullptr, nullptr, nullptr, nullptr)),
       {"pinrail_mpool_create", "options->size", [&] { return create([&] { options.size = 1; }); }},
       {"pinrail_mpool_create", "options->flags", [&] { return create([&] { options.flags = 0x100; }); }},
       {"pinrail_mpool_create", "options->leave_pinned", [&] { return create([&] { options.leave_pinned = 2; }); }},
       {"pinrail_mpool_create", "options->size_limit", [&] { return create([&] { options.size_limit = -1; }); }},
       {"pinrail_mpool_create", "options->count_limit", [&] { return create([&] { options.count_limit = -1; }); }},
-      {"pinrail_mpool_destroy", "pool is NULL", [] { return pinrail_mpool_destroy(nullptr, 0); }},
-      {"pinrail_mpool_destroy", "flags has bits", [&] { return pinrail_mpool_destroy(pool_, 0x100); }},
-      {"pinrail_mpool_destroy", "no such pool",
-       [&] { return pinrail_mpool_destroy(reinterpret_cast<pinrail_mpool_t*>(page), 0); }},
-      {"pinrail_param_at", "info_out is NULL", [] { return pinrail_param_at(0, nullptr); }},
-      {"pinrail_param_find", "info_out is NULL", [] { return pinrail_param_find("x", nullptr); }},
-      {"pinrail_param_set", "name or value is NULL", [] { return pinrail_param_set("x", nullptr); }},
-      {"pinrail_component_at", "info_out is NULL", [] { return pinrail_component_at(0, nullptr); }},
-      {"pinrail_memory_kind_at", "kind_out is NULL", [] { return pinrail_memory_kind_at(0, nullptr); }},
+      REFUSED("pool is NULL", pinrail_mpool_destroy(nullptr, 0)),
+      REFUSED("flags has bits", pinrail_mpool_destroy(pool_, 0x100)),
+      REFUSED("no such pool", pinrail_mpool_destroy(reinterpret_cast<pinrail_mpool_t*>(page), 0)),
+      REFUSED("info_out is NULL", pinrail_param_at(0, nullptr)),
+      REFUSED("info_out is NULL", pinrail_param_find("x", nullptr)),
+      REFUSED("name or value is NULL", pinrail_param_set("x", nullptr)),
+      REFUSED("info_out is NULL", pinrail_component_at(0, nullptr)),
+      REFUSED("kind_out is NULL", pinrail_memory_kind_at(0, nullptr)),
   };
   expect_said_once(wrong);
   EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS) << "nothing has changed";
@@ -193,7 +177,9 @@ TEST_F(Refusal, each_wrong_argument_about_pins_pieces_and_allocations_is_said_on
   pinrail_chunk_stream_t* stream = nullptr;
   pinrail_register_options_t with = PINRAIL_REGISTER_OPTIONS_INIT;
   pinrail_prepin_options_t pins = PINRAIL_PREPIN_OPTIONS_INIT;
-  pinrail_chunk_options_t pieces = PINRAIL_CHUNK_OPTIONS_INIT;
+  pinrail_chunk_options_t wrong_flags = PINRAIL_CHUNK_OPTIONS_INIT, wrong_size = PINRAIL_CHUNK_OPTIONS_INIT;
+  wrong_flags.flags = 0x100;
+  wrong_size.size = 1;
   pinrail_alloc_stats_t stats{};
   pinrail_registration_details_t details{};
   void* allocated = nullptr;
@@ -209,8 +195,7 @@ TEST_F(Refusal, each_wrong_argument_about_pins_pieces_and_allocations_is_said_on
     return pinrail_mpool_prepin(pool_, &range, 1, 0, &pins, nullptr);
   };
   expect_said_once({
-      {"pinrail_mpool_register_with", "handle_out is NULL",
-       [&] { return pinrail_mpool_register_with(pool_, page, 1, 0, 0, &with, nullptr); }},
+      REFUSED("handle_out is NULL", pinrail_mpool_register_with(pool_, page, 1, 0, 0, &with, nullptr)),
       {"pinrail_mpool_register_with", "options->size", [&] { return register_with([&] { with.size = 8; }); }},
       {"pinrail_mpool_register_with", "options->reserved", [&] { return register_with([&] { with.reserved = 1; }); }},
       {"pinrail_mpool_register_with", "options->dmabuf_fd is below",
@@ -218,69 +203,41 @@ TEST_F(Refusal, each_wrong_argument_about_pins_pieces_and_allocations_is_said_on
       {"pinrail_mpool_register_with", "an offset and no dmabuf",
        [&] { return register_with([&] { with.dmabuf_offset = 1; }); }},
       {"pinrail_mpool_register_with", "in whole pages", [&] { return register_with([&] { with.iova = 1; }); }},
-      {"pinrail_registration_read_details", "reg or details_out is NULL",
-       [&] { return pinrail_registration_read_details(nullptr, &details); }},
-      {"pinrail_mpool_prepin", "ranges is NULL",
-       [&] { return pinrail_mpool_prepin(pool_, nullptr, 1, 0, nullptr, nullptr); }},
-      {"pinrail_mpool_prepin", "length is 0",
-       [&] { return pinrail_mpool_prepin(pool_, &empty, 1, 0, nullptr, nullptr); }},
+      REFUSED("reg or details_out is NULL", pinrail_registration_read_details(nullptr, &details)),
+      REFUSED("ranges is NULL", pinrail_mpool_prepin(pool_, nullptr, 1, 0, nullptr, nullptr)),
+      REFUSED("length is 0", pinrail_mpool_prepin(pool_, &empty, 1, 0, nullptr, nullptr)),
       {"pinrail_mpool_prepin", "options->flags", [&] { return prepin_with([&] { pins.flags = 0x100; }); }},
       {"pinrail_mpool_prepin", "options->numa_node", [&] { return prepin_with([&] { pins.numa_node = -2; }); }},
       {"pinrail_mpool_prepin", "options->size", [&] { return prepin_with([&] { pins.size = 8; }); }},
-      {"pinrail_mpool_prepin", "pool is NULL",
-       [&] { return pinrail_mpool_prepin(nullptr, &range, 1, 0, nullptr, nullptr); }},
-      {"pinrail_mpool_prepin_start", "pool is NULL",
-       [&] { return pinrail_mpool_prepin_start(nullptr, &range, 1, 0, nullptr, &prepin); }},
-      {"pinrail_mpool_prepin_start", "prepin_out is NULL",
-       [&] { return pinrail_mpool_prepin_start(pool_, &range, 1, 0, nullptr, nullptr); }},
-      {"pinrail_prepin_read_progress", "its size is not set",
-       [&] { return pinrail_prepin_read_progress(prepin, &progress); }},
-      {"pinrail_prepin_wait", "prepin is NULL", [] { return pinrail_prepin_wait(nullptr, nullptr); }},
-      {"pinrail_prepin_wait_range", "length is 0", [&] { return pinrail_prepin_wait_range(nullptr, page, 0); }},
-      {"pinrail_prepin_cancel", "prepin is NULL", [] { return pinrail_prepin_cancel(nullptr); }},
-      {"pinrail_prepin_free", "prepin is NULL", [] { return pinrail_prepin_free(nullptr); }},
-      {"pinrail_mpool_unpin", "ranges is NULL", [&] { return pinrail_mpool_unpin(pool_, nullptr, 1, 0); }},
-      {"pinrail_mpool_query", "length is 0",
-       [&] { return pinrail_mpool_query(pool_, page, 0, 0, &pinned, nullptr, 0, nullptr); }},
-      {"pinrail_mpool_query", "pinned_out is NULL",
-       [&] { return pinrail_mpool_query(pool_, page, 1, 0, nullptr, nullptr, 0, nullptr); }},
-      {"pinrail_mpool_query", "ranges_out is NULL",
-       [&] { return pinrail_mpool_query(pool_, page, 1, 0, &pinned, nullptr, 1, nullptr); }},
-      {"pinrail_mpool_advise", "there is no such advice",
-       [&] { return pinrail_mpool_advise(pool_, page, 1, 0, static_cast<pinrail_advice_t>(7)); }},
-      {"pinrail_mpool_left_out", "count_out is NULL",
-       [&] { return pinrail_mpool_left_out(pool_, nullptr, 0, nullptr); }},
-      {"pinrail_mpool_left_out", "entries_out is NULL",
-       [&] { return pinrail_mpool_left_out(pool_, nullptr, 1, &found); }},
-      {"pinrail_chunk_stream_open", "stream_out is NULL",
-       [&] { return pinrail_chunk_stream_open(pool_, page, 1, 0, nullptr, nullptr); }},
-      {"pinrail_chunk_stream_open", "length is 0",
-       [&] { return pinrail_chunk_stream_open(pool_, page, 0, 0, nullptr, &stream); }},
-      {"pinrail_chunk_stream_open", "access has bits",
-       [&] { return pinrail_chunk_stream_open(pool_, page, 1, 0x100, nullptr, &stream); }},
-      {"pinrail_chunk_stream_open", "options->flags",
-       [&] {
-         pieces.flags = 0x100;
-         return pinrail_chunk_stream_open(pool_, page, 1, 0, &pieces, &stream);
-       }},
-      {"pinrail_chunk_stream_open", "options->size",
-       [&] {
-         pieces.size = 1;
-         return pinrail_chunk_stream_open(pool_, page, 1, 0, &pieces, &stream);
-       }},
-      {"pinrail_chunk_stream_next", "stream or handle_out is NULL",
-       [&] { return pinrail_chunk_stream_next(nullptr, &handle, nullptr, nullptr); }},
-      {"pinrail_chunk_stream_close", "stream is NULL", [] { return pinrail_chunk_stream_close(nullptr); }},
-      {"pinrail_mpool_alloc", "length is 0", [&] { return pinrail_mpool_alloc(pool_, 0, 0, -1, &allocated); }},
-      {"pinrail_mpool_alloc", "alignment is not a power of two",
-       [&] { return pinrail_mpool_alloc(pool_, 1, 3, -1, &allocated); }},
-      {"pinrail_mpool_alloc", "numa_node is no node", [&] { return pinrail_mpool_alloc(pool_, 1, 0, -9, &allocated); }},
-      {"pinrail_mpool_realloc", "addr is not an allocation",
-       [&] { return pinrail_mpool_realloc(pool_, page, 1, &allocated); }},
-      {"pinrail_mpool_free", "addr is not an allocation", [&] { return pinrail_mpool_free(pool_, page); }},
-      {"pinrail_mpool_alloc_read_stats", "stats_out->size",
-       [&] { return pinrail_mpool_alloc_read_stats(pool_, &stats); }},
-      {"pinrail_machine_read", "machine_out is NULL", [] { return pinrail_machine_read(nullptr); }},
+      REFUSED("pool is NULL", pinrail_mpool_prepin(nullptr, &range, 1, 0, nullptr, nullptr)),
+      REFUSED("pool is NULL", pinrail_mpool_prepin_start(nullptr, &range, 1, 0, nullptr, &prepin)),
+      REFUSED("prepin_out is NULL", pinrail_mpool_prepin_start(pool_, &range, 1, 0, nullptr, nullptr)),
+      REFUSED("its size is not set", pinrail_prepin_read_progress(prepin, &progress)),
+      REFUSED("prepin is NULL", pinrail_prepin_wait(nullptr, nullptr)),
+      REFUSED("length is 0", pinrail_prepin_wait_range(nullptr, page, 0)),
+      REFUSED("prepin is NULL", pinrail_prepin_cancel(nullptr)),
+      REFUSED("prepin is NULL", pinrail_prepin_free(nullptr)),
+      REFUSED("ranges is NULL", pinrail_mpool_unpin(pool_, nullptr, 1, 0)),
+      REFUSED("length is 0", pinrail_mpool_query(pool_, page, 0, 0, &pinned, nullptr, 0, nullptr)),
+      REFUSED("pinned_out is NULL", pinrail_mpool_query(pool_, page, 1, 0, nullptr, nullptr, 0, nullptr)),
+      REFUSED("ranges_out is NULL", pinrail_mpool_query(pool_, page, 1, 0, &pinned, nullptr, 1, nullptr)),
+      REFUSED("there is no such advice", pinrail_mpool_advise(pool_, page, 1, 0, static_cast<pinrail_advice_t>(7))),
+      REFUSED("count_out is NULL", pinrail_mpool_left_out(pool_, nullptr, 0, nullptr)),
+      REFUSED("entries_out is NULL", pinrail_mpool_left_out(pool_, nullptr, 1, &found)),
+      REFUSED("stream_out is NULL", pinrail_chunk_stream_open(pool_, page, 1, 0, nullptr, nullptr)),
+      REFUSED("length is 0", pinrail_chunk_stream_open(pool_, page, 0, 0, nullptr, &stream)),
+      REFUSED("access has bits", pinrail_chunk_stream_open(pool_, page, 1, 0x100, nullptr, &stream)),
+      REFUSED("options->flags", pinrail_chunk_stream_open(pool_, page, 1, 0, &wrong_flags, &stream)),
+      REFUSED("options->size", pinrail_chunk_stream_open(pool_, page, 1, 0, &wrong_size, &stream)),
+      REFUSED("stream or handle_out is NULL", pinrail_chunk_stream_next(nullptr, &handle, nullptr, nullptr)),
+      REFUSED("stream is NULL", pinrail_chunk_stream_close(nullptr)),
+      REFUSED("length is 0", pinrail_mpool_alloc(pool_, 0, 0, -1, &allocated)),
+      REFUSED("alignment is not a power of two", pinrail_mpool_alloc(pool_, 1, 3, -1, &allocated)),
+      REFUSED("numa_node is no node", pinrail_mpool_alloc(pool_, 1, 0, -9, &allocated)),
+      REFUSED("addr is not an allocation", pinrail_mpool_realloc(pool_, page, 1, &allocated)),
+      REFUSED("addr is not an allocation", pinrail_mpool_free(pool_, page)),
+      REFUSED("stats_out->size", pinrail_mpool_alloc_read_stats(pool_, &stats)),
+      REFUSED("machine_out is NULL", pinrail_machine_read(nullptr)),
   });
 }
 
@@ -305,13 +262,11 @@ TEST_F(Refusal, what_the_registrar_finds_wrong_with_an_argument_is_said_too) {
   pinrail_handle_t held{};
   ASSERT_EQ(pinrail_mpool_register(pool, page, sizeof(page), 0, 0, &held), PINRAIL_SUCCESS);
   expect_said_once({
-      {"pinrail_mpool_device_read", "cannot be accessed", [&] { return pinrail_mpool_device_read(held, 0, page, 1); }},
-      {"pinrail_mpool_device_write", "cannot be accessed",
-       [&] { return pinrail_mpool_device_write(held, 0, page, 1); }},
-      {"pinrail_mpool_record", "the stream is not valid", [&] { return pinrail_mpool_record(held, page); }},
-      {"pinrail_mpool_wait", "the stream is not valid", [&] { return pinrail_mpool_wait(held, page); }},
-      {"pinrail_mpool_advise", "refuses advice",
-       [&] { return pinrail_mpool_advise(pool, page, sizeof(page), 0, PINRAIL_ADVICE_PREFETCH); }},
+      REFUSED("cannot be accessed", pinrail_mpool_device_read(held, 0, page, 1)),
+      REFUSED("cannot be accessed", pinrail_mpool_device_write(held, 0, page, 1)),
+      REFUSED("the stream is not valid", pinrail_mpool_record(held, page)),
+      REFUSED("the stream is not valid", pinrail_mpool_wait(held, page)),
+      REFUSED("refuses advice", pinrail_mpool_advise(pool, page, sizeof(page), 0, PINRAIL_ADVICE_PREFETCH)),
   });
   EXPECT_EQ(pinrail_mpool_deregister(held), PINRAIL_SUCCESS);
 }
@@ -485,14 +440,6 @@ TEST_F(Refusal, a_registrar_that_cannot_be_used_is_named_with_the_reason) {
   EXPECT_EQ(pinrail_mpool_create("grdma", &named, nullptr, nullptr, &pool_), PINRAIL_ERR_NOT_AVAILABLE);
   EXPECT_EQ(count("the registrar \"cuda_ipc\" cannot be used here: "), 1U) << all();
   EXPECT_GE(count("no_such_driver.so"), 1U) << all();
-}
-
-TEST_F(Refusal, without_a_function_messages_go_to_stderr_again) {
-  pinrail_set_message_function(nullptr, nullptr);
-  testing::internal::CaptureStderr();
-  EXPECT_EQ(pinrail_mpool_evict(nullptr), PINRAIL_ERR_BAD_PARAM);
-  EXPECT_NE(testing::internal::GetCapturedStderr().find("[pinrail:base] call refused\n"), std::string::npos);
-  EXPECT_EQ(all(), "");
 }
 
 TEST(StatusText, every_status_has_its_own_clause) {

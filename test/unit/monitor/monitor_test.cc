@@ -123,19 +123,14 @@ void go_blind(int which, uint32_t left, const char* why) {
   blind(hosts[which], why);
 }
 
-TEST(Monitors, what_the_blind_one_saw_is_not_covered_any_more) {
-  const TwoMonitors monitors(PINRAIL_EVENTS_ALL, nullptr, PINRAIL_EVENT_UNMAP, cover_nothing);
-  EXPECT_TRUE(monitors.covers_the_page());
-  go_blind(0, 0, "as a test wants it");
-  EXPECT_FALSE(works(nullptr)) << "the second one still sees something, but no kind of memory is kept with that";
-  EXPECT_FALSE(monitors.covers_the_page());
-}
-
-TEST(Monitors, what_the_blind_one_covered_of_a_mapping_is_not_covered_any_more) {
-  const TwoMonitors monitors(0, cover_all, PINRAIL_EVENT_UNMAP, cover_nothing);
-  EXPECT_TRUE(monitors.covers_the_page());
-  go_blind(0, 0, "as a test wants it");
-  EXPECT_FALSE(monitors.covers_the_page());
+TEST(Monitors, what_the_blind_one_saw_or_covered_of_a_mapping_is_not_covered_any_more) {
+  for (const uint32_t seen : {uint32_t{PINRAIL_EVENTS_ALL}, uint32_t{0}}) {
+    const TwoMonitors monitors(seen, seen != 0 ? nullptr : cover_all, PINRAIL_EVENT_UNMAP, cover_nothing);
+    EXPECT_TRUE(monitors.covers_the_page());
+    go_blind(0, 0, "as a test wants it");
+    EXPECT_FALSE(works(nullptr)) << "the second one still sees something, but no kind of memory is kept with that";
+    EXPECT_FALSE(monitors.covers_the_page());
+  }
 }
 
 TEST(Monitors, one_that_goes_blind_for_some_events_is_believed_the_others) {

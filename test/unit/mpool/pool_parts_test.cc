@@ -48,31 +48,14 @@ Regs take(GcList* list, size_t most) {
   return regs;
 }
 
-TEST(GcList, a_chain_is_pushed_as_a_whole) {
-  GcList list(1 << 20);
-  pinrail_registration_t* const first = make();
-  pinrail_registration_t* const last = make();
-  area_of(first).gc_next = last;
-  push_one(&list, make());
-  list.push(first, last, 2 * kBytes);
-  EXPECT_EQ(take(&list, 8).size(), 3u);
-}
-
-TEST(GcList, a_push_says_whether_it_is_the_first_and_whether_too_much_waits) {
+TEST(GcList, a_push_says_whether_it_is_the_first_and_too_much_waits_until_no_more_does_than_may) {
   GcList list(2 * kBytes);
   EXPECT_TRUE(push_one(&list, make()).was_empty);
   const GcList::Growth second = push_one(&list, make());
-  EXPECT_FALSE(second.was_empty);
-  EXPECT_FALSE(second.exceeds_limit);
-  EXPECT_FALSE(list.is_due());
+  EXPECT_FALSE(second.was_empty || second.exceeds_limit || list.is_due());
   EXPECT_TRUE(push_one(&list, make()).exceeds_limit);
   EXPECT_TRUE(list.is_due());
   EXPECT_FALSE(push_one(&list, make()).exceeds_limit) << "it was said";
-}
-
-TEST(GcList, is_due_until_no_more_waits_than_may) {
-  GcList list(2 * kBytes);
-  for (int i = 0; i < 4; ++i) push_one(&list, make());
   take(&list, 1);
   EXPECT_TRUE(list.is_due());
   take(&list, 1);
@@ -129,18 +112,6 @@ pinrail_registration_t* make(uintptr_t base, size_t length) {
   return reg;
 }
 
-TEST(Outside, what_is_unlinked_is_not_marked_and_may_be_unlinked_again) {
-  Outside outside(arena::chunks(), {});
-  pinrail_registration_t* const reg = make(kPage, kPage);
-  outside.unlink(reg);
-  outside.link(reg);
-  outside.unlink(reg);
-  outside.unlink(reg);
-  EXPECT_TRUE(outside.is_empty());
-  outside.invalidate({0, UINTPTR_MAX});
-  EXPECT_FALSE(is_invalidated(reg));
-}
-
 class RandomOutside : public ::testing::TestWithParam<unsigned> {};
 
 TEST_P(RandomOutside, agrees_with_the_model) {
@@ -158,10 +129,11 @@ TEST_P(RandomOutside, agrees_with_the_model) {
     if (what >= 4) {
       const Span at = span();
       in.push_back(make(at.base, at.length()));
+      outside.unlink(in.back());  // without effect: it is not in it
       outside.link(in.back());
     } else if (what >= 2 && !in.empty()) {
       std::swap(in[random() % in.size()], in.back());
-      outside.unlink(in.back());
+      for (int i = 0; i < 2; ++i) outside.unlink(in.back());
       out.push_back(in.back());
       in.pop_back();
     } else {
@@ -224,28 +196,26 @@ Bounds bounds(uint64_t memory, uint64_t cgroup, uint64_t memlock, unsigned proce
   return bounds;
 }
 
-TEST(DefaultLimits, three_quarters_of_the_memory_are_shared_by_the_local_processes) {
-  EXPECT_EQ(default_limit(bounds(16 * kGibi, UINT64_MAX, UINT64_MAX, 1)).bytes, 12 * kGibi);
-  EXPECT_EQ(default_limit(bounds(16 * kGibi, UINT64_MAX, UINT64_MAX, 4)).bytes, 3 * kGibi);
-  EXPECT_EQ(default_limit(bounds(16 * kGibi, UINT64_MAX, UINT64_MAX, 4)).derivation,
-            "3/4 of 16384 MiB (memory), for 4 local processes");
-}
-
-TEST(DefaultLimits, a_control_group_below_the_memory_decides) {
-  const DefaultLimit limit = default_limit(bounds(16 * kGibi, 4 * kGibi, UINT64_MAX, 1));
-  EXPECT_EQ(limit.bytes, 3 * kGibi);
-  EXPECT_EQ(limit.derivation, "3/4 of 4096 MiB (limit of the control group), for 1 process");
-}
-
-TEST(DefaultLimits, locked_memory_is_each_processs_own) {
-  const DefaultLimit limit = default_limit(bounds(16 * kGibi, UINT64_MAX, 8 * kMebi, 64));
-  EXPECT_EQ(limit.bytes, 8 * kMebi);
-  EXPECT_EQ(limit.derivation, "the limit of locked memory (ulimit -l)");
-}
-
-TEST(DefaultLimits, a_limit_is_at_least_a_page_and_nothing_bounds_where_nothing_is_known) {
-  EXPECT_EQ(default_limit(bounds(16 * kGibi, UINT64_MAX, 0, 1)).bytes, 4096u);
-  EXPECT_EQ(default_limit(bounds(UINT64_MAX, UINT64_MAX, UINT64_MAX, 0)).bytes, UINT64_MAX);
+TEST(DefaultLimits, are_three_quarters_of_the_memory_or_what_the_group_or_the_process_may_use) {
+  constexpr uint64_t kNone = UINT64_MAX;
+  const struct {
+    Bounds bounds;
+    uint64_t bytes;
+    const char* derivation;
+  } rows[] = {
+      {bounds(16 * kGibi, kNone, kNone, 1), 12 * kGibi, "3/4 of 16384 MiB (memory), for 1 process"},
+      {bounds(16 * kGibi, kNone, kNone, 4), 3 * kGibi, "3/4 of 16384 MiB (memory), for 4 local processes"},
+      {bounds(16 * kGibi, 4 * kGibi, kNone, 1), 3 * kGibi,
+       "3/4 of 4096 MiB (limit of the control group), for 1 process"},
+      {bounds(16 * kGibi, kNone, 8 * kMebi, 64), 8 * kMebi, "the limit of locked memory (ulimit -l)"},
+      {bounds(16 * kGibi, kNone, 0, 1), 4096, "the limit of locked memory (ulimit -l)"},  // at least a page
+  };
+  for (const auto& row : rows) {
+    const DefaultLimit limit = default_limit(row.bounds);
+    EXPECT_EQ(limit.bytes, row.bytes) << row.derivation;
+    EXPECT_EQ(limit.derivation, row.derivation);
+  }
+  EXPECT_EQ(default_limit(bounds(kNone, kNone, kNone, 0)).bytes, kNone) << "nothing bounds where nothing is known";
 }
 
 class Groups : public testing::Test {
@@ -315,68 +285,47 @@ pinrail_range_t range(uintptr_t base, size_t length) {
   return {reinterpret_cast<void*>(base), length};  // NOLINT(performance-no-int-to-ptr)
 }
 
-bool has_around(const PinPlan& plan, uintptr_t base, size_t length, size_t chunk) {
-  size_t found = SIZE_MAX;
-  return plan.find_around(Span::of(base, length), &found) && found == chunk;
-}
-
-TEST(PinPlan, a_range_that_ends_with_its_group_joins_it_beyond_the_limit_as_well) {
-  const pinrail_range_t ranges[] = {range(16 * kPage, 8 * kPage), range(23 * kPage, kPage)};
-  const PinPlan plan(ranges, 2, 2 * kPage, kPage);
-  EXPECT_EQ(plan.chunk_count(), 4u);
-  EXPECT_EQ(plan.bytes(), 8 * kPage);
-  EXPECT_EQ(plan.ranges()[0].group, plan.ranges()[1].group);
-}
-
 TEST(PinPlan, ranges_join_whose_pages_touch_up_to_the_limit_and_no_further) {
-  const pinrail_range_t touching[] = {range(16 * kPage, kPage), range(17 * kPage, kPage)};
-  EXPECT_EQ(PinPlan(touching, 2, 2 * kPage, kPage).chunk_count(), 1u) << "exactly as long as a chunk may be";
-  EXPECT_EQ(PinPlan(touching, 2, kPage, kPage).chunk_count(), 2u);
-  const pinrail_range_t apart[] = {range(16 * kPage, kPage), range(18 * kPage, kPage)};
-  EXPECT_EQ(PinPlan(apart, 2, 16 * kPage, kPage).chunk_count(), 2u);
+  const struct {
+    pinrail_range_t ranges[2];
+    size_t count, limit, chunks;
+  } rows[] = {
+      {{range(16 * kPage, kPage), range(17 * kPage, kPage)}, 2, 2 * kPage, 1},  // exactly as long as a chunk may be
+      {{range(16 * kPage, kPage), range(17 * kPage, kPage)}, 2, kPage, 2},
+      {{range(16 * kPage, kPage), range(18 * kPage, kPage)}, 2, 16 * kPage, 2},
+      {{range(16 * kPage, 8 * kPage), range(23 * kPage, kPage)}, 2, 2 * kPage, 4},  // one ends with its group
+      {{range(17 * kPage, 4 * kPage), {}}, 1, 4 * kPage, 1},
+      {{range(17 * kPage, 4 * kPage), {}}, 1, 4 * kPage - 1, 2},  // the limit is rounded down to pages
+  };
+  for (const auto& row : rows) {
+    EXPECT_EQ(PinPlan(row.ranges, row.count, row.limit, kPage).chunk_count(), row.chunks) << &row - rows;
+  }
 }
 
-TEST(PinPlan, a_range_as_long_as_the_limit_is_one_chunk_wherever_it_begins) {
-  const pinrail_range_t odd = range(17 * kPage, 4 * kPage);
-  EXPECT_EQ(PinPlan(&odd, 1, 4 * kPage, kPage).chunk_count(), 1u);
-  EXPECT_EQ(PinPlan(&odd, 1, 4 * kPage - 1, kPage).chunk_count(), 2u) << "the limit is rounded down to pages";
-}
-
-TEST(PinPlan, each_chunk_belongs_to_its_own_group) {
+TEST(PinPlan, each_chunk_belongs_to_its_own_group_and_is_found_by_what_it_overlaps_or_contains) {
   const pinrail_range_t ranges[] = {range(16 * kPage, 4 * kPage), range(32 * kPage, kPage), range(64 * kPage, kPage)};
   const PinPlan plan(ranges, 3, 2 * kPage, kPage);
   ASSERT_EQ(plan.chunk_count(), 4u);
-  const uintptr_t bases[] = {16, 18, 32, 64};
-  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(plan.chunk(i).base, bases[i] * kPage) << i;
-  EXPECT_EQ(plan.chunk(1).end, 20 * kPage);
-  EXPECT_EQ(plan.chunk(3).end, 65 * kPage);
-}
-
-TEST(PinPlan, a_span_is_found_from_the_first_byte_of_a_chunk_to_its_last_and_not_across_two) {
-  const pinrail_range_t ranges[] = {range(16 * kPage, 4 * kPage), range(32 * kPage, kPage)};
-  const PinPlan plan(ranges, 2, 2 * kPage, kPage);
-  EXPECT_TRUE(has_around(plan, 16 * kPage, 2 * kPage, 0));
-  EXPECT_TRUE(has_around(plan, 18 * kPage, 2 * kPage, 1));
-  EXPECT_TRUE(has_around(plan, 32 * kPage, kPage, 2));
-  EXPECT_TRUE(has_around(plan, 33 * kPage - 1, 1, 2));
-  size_t number = 0;
-  EXPECT_FALSE(plan.find_around(Span::of(18 * kPage - 1, 2), &number)) << "across two chunks";
-  EXPECT_FALSE(plan.find_around(Span::of(20 * kPage, 1), &number)) << "behind its group";
-  EXPECT_FALSE(plan.find_around(Span::of(16 * kPage - 1, 1), &number)) << "before the first group";
-}
-
-TEST(PinPlan, the_chunks_of_a_span_are_those_that_it_overlaps_by_a_byte) {
-  const pinrail_range_t ranges[] = {range(16 * kPage, 4 * kPage), range(32 * kPage, kPage)};
-  const PinPlan plan(ranges, 2, 2 * kPage, kPage);
-  const auto chunks = [&](uintptr_t base, uintptr_t end) {
-    std::vector<size_t> found;
-    plan.for_chunks({base, end}, [&](size_t number) { found.push_back(number); });
-    return found;
+  const Span chunks[] = {Span::of(16 * kPage, 2 * kPage), Span::of(18 * kPage, 2 * kPage), Span::of(32 * kPage, kPage),
+                         Span::of(64 * kPage, kPage)};
+  size_t found = SIZE_MAX;
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_TRUE(plan.chunk(i).base == chunks[i].base && plan.chunk(i).end == chunks[i].end) << i;
+    EXPECT_TRUE(plan.find_around(chunks[i], &found) && found == i);
+    EXPECT_TRUE(plan.find_around(Span::of(chunks[i].end - 1, 1), &found) && found == i);
+  }
+  EXPECT_FALSE(plan.find_around(Span::of(18 * kPage - 1, 2), &found)) << "across two chunks";
+  EXPECT_FALSE(plan.find_around(Span::of(20 * kPage, 1), &found)) << "behind its group";
+  EXPECT_FALSE(plan.find_around(Span::of(16 * kPage - 1, 1), &found)) << "before the first group";
+  const auto overlapped = [&](uintptr_t base, uintptr_t end) {
+    std::vector<size_t> numbers;
+    plan.for_chunks({base, end}, [&](size_t number) { numbers.push_back(number); });
+    return numbers;
   };
-  EXPECT_EQ(chunks(17 * kPage, 18 * kPage), std::vector<size_t>({0}));
-  EXPECT_EQ(chunks(17 * kPage, 18 * kPage + 1), std::vector<size_t>({0, 1}));
-  EXPECT_EQ(chunks(20 * kPage, 32 * kPage), std::vector<size_t>());
-  EXPECT_EQ(chunks(20 * kPage - 1, 32 * kPage + 1), std::vector<size_t>({1, 2}));
+  EXPECT_EQ(overlapped(17 * kPage, 18 * kPage), std::vector<size_t>({0}));
+  EXPECT_EQ(overlapped(17 * kPage, 18 * kPage + 1), std::vector<size_t>({0, 1}));
+  EXPECT_EQ(overlapped(20 * kPage, 32 * kPage), std::vector<size_t>());
+  EXPECT_EQ(overlapped(20 * kPage - 1, 32 * kPage + 1), std::vector<size_t>({1, 2}));
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -11,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "test/support/cases.h"
 #include "test/support/files.h"
 
 extern "C" {
@@ -24,10 +24,10 @@ struct Ticket {
   unsigned char bytes[PINRAIL_TICKET_BYTES];
 };
 
-pinrail_gpu_block_t block_at(uint32_t slot, uint64_t checksum) {
+pinrail_gpu_block_t block_at(uint32_t slot, uint64_t checksum, pid_t exporter = getpid()) {
   pinrail_gpu_block_t block{};
   block.magic = PINRAIL_GPU_BLOCK_MAGIC;
-  block.pid = static_cast<uint32_t>(getpid());
+  block.pid = static_cast<uint32_t>(exporter);
   block.slot = slot;
   block.segment = 1;
   std::memset(block.driver, static_cast<int>(checksum & 0xff), sizeof(block.driver));
@@ -48,36 +48,19 @@ pinrail_status_t read(const Ticket& ticket, pinrail_gpu_block_t* block_out) {
   return status;
 }
 
-// What a forked child finds: its status, and whether it has this block.
-template <typename Found>
-bool in_child(Found&& found) {
-  const pid_t child = fork();
-  if (child == 0) _exit(found() ? 0 : 1);
-  int status = -1;
-  EXPECT_EQ(waitpid(child, &status, 0), child);
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
-
-TEST(GpuTicket, another_process_reads_the_block) {
-  const pinrail_gpu_block_t block = block_at(7, 0x1234);
-  const Ticket ticket = ticket_of(block);
-  EXPECT_TRUE(in_child([&] {
-    pinrail_gpu_block_t seen{};
-    return read(ticket, &seen) == PINRAIL_SUCCESS && std::memcmp(&seen, &block, sizeof(seen)) == 0;
-  }));
-}
-
-TEST(GpuTicket, a_mapping_serves_all_tickets_of_its_exporter) {
+TEST(GpuTicket, another_process_reads_all_blocks_of_an_exporter_with_one_mapping) {
   std::vector<Ticket> tickets;
   for (uint32_t slot = 0; slot < 100; ++slot) tickets.push_back(ticket_of(block_at(slot, 0x100 + slot)));
-  gpu_table_t table{};
-  for (uint32_t slot = 0; slot < 100; ++slot) {
-    pinrail_gpu_block_t seen{};
-    ASSERT_EQ(read_ticket(&table, tickets[slot].bytes, &seen), PINRAIL_SUCCESS);
-    EXPECT_EQ(seen.checksum, 0x100 + slot);
-    EXPECT_EQ(seen.slot, slot);
-  }
-  close_table(&table);
+  test::expect_success_in_child([&] {
+    gpu_table_t table{};
+    for (uint32_t slot = 0; slot < 100; ++slot) {
+      const pinrail_gpu_block_t block = block_at(slot, 0x100 + slot, getppid());
+      pinrail_gpu_block_t seen{};
+      if (read_ticket(&table, tickets[slot].bytes, &seen) != PINRAIL_SUCCESS) return 1;
+      if (std::memcmp(&seen, &block, sizeof(seen)) != 0) return 2;
+    }
+    return 0;
+  });
 }
 
 // The exporter has closed its table, and a pipe without data has the descriptor's number.
@@ -90,11 +73,11 @@ TEST(GpuTicket, a_descriptor_that_is_a_pipe_by_now_keeps_no_reader_waiting) {
   ASSERT_GE(end, 0);
   constexpr size_t kDescriptor = sizeof(uint64_t) + sizeof(uint32_t);  // its place in the ticket
   std::memcpy(ticket.bytes + kDescriptor, &end, sizeof(end));
-  EXPECT_TRUE(in_child([&] {
+  test::expect_success_in_child([&] {
     alarm(20);
     pinrail_gpu_block_t seen{};
-    return read(ticket, &seen) == PINRAIL_ERR_NOT_FOUND;
-  }));
+    return read(ticket, &seen) == PINRAIL_ERR_NOT_FOUND ? 0 : 1;
+  });
   close(end);
 }
 
@@ -129,24 +112,18 @@ TEST(GpuTicket, a_mapping_of_another_table_is_replaced) {
 }
 
 TEST(GpuTicket, an_exporter_that_is_gone_is_not_found) {
-  int pipe_ends[2];
-  ASSERT_EQ(pipe(pipe_ends), 0);
-  const pid_t child = fork();
-  if (child == 0) {
-    Ticket ticket{};
-    const pinrail_gpu_block_t block = block_at(1, 5);
-    const bool sent = write_ticket(&block, ticket.bytes) == PINRAIL_SUCCESS &&
-                      write(pipe_ends[1], ticket.bytes, sizeof(ticket.bytes)) == sizeof(ticket.bytes);
-    _exit(sent ? 0 : 1);
-  }
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
   Ticket ticket{};
-  ASSERT_EQ(::read(pipe_ends[0], ticket.bytes, sizeof(ticket.bytes)), static_cast<ssize_t>(sizeof(ticket.bytes)));
-  int status = -1;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
+  test::expect_success_in_child([&] {
+    const pinrail_gpu_block_t block = block_at(1, 5);
+    const bool is_made = write_ticket(&block, ticket.bytes) == PINRAIL_SUCCESS;
+    return is_made && write(ends[1], ticket.bytes, sizeof(ticket.bytes)) == sizeof(ticket.bytes) ? 0 : 1;
+  });
+  ASSERT_EQ(::read(ends[0], ticket.bytes, sizeof(ticket.bytes)), static_cast<ssize_t>(sizeof(ticket.bytes)));
   pinrail_gpu_block_t seen{};
   EXPECT_EQ(read(ticket, &seen), PINRAIL_ERR_NOT_FOUND);
-  close(pipe_ends[0]);
-  close(pipe_ends[1]);
+  for (const int end : ends) close(end);
 }
 
 TEST(GpuTicket, a_block_without_a_slot_or_beyond_the_table_has_none) {

@@ -122,21 +122,6 @@ TEST_F(IndexTest, a_dead_registration_is_not_found_and_one_behind_it_is) {
   EXPECT_EQ(index.count(), 1u);
 }
 
-TEST_F(IndexTest, an_announcement_finds_what_is_there_and_brings_the_memory_for_what_is_not) {
-  Index index(false);
-  pinrail_registration_t* reg = make(0x10000, 0x3000, 1);
-  pinrail_registration_t* found = nullptr;
-  pinrail_announcement_t first = announcing(0x10000, 0x3000, 1), inner = announcing(0x11000, 0x1000, 1);
-  EXPECT_TRUE(index.publish(&first, reg, Left::visit, &left_).is(PINRAIL_ERR_OUT_OF_RESOURCE)) << "no nodes yet";
-  EXPECT_TRUE(index.find_or_announce(&first, &found).is(PINRAIL_ERR_NOT_FOUND));
-  EXPECT_TRUE(index.publish(&first, reg, Left::visit, &left_).ok());
-  EXPECT_TRUE(index.find_or_announce(&inner, &found).ok());
-  EXPECT_EQ(found, reg);
-  pinrail_announcement_t other = announcing(0x20000, 1, 1);
-  EXPECT_TRUE(index.find_or_announce(&other, &found).is(PINRAIL_ERR_NOT_FOUND));
-  EXPECT_TRUE(index.withdraw(&other).ok());
-}
-
 // R5: it is waited for once, by its name.
 TEST_F(IndexTest, a_request_waits_for_the_announcement_that_will_answer_it_and_for_no_other) {
   Index index(false);
@@ -160,6 +145,12 @@ TEST_F(IndexTest, a_request_waits_for_the_announcement_that_will_answer_it_and_f
   ASSERT_EQ(announce(&again), PINRAIL_ERR_NOT_FOUND);
   ASSERT_EQ(announce(&equal), PINRAIL_ERR_NOT_FOUND) << "another one, at that";
   for (pinrail_announcement_t* each : {&again, &wider, &equal, &beyond}) ASSERT_TRUE(index.withdraw(each).ok());
+  Index exact(true);  // there for equal ones alone
+  pinrail_announcement_t inner = announcing(0x10000, 0x1000, 3);
+  ASSERT_TRUE(exact.find_or_announce(&outer, &found).is(PINRAIL_ERR_NOT_FOUND));
+  ASSERT_TRUE(exact.find_or_announce(&inner, &found).is(PINRAIL_ERR_NOT_FOUND));
+  ASSERT_TRUE(exact.find_or_announce(&again, &found).is(PINRAIL_ERR_WOULD_BLOCK));
+  for (pinrail_announcement_t* each : {&outer, &inner}) ASSERT_TRUE(exact.withdraw(each).ok());
 }
 
 // R4, R5: what is registered beyond the request counts for those that come later.
@@ -193,18 +184,6 @@ TEST_F(IndexTest, events_overtake_an_announcement_by_the_range_that_it_is_of_now
   index.reannounce(&wide, Span::of(0x10000, 0x8000));
   index.invalidate_hook(Span::of(0x17000, 0x1000), Left::visit, &left_);
   EXPECT_TRUE(index.withdraw(&wide).is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE));
-}
-
-TEST_F(IndexTest, an_exact_index_waits_for_equal_requests_alone) {
-  Index index(true);
-  pinrail_registration_t* found = nullptr;
-  pinrail_announcement_t outer = announcing(0x10000, 0x3000, 3), inner = announcing(0x10000, 0x1000, 3),
-                         equal = announcing(0x10000, 0x3000, 3);
-  ASSERT_TRUE(index.find_or_announce(&outer, &found).is(PINRAIL_ERR_NOT_FOUND));
-  ASSERT_TRUE(index.find_or_announce(&inner, &found).is(PINRAIL_ERR_NOT_FOUND));
-  ASSERT_TRUE(index.find_or_announce(&equal, &found).is(PINRAIL_ERR_WOULD_BLOCK));
-  ASSERT_TRUE(index.withdraw(&outer).ok());
-  ASSERT_TRUE(index.withdraw(&inner).ok());
 }
 
 // R13

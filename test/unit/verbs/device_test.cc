@@ -87,19 +87,16 @@ class DeviceAddress : public testing::Test {
   } own_ = {};
 };
 
-TEST_F(DeviceAddress, is_the_iova_of_a_registration_that_has_one) {
-  make(kIova);
-  char bytes[8] = {};
-  EXPECT_EQ(device_write(&registrar_, &own_.reg, 100, bytes, sizeof(bytes)), PINRAIL_SUCCESS);
-  EXPECT_EQ(device_read(&registrar_, &own_.reg, kPage, bytes, sizeof(bytes)), PINRAIL_SUCCESS);
-  EXPECT_EQ(remotes, (std::vector<uint64_t>{kIova + 100, kIova + kPage}));
-}
-
-TEST_F(DeviceAddress, is_the_address_of_other_registrations) {
-  make(0);
-  char byte = 0;
-  EXPECT_EQ(device_read(&registrar_, &own_.reg, 1, &byte, 1), PINRAIL_SUCCESS);
-  EXPECT_EQ(remotes, std::vector<uint64_t>{reinterpret_cast<uintptr_t>(memory_) + 1});
+TEST_F(DeviceAddress, is_the_iova_of_a_registration_that_has_one_and_the_address_of_others) {
+  for (const uint64_t iova : {kIova, uint64_t{0}}) {
+    remotes.clear();
+    make(iova);
+    const uint64_t base = iova != 0 ? iova : reinterpret_cast<uintptr_t>(memory_);
+    char bytes[8] = {};
+    EXPECT_EQ(device_write(&registrar_, &own_.reg, 100, bytes, sizeof(bytes)), PINRAIL_SUCCESS);
+    EXPECT_EQ(device_read(&registrar_, &own_.reg, kPage, bytes, sizeof(bytes)), PINRAIL_SUCCESS);
+    EXPECT_EQ(remotes, (std::vector<uint64_t>{base + 100, base + kPage}));
+  }
 }
 
 }  // namespace
