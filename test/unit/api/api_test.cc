@@ -3,16 +3,11 @@
 #include <gtest/gtest.h>
 #include <pinrail/listing.h>
 #include <pinrail/pinrail.h>
-#include <sched.h>
 
-#include <atomic>
-#include <chrono>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "test/support/library.h"
-#include "test/support/threads.h"
 
 namespace pinrail::test {
 namespace {
@@ -87,42 +82,6 @@ TEST(MonitorFace, a_report_ends_what_lies_in_the_rest_of_its_pages) {
     EXPECT_TRUE(has(8192));
     EXPECT_FALSE(has(0) || has(8000)) << "the rest of the last page is left";
   }
-}
-
-// A subscriber whose calls last until the test ends them.
-struct Slow {
-  std::atomic<int> entered{0}, left{0};
-  std::atomic<bool> may_leave{false};
-
-  static void hear(void* slow, void* /*addr*/, size_t /*length*/) {
-    auto* const self = static_cast<Slow*>(slow);
-    ++self->entered;
-    while (!self->may_leave.load()) sched_yield();
-    ++self->left;
-  }
-};
-
-// Threads count themselves in at different places.
-TEST(MonitorFace, unsubscribe_returns_after_the_calls_that_are_under_way) {
-  const Library library;
-  Slow slow;
-  pinrail_subscription_t* subscription = nullptr;
-  ASSERT_EQ(pinrail_monitor_subscribe(Slow::hear, &slow, &subscription), PINRAIL_SUCCESS);
-  char memory[64];
-  constexpr int kThreads = 8;
-  Team events(kThreads, [&] { pinrail_monitor_report(memory, sizeof(memory)); });
-  while (slow.entered.load() != kThreads) sched_yield();
-  std::atomic<bool> returned{false};
-  std::thread leaver([&] {
-    pinrail_monitor_unsubscribe(subscription);
-    EXPECT_EQ(slow.left.load(), kThreads);
-    returned = true;
-  });
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  EXPECT_FALSE(returned.load());
-  slow.may_leave = true;
-  events.join();
-  leaver.join();
 }
 
 TEST(MonitorFace, refuses_what_would_never_be_called) {

@@ -8,15 +8,12 @@
 #include <link.h>
 #include <sched.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
-#include <map>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "base/core/compiler.h"
 #include "base/core/status.h"
@@ -193,32 +190,36 @@ constexpr uintptr_t kBase = 0x10000;
 
 // Delivers another event from within its hook, and lasts until it may leave.
 struct Nested {
-  std::atomic<bool> is_inside{false}, entered{false}, may_leave{false}, left{false};
+  std::atomic<int> entered{0}, left{0};
+  std::atomic<bool> may_leave{false};
   static void hear(void* nested, uintptr_t base, size_t length) {
+    thread_local bool is_inside = false;
     auto* const self = static_cast<Nested*>(nested);
-    if (self->is_inside.exchange(true)) return;
+    if (std::exchange(is_inside, true)) return;
     report_hook(0, base, length);
-    self->entered = true;
+    ++self->entered;
     while (!self->may_leave.load()) sched_yield();
-    self->left = true;
+    ++self->left;
+    is_inside = false;
   }
 };
 
 // A signal handler that frees memory interrupts the hook of another event: the end of the inner one is not that of the
-// outer one.
-TEST(Unsubscribe, waits_for_an_event_that_another_one_has_interrupted) {
+// outer one. Threads count themselves in at different places.
+TEST(Unsubscribe, waits_for_events_under_way_that_others_have_interrupted) {
+  constexpr int kThreads = 8;
   Nested nested;
   void* subscription = nullptr;
   ASSERT_TRUE(subscribe(0, Nested::hear, &nested, &subscription).ok());
-  std::thread event([] { report_hook(0, kBase, 1); });
-  while (!nested.entered.load()) sched_yield();
+  test::Team reporters(kThreads, [] { report_hook(0, kBase, 1); });
+  while (nested.entered.load() != kThreads) sched_yield();
   std::thread leaver([&] {
     unsubscribe(subscription);
-    EXPECT_TRUE(nested.left.load());
+    EXPECT_EQ(nested.left.load(), kThreads);
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   nested.may_leave = true;
-  event.join();
+  reporters.join();
   leaver.join();
 }
 
@@ -272,47 +273,7 @@ TEST(Unsubscribe, leaves_no_hook_counted_that_came_while_it_switched_sides) {
   for (const Subscriptions::Line& line : none.lines) EXPECT_EQ(line.side[0].load() | line.side[1].load(), 0U);
 }
 
-}  // namespace
-}  // namespace pinrail::monitor
-
-// Which loaded allocators are new since the last look, and what a malloc is found to do in use.
-
-#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define HAS_OWN_MALLOC
-#endif
-
-#ifdef HAS_OWN_MALLOC
-namespace {
-enum class Unmaps : uint8_t { never, reported, unseen };
-Unmaps unmaps = Unmaps::never;
-bool maps_large_blocks = false;
-std::map<void*, size_t> blocks;  // that are mapped
-}  // namespace
-
-// The program's own malloc. While a test asks for it, large blocks are mappings.
-extern "C" {
-void* __libc_malloc(size_t length);
-void __libc_free(void* block);
-
-__attribute__((visibility("default"))) void* malloc(size_t length) noexcept {
-  if (!maps_large_blocks || length < 65536) return __libc_malloc(length);
-  void* const at = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  blocks[at] = length;
-  return at;
-}
-__attribute__((visibility("default"))) void free(void* block) noexcept {
-  const auto known = maps_large_blocks ? blocks.find(block) : blocks.end();
-  if (known == blocks.end()) return __libc_free(block);
-  const size_t length = known->second;
-  if (unmaps == Unmaps::reported) pinrail::monitor::report_hook(0, reinterpret_cast<uintptr_t>(block), length);
-  if (unmaps != Unmaps::never) syscall(SYS_munmap, block, length);
-  blocks.erase(known);
-}
-}
-#endif
-
-namespace pinrail::monitor {
-namespace {
+// Which loaded allocators are new since the last look.
 
 // A loaded copy of an allocator.
 struct Loaded {
@@ -349,21 +310,6 @@ TEST(Allocators, one_that_is_loaded_where_another_was_is_new) {
   EXPECT_EQ(allocators.find_new().text, second);
   EXPECT_STREQ(allocators.find_new().text, "");
 }
-
-#ifdef HAS_OWN_MALLOC
-// What one look frees, the next one judges.
-TEST(LateTrial, finds_a_malloc_that_goes_unseen_after_it_was_seen_for_a_while) {
-  LateTrial trial;
-  maps_large_blocks = true;
-  for (const Unmaps way : {Unmaps::never, Unmaps::reported, Unmaps::reported, Unmaps::unseen}) {
-    unmaps = way;
-    EXPECT_FALSE(trial.finds_raw_calls());
-  }
-  EXPECT_TRUE(trial.finds_raw_calls());
-  maps_large_blocks = false;
-  trial.end();
-}
-#endif
 
 }  // namespace
 }  // namespace pinrail::monitor

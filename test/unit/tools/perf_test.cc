@@ -141,18 +141,6 @@ std::vector<TraceRecord> three() {
           record(TraceOp::reg, 0x100000000, 3 * kPage)};
 }
 
-TEST(PerfLayout, ranges_that_are_no_more_than_the_gap_apart_share_a_cluster) {
-  const uint64_t base = 0x10000000, size = layout(three()).clusters().size();
-  EXPECT_EQ(size, 2u);
-  const auto clusters = [&](uint64_t gap) {
-    return layout({record(TraceOp::reg, base, kPage), record(TraceOp::reg, base + kPage + gap, kPage)})
-        .clusters()
-        .size();
-  };
-  EXPECT_EQ(clusters(kGap), 1u);
-  EXPECT_EQ(clusters(kGap + kPage), 2u);
-}
-
 TEST(PerfLayout, only_pages_of_R_lines_are_touched_but_F_lines_have_a_place_too) {
   const Layout found = layout({record(TraceOp::reg, 0x10000000, 1), record(TraceOp::find, 0x10010000, 1),
                                record(TraceOp::invalidate, 0x20000000, kPage)});
