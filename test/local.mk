@@ -165,9 +165,7 @@ endif
 
 # Skipped where there is no RDMA device; contrib/workshop/rdma-vm runs it beside one.
 if HAVE_VERBS
-test_programs += test/conform/verbs test/conform/verbs_absent test/unit/verbs/device_test
-test_conform_verbs_absent_SOURCES = test/conform/verbs_absent_test.cc $(registrar_subject_sources) test/support/skip_main.cc
-test_conform_verbs_absent_LDADD = $(registrar_conformance_libs)
+test_programs += test/conform/verbs test/unit/verbs/device_test
 test_conform_verbs_SOURCES = test/conform/verbs_test.cc $(registrar_conformance_sources)
 test_conform_verbs_LDADD = $(registrar_conformance_libs)
 test_unit_verbs_device_test_SOURCES = test/unit/verbs/device_test.cc components/registrar/verbs/verbs_device.cc \

@@ -32,6 +32,19 @@ Subject verbs_subject() {
 
 JOIN_REGISTRARS(verbs, verbs_subject());
 
+bool libibverbs_is_loaded() { return dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD) != nullptr; }
+
+// Nothing else in this program loads it, either, where there is no device.
+TEST(VerbsAbsent, libibverbs_is_not_even_loaded_where_there_is_no_device) {
+  std::unique_ptr<Device> device;
+  std::string why;
+  const Status status = open_verbs({}, nullptr, &device, &why);
+  if (status.ok()) GTEST_SKIP() << "there is an RDMA device here";
+  EXPECT_TRUE(status.is(PINRAIL_ERR_NOT_AVAILABLE)) << status_name(status.code());
+  EXPECT_NE(why.find("/sys/class/infiniband"), std::string::npos) << why;
+  EXPECT_FALSE(libibverbs_is_loaded());
+}
+
 // libibverbs as the embedder has it, without linking it: this program must start where it is missing.
 struct Embedder {
   Embedder() {

@@ -120,8 +120,6 @@ class GpuEvents : public ::testing::TestWithParam<pinrail_gpu_kind_t> {
  protected:
   virtual Settings settings() const { return with_events("true"); }
   void SetUp() override {
-    CUmemoryPool usual = nullptr;  // made once, and kept
-    ASSERT_EQ(cuDeviceGetDefaultMemPool(&usual, 0), CUDA_SUCCESS);
     cuda_double_forget();
     library_ = std::make_unique<Library>(settings());
     memory_ = std::make_unique<GpuMemory>(GetParam());

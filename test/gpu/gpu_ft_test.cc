@@ -15,30 +15,12 @@ namespace pinrail::test {
 namespace {
 
 constexpr uint64_t kBase = 0x10000;
+constexpr uint32_t kPeer = 1000001;  // a pid that no process has
 
 void tell(const GpuPool& pool, pinrail_ft_state_t state) {
   EXPECT_EQ(pinrail_mpool_ft_event(pool.get(), state), PINRAIL_SUCCESS);
   EXPECT_TRUE(pool.invariants_hold());
 }
-
-// Allocations of one peer that lives, one behind the other. Each peer is another one, for the double knows no restart.
-class Peer {
- public:
-  explicit Peer(size_t count) {
-    for (size_t i = 1; i <= count; ++i) {
-      memory_.push_back(std::make_unique<PeerMemory>(bystander_.process.pid, i * kBase, 4096));
-      pinrail_gpu_block_t& block = memory_.back()->block;
-      block.start = bystander_.process.start;
-      seal_block(&block);
-    }
-  }
-  size_t size() const { return memory_.size(); }
-  const pinrail_gpu_block_t& operator[](size_t i) const { return memory_[i]->block; }
-
- private:
-  Bystander bystander_;
-  std::vector<std::unique_ptr<PeerMemory>> memory_;
-};
 
 class GpuFt : public ::testing::TestWithParam<int64_t> {
  protected:
@@ -54,7 +36,13 @@ class GpuFt : public ::testing::TestWithParam<int64_t> {
 };
 
 TEST_P(GpuFt, after_a_restart_the_driver_hears_nothing_of_the_past_life) {
-  const Peer memory(100);
+  // Another peer in each mode, for the double knows no restart.
+  std::vector<std::unique_ptr<PeerMemory>> allocations;
+  std::vector<pinrail_gpu_block_t> memory;
+  for (uint64_t i = 1; i <= 100; ++i) {
+    allocations.push_back(std::make_unique<PeerMemory>(kPeer + 1 + GetParam(), i * kBase, 4096));
+    memory.push_back(allocations.back()->block);
+  }
   GpuPool pool("rgpusm", mode());
   const pinrail_handle_t held = pool.must(memory[0]), twice = pool.must(memory[0]);
   pinrail_handle_t alone{}, dead{};
@@ -149,7 +137,6 @@ TEST_F(GpuFtOwner, a_restart_ends_all_blocks_and_new_ones_are_good_and_end_as_be
 // What ends with a context, over the driver double: cudaDeviceReset() and its like free memory, close mappings and
 // destroy events without a word, and later ones may be where they were.
 
-constexpr uint32_t kPeer = 1000001;  // a pid that no process has
 constexpr size_t kBytes = 8192;
 
 uint64_t opens() { return cuda_double_calls("cuIpcOpenMemHandle"); }

@@ -72,11 +72,7 @@ void restart(const GpuPool& pool) {
 
 class GpuRestart : public ::testing::TestWithParam<pinrail_gpu_kind_t> {
  protected:
-  void SetUp() override {
-    ASSERT_TRUE(slots::this_process(&real_).ok());
-    CUmemoryPool usual = nullptr;  // made once, and kept
-    ASSERT_EQ(cuDeviceGetDefaultMemPool(&usual, 0), CUDA_SUCCESS);
-  }
+  void SetUp() override { ASSERT_TRUE(slots::this_process(&real_).ok()); }
   static pinrail_gpu_block_t block_of(const GpuPool& pool, const GpuMemory& memory) {
     return pool.block_of(memory.pointer(), GpuMemory::kBytes);
   }

@@ -70,8 +70,6 @@ uintptr_t address_of(const std::vector<char>& host) { return reinterpret_cast<ui
 class GrdmaGpu : public ::testing::TestWithParam<pinrail_gpu_kind_t> {
  protected:
   void SetUp() override {
-    CUmemoryPool usual = nullptr;
-    ASSERT_EQ(cuDeviceGetDefaultMemPool(&usual, 0), CUDA_SUCCESS);
     ASSERT_EQ(library_.status, PINRAIL_SUCCESS);
     open({});
   }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // mpool/rgpusm over the driver double: whose memory, and which order; what can happen to a request in each of the four
 // modes; what a block may not say, and one that changes while it is read.
-#include <sys/mman.h>
-
 #include <atomic>
 #include <cstring>
 #include <memory>
@@ -517,55 +515,32 @@ TEST_F(RgpusmBlocks, a_range_that_is_not_within_the_allocation_is_refused) {
   drop(handle);
 }
 
-// A process that writes one block after the other to where the block of a request lies.
-class ChangingBlock {
- public:
-  ChangingBlock(const pinrail_gpu_block_t& one, const pinrail_gpu_block_t& other) {
-    void* const shared = mmap(nullptr, sizeof(*block), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    EXPECT_NE(shared, MAP_FAILED);
-    block = static_cast<pinrail_gpu_block_t*>(shared);
-    *block = one;
-    child_ = fork();
-    if (child_ != 0) return;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that crashes leaves no process behind
-    for (;;) {
-      for (const pinrail_gpu_block_t* each : {&other, &one}) {
-        std::memcpy(block, each, sizeof(*block));
-        std::atomic_signal_fence(std::memory_order_seq_cst);
-      }
-    }
-  }
-  ~ChangingBlock() {
-    ::kill(child_, SIGKILL);
-    waitpid(child_, nullptr, 0);
-    munmap(block, sizeof(*block));
-  }
-  ChangingBlock(const ChangingBlock&) = delete;
-  ChangingBlock& operator=(const ChangingBlock&) = delete;
-
-  pinrail_gpu_block_t* block = nullptr;
-
- private:
-  pid_t child_ = -1;
-};
-
 // R2: what is checked is what is compared, although a peer changes the block meanwhile.
 TEST_F(RgpusmBlocks, a_block_that_changes_during_the_call_brings_no_smaller_allocation) {
   GpuPool pool("rgpusm");
   const PeerMemory large(kA, kBase, 8 * 4096), small(kA, 20 * kBase, 4096);
   pool.use(large.block);
   pool.use(small.block);
-  const ChangingBlock changing(large.block, small.block);
+  pinrail_gpu_block_t block = large.block;
+  std::atomic<bool> stop{false};
+  std::thread changing([&] {  // as a peer does that can write where blocks are received
+    while (!stop) {
+      for (const PeerMemory* each : {&small, &large}) {
+        std::memcpy(&block, &each->block, sizeof(block));
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+      }
+    }
+  });
   size_t taken = 0, too_small = 0;
   for (int i = 0; i < short_or_long(1500000, 5000000); ++i) {
     pinrail_handle_t handle{};
-    if (pinrail_mpool_register_remote(pool.get(), changing.block, 0, 8 * 4096, 0, 0, &handle) != PINRAIL_SUCCESS) {
-      continue;
-    }
+    if (pinrail_mpool_register_remote(pool.get(), &block, 0, 8 * 4096, 0, 0, &handle) != PINRAIL_SUCCESS) continue;
     ++taken;
     if (handle.reg->length < 8 * 4096) ++too_small;
     drop(handle);
   }
+  stop = true;
+  changing.join();
   EXPECT_NE(taken, 0u);
   EXPECT_EQ(too_small, 0u);
 }

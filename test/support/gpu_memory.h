@@ -39,7 +39,11 @@ class PrimaryContext {
 // And is current on the thread that made this, which ends it too; nothing else may be left on its stack.
 class CurrentContext {
  public:
-  CurrentContext() { EXPECT_EQ(cuCtxPushCurrent(primary_.get()), CUDA_SUCCESS); }
+  CurrentContext() {
+    EXPECT_EQ(cuCtxPushCurrent(primary_.get()), CUDA_SUCCESS);
+    CUmemoryPool usual = nullptr;  // made once, and kept
+    EXPECT_EQ(cuDeviceGetDefaultMemPool(&usual, 0), CUDA_SUCCESS);
+  }
   ~CurrentContext() {
     cuda_double_forget();
     EXPECT_EQ(cuCtxPopCurrent(nullptr), CUDA_SUCCESS);
