@@ -69,14 +69,14 @@ contrib_tools_pinrail_top_LDADD = libpinrail.la $(NCURSES_LIBS)
 EXTRA_DIST += contrib/tools/.clang-tidy
 
 # Manual pages of section 3 and the site, from the public headers and the documents. test/pages_test.sh looks at them.
-site_sources = contrib/workshop/site/make-site contrib/workshop/site/filter contrib/workshop/site/make-man \
-	contrib/workshop/site/header.html contrib/workshop/site/footer.html contrib/workshop/site/site.css \
+site_sources = contrib/workshop/site/make-site contrib/workshop/site/filter \
+	contrib/workshop/site/frame.html contrib/workshop/site/site.css \
 	contrib/workshop/installed-text
 EXTRA_DIST += $(site_sources)
 if PAGES
 all-local: contrib/workshop/site/made
 contrib/workshop/site/made: $(public_headers) $(doc_files) $(picture_files) $(site_sources) contrib/workshop/site/Doxyfile
-	$(AM_V_GEN)$(srcdir)/contrib/workshop/site/make-site '$(DOXYGEN)' '$(PYTHON3)' '$(srcdir)' '$(PACKAGE_VERSION)' && touch $@
+	$(AM_V_GEN)'$(PYTHON3)' $(srcdir)/contrib/workshop/site/make-site '$(DOXYGEN)' '$(srcdir)' '$(PACKAGE_VERSION)' && touch $@
 install-data-local: contrib/workshop/site/made
 	$(MKDIR_P) '$(DESTDIR)$(mandir)/man3' '$(DESTDIR)$(htmldir)/html'
 	$(INSTALL_DATA) contrib/workshop/site/man3/*.3 '$(DESTDIR)$(mandir)/man3'
@@ -85,7 +85,7 @@ uninstall-local:
 	for page in contrib/workshop/site/man3/*.3; do rm -f '$(DESTDIR)$(mandir)/man3'/`basename $$page`; done
 	rm -rf '$(DESTDIR)$(htmldir)/html'
 clean-local:
-	cd contrib/workshop/site && rm -rf made warnings html xml man3
+	cd contrib/workshop/site && rm -rf made warnings HEADER FOOTER html xml man3
 endif
 
 # The tutorial's program. It needs an RDMA device: contrib/run-tests runs it in the guest.
@@ -130,4 +130,4 @@ EXTRA_DIST += contrib/README contrib/quickstart contrib/run-tests contrib/packag
 	contrib/workshop/on-arm64.d/guest-init contrib/workshop/on-musl contrib/workshop/on-system \
 	contrib/workshop/on-system.d/foreign.sh \
 	contrib/workshop/on-system.d/roots.sh contrib/workshop/on-system.d/make-root \
-	contrib/workshop/on-system.d/in-root contrib/workshop/on-system.d/emulated
+	contrib/workshop/on-system.d/in-root

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "contrib/openmpi/grdma.h"
-#include "contrib/openmpi/grdma_alloc.h"
 #include "contrib/openmpi/settings.h"
 
 // Parameters: those that Open MPI shows (ompi_info --param rcache grdma --level 9), and the settings of Pinrail that

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Pinrail as a component of Open MPI, in a folder of its own beside Pinrail's components.
 EXTRA_DIST += contrib/openmpi/README contrib/openmpi/run-tests contrib/openmpi/run-guest \
-	contrib/openmpi/run-applications contrib/openmpi/check-headers contrib/openmpi/get contrib/openmpi/applications/in.melt \
+	contrib/openmpi/run-applications contrib/openmpi/check-headers contrib/openmpi/get \
 	contrib/openmpi/applications/program.py contrib/openmpi/lib/jobs.sh \
 	contrib/openmpi/lib/in-system contrib/openmpi/run-smcuda $(openmpi_gpu_sources) \
 	contrib/openmpi/gpusm_component.c contrib/openmpi/rgpusm_component.c
@@ -25,7 +25,7 @@ dist_openmpi_SCRIPTS = contrib/openmpi/mpirun-args
 openmpi_module_ldflags = $(AM_LDFLAGS) -module -avoid-version -shared -Wl,-Bsymbolic -Wl,-z,nodelete \
 	-Wl,--version-script=$(top_srcdir)/contrib/openmpi/component.map $(PINRAIL_NO_UNDEFINED)
 openmpi_grdma_sources = $(openmpi_shared_sources) contrib/openmpi/grdma.h contrib/openmpi/grdma_module.c \
-	contrib/openmpi/grdma_calls.c contrib/openmpi/grdma_invalidate_hook.c contrib/openmpi/grdma_alloc.h
+	contrib/openmpi/grdma_calls.c contrib/openmpi/grdma_invalidate_hook.c
 
 contrib_openmpi_mca_rcache_pinrail_la_CPPFLAGS = $(AM_CPPFLAGS) $(OPENMPI_CPPFLAGS) -D_GNU_SOURCE
 EXTRA_contrib_openmpi_mca_rcache_pinrail_la_DEPENDENCIES = contrib/openmpi/component.map
@@ -55,8 +55,7 @@ contrib_openmpi_mca_rcache_grdma_la_LDFLAGS = $(openmpi_module_ldflags)
 contrib_openmpi_mca_rcache_grdma_la_LIBADD = libpinrail.la $(OPENMPI_LIBS)
 EXTRA_contrib_openmpi_mca_rcache_grdma_la_DEPENDENCIES = contrib/openmpi/component.map
 openmpi_LTLIBRARIES += contrib/openmpi/mca_mpool_pinrail.la
-contrib_openmpi_mca_mpool_pinrail_la_SOURCES = contrib/openmpi/mpool_component.c contrib/openmpi/grdma_alloc.h \
-	contrib/openmpi/open_mpi.h
+contrib_openmpi_mca_mpool_pinrail_la_SOURCES = contrib/openmpi/mpool_component.c contrib/openmpi/open_mpi.h
 contrib_openmpi_mca_mpool_pinrail_la_CPPFLAGS = $(AM_CPPFLAGS) $(OPENMPI_CPPFLAGS) -D_GNU_SOURCE
 contrib_openmpi_mca_mpool_pinrail_la_LDFLAGS = $(openmpi_module_ldflags)
 contrib_openmpi_mca_mpool_pinrail_la_LIBADD = $(OPENMPI_LIBS)

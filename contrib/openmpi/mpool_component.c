@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "contrib/openmpi/grdma_alloc.h"
 #include "contrib/openmpi/open_mpi.h"
 #include "opal/mca/mpool/mpool.h"
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "contrib/openmpi/grdma_alloc.h"
+#include "contrib/openmpi/open_mpi.h"
 #include "opal/mca/base/base.h"
 #include "opal/mca/mpool/mpool.h"
 #include "opal/mca/rcache/base/base.h"
