@@ -7,7 +7,7 @@ libpinrail_internal_la_SOURCES += base/core/status.h base/core/status.cc base/co
 # Locks and their ranks, the hook wall, the gate, forked children.
 libpinrail_internal_la_SOURCES += \
 	base/sync/futex_lock.h base/sync/lock.h base/sync/lock_rank.h \
-	base/sync/hook_scope.h base/sync/hook_scope.cc base/sync/deferred_hook.h \
+	base/sync/hook_scope.h base/sync/deferred_hook.h \
 	base/sync/deferred_hook.cc base/sync/call_scope.h base/sync/gate.h base/sync/gate.cc \
 	base/sync/fork_reinit.h base/sync/own_file.h base/sync/own_threads.h \
 	base/sync/own_threads.cc
@@ -53,6 +53,7 @@ base_libpatch_la_LIBADD = base/libmaps.la
 if STATIC_COMPONENTS
 libpinrail_internal_la_LIBADD += base/libpatch.la
 else
+libpinrail_internal_la_LIBADD += base/libmaps.la
 component_patch_libs = base/libpatch.la
 component_maps_libs = base/libmaps.la
 endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // own_component.h - what the components of Pinrail do alike: the descriptor that they export, their
-// parameters and messages, libraries that they load, and extensions of the host table for monitors.
+// parameters and messages, libraries that they load, and an extension of the host table for monitors.
 //
 // Threads  All functions may run together.
 // Context  start-up or API.
@@ -18,6 +18,7 @@
 #include <initializer_list>
 #include <new>
 
+#include "base/core/compiler.h"
 #include "base/core/files.h"
 #include "base/core/status.h"
 
@@ -123,11 +124,6 @@ inline std::atomic<uint32_t>* make_alive_word() {
 
 }  // namespace pinrail
 
-// Extensions of the host table for monitors of ours. They are not installed. All of their functions may run together.
-
-// How monitor/patcher reports an event that names a file and not addresses. A monitor that does not get it reports all
-// memory instead.
-
 // Bytes of a file whose pages go away.
 struct pinrail_file_part_t {
   uint64_t inode;        // 0: of any file
@@ -135,31 +131,45 @@ struct pinrail_file_part_t {
   uintptr_t first_byte;  // only mappings that lie as if the file's first byte were at this address; 0: all
 };
 
-struct pinrail_file_report_t {
+// An extension of the host table for monitors of ours. It is not installed, and a library of another version has none.
+// All of its functions may run together.
+struct pinrail_monitor_services_t {
   size_t size;
-  // Returns 0 if no memory that shows a file is kept registered; 1 if some may be.
+  // How monitor/patcher reports an event that names a file and not addresses. keeps_files_hook() returns 0 if no memory
+  // that shows a file is kept registered; 1 if some may be. report_file_hook() delivers an event for each range of kept
+  // memory that shows these bytes.
   int (*keeps_files_hook)(void);
-  // Delivers an event for each range of kept memory that shows these bytes.
-  void (*report_hook)(const pinrail_file_part_t* part);
-};
-
-namespace pinrail::file_report {
-constexpr char kName[] = "file_report";
-constexpr uint32_t kVersion = 1;
-}  // namespace pinrail::file_report
-
-// How monitor/uffd is asked whether events are under way in the kernel (base/sync/gate.h). Without it the monitor does
-// not start.
-struct pinrail_gate_report_t {
-  size_t size;
-  // From now on each register and find calls is_quiet(arg), on any thread, until it returns 1: no event is under way.
-  // is_quiet NULL: ends that. Start-up and shut-down of the monitor.
+  void (*report_file_hook)(const pinrail_file_part_t* part);
+  // How monitor/uffd is asked whether events are under way in the kernel (base/sync/gate.h). From now on each register
+  // and find calls is_quiet(arg), on any thread, until it returns 1: no event is under way. is_quiet NULL: ends that.
+  // Start-up and shut-down of the monitor.
   void (*ask_first)(int (*is_quiet)(void* arg), void* arg);
+  // The monitor's thread begins and ends work (base/sync/own_threads.h).
+  void (*begin_work)(void);
+  void (*end_work)(void);
 };
 
-namespace pinrail::gate_report {
-constexpr char kName[] = "gate_report";
+namespace pinrail::monitor_services {
+
+constexpr char kName[] = "monitor_services";
 constexpr uint32_t kVersion = 1;
-}  // namespace pinrail::gate_report
+
+// NULL: the library is of another version.
+inline const pinrail_monitor_services_t* of(const pinrail_host_t* host) {
+  const void* const found = host->extension != nullptr ? host->extension(host, kName, kVersion) : nullptr;
+  return static_cast<const pinrail_monitor_services_t*>(found);
+}
+
+// Work of a monitor's thread for a scope.
+class Work : NonCopyable {
+ public:
+  explicit Work(const pinrail_monitor_services_t& services) : services_(services) { services_.begin_work(); }
+  ~Work() { services_.end_work(); }
+
+ private:
+  const pinrail_monitor_services_t& services_;
+};
+
+}  // namespace pinrail::monitor_services
 
 #endif

@@ -32,7 +32,7 @@ uintptr_t free_page_near(uintptr_t near) {
     if (best == 0 || distance(at, near) < distance(best, near)) best = at;
   };
   for_each_mapping([&](const Mapping& mapping) {
-    const std::string_view name(mapping.name);
+    const std::string_view name(mapping.path);
     const bool is_above_growing = name.substr(0, 6) == "[stack";
     const uintptr_t room = mapping.base > behind ? mapping.base - behind : 0;
     if (room >= (is_below_growing || is_above_growing ? kRoomToGrow : kPage)) {
@@ -69,12 +69,9 @@ uint8_t* map_near(uintptr_t near, uintptr_t reach) {
 const Record* record_of(uintptr_t island) {
   if (island % alignof(Record) != 0 || island % kPage < sizeof(Record)) return nullptr;
   constexpr int kCode = PROT_READ | PROT_EXEC;
-  Mapping page{};
-  for_each_mapping([&](const Mapping& mapping) {
-    if (island >= mapping.base && island < mapping.end) page = mapping;
-    return island >= mapping.end;
-  });
-  if (page.inode != 0 || (page.protection & kCode) != kCode) return nullptr;
+  Mapping page;
+  const bool is_mapped = find_mapping(island, &page) && island >= page.base;
+  if (!is_mapped || page.inode != 0 || (page.protection & kCode) != kCode) return nullptr;
   const auto* const record = reinterpret_cast<const Record*>(island) - 1;  // NOLINT(performance-no-int-to-ptr): code
   return record->mark == kMark ? record : nullptr;
 }

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 
 #include <cerrno>
 #include <cinttypes>
@@ -18,13 +19,18 @@ namespace {
 
 // A line is "base-end rwxp offset major:minor inode      path". False: it is malformed.
 bool parse(const char* line, Mapping* mapping_out) {
+  unsigned device_major = 0, device_minor = 0;
   char rights[5] = "";
+  mapping_out->path[0] = 0;
   // NOLINTNEXTLINE(cert-err34-c): the kernel wrote it
-  const int fields = std::sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %4s %*s %*s %" SCNu64 " %7s", &mapping_out->base,
-                                 &mapping_out->end, rights, &mapping_out->inode, mapping_out->name);
+  const int fields = std::sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %4s %" SCNx64 " %x:%x %" SCNu64 " %1023[^\n]",
+                                 &mapping_out->base, &mapping_out->end, rights, &mapping_out->offset, &device_major,
+                                 &device_minor, &mapping_out->inode, mapping_out->path);
+  mapping_out->device = makedev(device_major, device_minor);
   mapping_out->protection =
       (rights[0] == 'r' ? PROT_READ : 0) | (rights[1] == 'w' ? PROT_WRITE : 0) | (rights[2] == 'x' ? PROT_EXEC : 0);
-  return fields >= 4;  // anonymous memory has no name
+  mapping_out->is_shared = rights[3] == 's';
+  return fields >= 7;  // anonymous memory has no path
 }
 
 long read_some(long file, char* buffer, size_t length) {
@@ -40,7 +46,7 @@ bool for_each_mapping(bool (*visit)(void* arg, const Mapping& mapping), void* ar
   const long file = system_call_hook(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC);
   if (is_error_hook(file)) return false;
   char buffer[4096];  // the kernel returns no more at once
-  char line[128];     // its beginning, which may be in the buffer before
+  char line[1152];    // its beginning, which may be in the buffer before
   size_t length = 0;
   bool goes_on = true;
   long got = 0;
@@ -50,12 +56,22 @@ bool for_each_mapping(bool (*visit)(void* arg, const Mapping& mapping), void* ar
       if (!is_end && length < sizeof(line) - 1) line[length++] = buffer[i];
       if (!is_end) continue;
       line[std::exchange(length, 0)] = 0;
-      Mapping mapping{};
+      Mapping mapping;
       goes_on = !parse(line, &mapping) || visit(arg, mapping);
     }
   }
   system_call_hook(SYS_close, file);
   return got >= 0;
+}
+
+bool find_mapping(uintptr_t at, Mapping* mapping_out) {
+  bool is_found = false;
+  for_each_mapping([&](const Mapping& mapping) {
+    is_found = mapping.end > at;
+    if (is_found) *mapping_out = mapping;
+    return !is_found;
+  });
+  return is_found;
 }
 
 }  // namespace pinrail::patch

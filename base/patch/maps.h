@@ -12,9 +12,11 @@ namespace pinrail::patch {
 
 struct Mapping {
   uintptr_t base, end;
+  uint64_t offset, device;
   uint64_t inode;  // 0: the mapping has no file
   int protection;  // PROT_*
-  char name[8];    // the beginning of the path, or of a name such as "[heap]"
+  bool is_shared;
+  char path[1024];  // of the file, or a name such as "[heap]"; what is longer is cut off
 };
 
 // Calls visit for each mapping in rising order until it returns false. Returns false if the list cannot be read.
@@ -24,6 +26,10 @@ bool for_each_mapping(Visit visit) {
   return for_each_mapping([](void* arg, const Mapping& mapping) { return (*static_cast<Visit*>(arg))(mapping); },
                           &visit);
 }
+
+// Finds the mapping that holds the address, or else the next one above it. False: there is none, or the list cannot be
+// read.
+bool find_mapping(uintptr_t at, Mapping* mapping_out);
 
 }  // namespace pinrail::patch
 

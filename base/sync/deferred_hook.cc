@@ -2,14 +2,12 @@
 // Hook context, in signal handlers as well, except fork_reinit(). No function takes a lock.
 #include "base/sync/deferred_hook.h"
 
-#include <pthread.h>
-
 #include <algorithm>
-#include <csignal>
 #include <utility>
 
 #include "base/core/calling_thread.h"
 #include "base/sync/gate.h"
+#include "base/sync/hook_scope.h"
 
 namespace pinrail::deferred {
 
@@ -37,28 +35,19 @@ bool add_hook(const Event& event) {
   return true;
 }
 
-// Between these two all signals but synchronous ones are blocked: a handler could interrupt code that changes the
-// stored events, and defer or deliver events itself. Deferring is rare, so two system calls are acceptable.
-sigset_t block_signals_hook() {
-  const sigset_t signals = async_signals_hook();
-  sigset_t before;
-  pthread_sigmask(SIG_BLOCK, &signals, &before);
-  return before;
-}
-void restore_signals_hook(const sigset_t& before) { pthread_sigmask(SIG_SETMASK, &before, nullptr); }
-
 // What was deferred and is not stored any more.
 struct Taken {
   Event events[kEvents];
   uint32_t count, gates;
 };
 
+// While the stored events change, all signals but synchronous ones are blocked: a handler could defer or deliver events
+// itself. Deferring is rare, so two system calls are acceptable.
 void take_hook(Taken* taken_out) {
-  const sigset_t before = block_signals_hook();
+  const BlockAsyncSignals blocked;
   taken_out->count = std::exchange(state.depth.waiting, 0);
   taken_out->gates = std::exchange(state.held_gates, 0);
   std::copy(state.events, state.events + taken_out->count, taken_out->events);
-  restore_signals_hook(before);
 }
 
 }  // namespace
@@ -67,13 +56,12 @@ HookDepth* depth_hook() { return &state.depth; }
 
 // Hook context, also in a signal handler. What is stored holds the gate until it is delivered.
 bool defer_hook(Deliver deliver_hook, void* arg, uintptr_t base, size_t length) {
-  const sigset_t before = block_signals_hook();
+  const BlockAsyncSignals blocked;  // as in take_hook()
   const bool added = add_hook({deliver_hook, arg, base, base + length});
   if (added) {
     gate::hold_hook();
     ++state.held_gates;
   }
-  restore_signals_hook(before);
   return added;
 }
 
@@ -98,3 +86,17 @@ void fork_reinit() {
 }
 
 }  // namespace pinrail::deferred
+
+// The calling thread's depth in hooks (hook_scope.h).
+#ifdef PINRAIL_DEBUG
+
+namespace {
+
+// initial-exec: hooks run inside allocators, and the first access to any other kind of TLS may allocate.
+__thread unsigned depth __attribute__((tls_model("initial-exec"))) = 0;
+
+}  // namespace
+
+unsigned* pinrail_debug_hook_depth(void) { return &depth; }
+
+#endif

@@ -19,7 +19,7 @@
 // Threads  All functions may run together, but take() and open() of one object exclude all of its others. Each shared
 //          object has a list of its own.
 // Context  start-up or API, except in_child(), which the C library calls in a forked child.
-// Hook     number_unchecked() and mark().
+// Hook     number(), number_unchecked() and mark().
 //
 // own_file/D1  In a child of fork() every descriptor is closed before fork() returns, and close() then does nothing.
 //     Children of vfork(), and of clone() without fork handlers, keep it until they call execve(), if it is

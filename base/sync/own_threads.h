@@ -6,8 +6,8 @@
 // thread of ours therefore says when it works. fork() waits until none works, and none begins until it has returned.
 //
 // Threads  All functions may run together.
-// Context  API. before_fork() and after_fork() run in handlers of pthread_atfork. Components get begin() and end() by
-//          host->extension().
+// Context  API. before_fork() and after_fork() run in handlers of pthread_atfork. Monitors get begin() and end() by
+//          base/core/own_component.h.
 //
 // own_threads/S1  While the process is copied, no thread of ours is at work, with three exceptions: the one that forks,
 //     inside a registrar's function; one that was in such a function for longer than kMostWaitMs; and any, if the fork
@@ -18,14 +18,12 @@
 #ifndef PINRAIL_BASE_SYNC_OWN_THREADS_H
 #define PINRAIL_BASE_SYNC_OWN_THREADS_H
 
-#include <pinrail/component.h>
 #include <pthread.h>
 #include <sys/prctl.h>
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 #include "base/core/calling_thread.h"
 #include "base/core/compiler.h"
@@ -64,37 +62,6 @@ class Work : NonCopyable {
  public:
   Work() { begin(); }
   ~Work() { end(); }
-};
-
-// What a component's threads call. Without the library's extension, as in some tests, they do nothing.
-struct Calls {
-  void (*begin)() = nullptr;
-  void (*end)() = nullptr;
-
-  static constexpr const char* kName = "own_threads";
-  static constexpr uint32_t kVersion = 1;
-  static bool is_asked_for(const char* name, uint32_t version) {
-    return version == kVersion && std::strcmp(name, kName) == 0;
-  }
-  static Calls of(const pinrail_host_t* host) {
-    const void* found = nullptr;
-    if (host != nullptr && host->extension != nullptr) found = host->extension(host, kName, kVersion);
-    return found == nullptr ? Calls{} : *static_cast<const Calls*>(found);
-  }
-};
-
-// Work of a component's thread for a scope.
-class ComponentWork : NonCopyable {
- public:
-  explicit ComponentWork(const Calls& calls) : calls_(calls) {
-    if (calls_.begin != nullptr) calls_.begin();
-  }
-  ~ComponentWork() {
-    if (calls_.end != nullptr) calls_.end();
-  }
-
- private:
-  const Calls calls_;
 };
 
 }  // namespace pinrail::own_threads

@@ -246,17 +246,17 @@ constexpr pinrail_pool_services_t kPools = {sizeof(pinrail_pool_services_t),
 
 pinrail_host_shortcut_t host_shortcut{};
 
-constexpr pinrail_file_report_t kFileReport = {
-    sizeof(pinrail_file_report_t), []() -> int { return monitor::coverage.files_hook().is_empty_hook() ? 0 : 1; },
-    [](const pinrail_file_part_t* part) { monitor::report_file_hook(*part); }};
-
-constexpr pinrail_gate_report_t kGateReport = {sizeof(pinrail_gate_report_t), gate::ask_first};
+constexpr pinrail_monitor_services_t kMonitors = {
+    sizeof(pinrail_monitor_services_t),
+    []() -> int { return monitor::coverage.files_hook().is_empty_hook() ? 0 : 1; },
+    [](const pinrail_file_part_t* part) { monitor::report_file_hook(*part); },
+    gate::ask_first,
+    own_threads::begin,
+    own_threads::end};
 
 const void* extension(const pinrail_host_t*, const char* name, uint32_t version) {
-  if (gate_report::kName == std::string_view(name) && version == gate_report::kVersion) return &kGateReport;
-  if (file_report::kName == std::string_view(name) && version == file_report::kVersion) return &kFileReport;
-  static constexpr own_threads::Calls kThreads = {own_threads::begin, own_threads::end};
-  if (own_threads::Calls::is_asked_for(name, version)) return &kThreads;
+  const bool is_for_monitors = monitor_services::kName == std::string_view(name);
+  if (is_for_monitors && version == monitor_services::kVersion) return &kMonitors;
   return shortcut::is_asked_for(name, version) ? &host_shortcut : nullptr;
 }
 

@@ -14,23 +14,18 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cinttypes>
-#include <cstdio>
-#include <cstring>
 #include <iterator>
-#include <memory>
 #include <string>
 #include <string_view>
 
 #include "base/core/files.h"
 #include "base/core/kernel.h"
+#include "base/patch/maps.h"
 #include "base/sync/fork_reinit.h"
 #include "base/sync/own_file.h"
 
 namespace pinrail::monitor {
 namespace {
-
-constexpr char kList[] = "/proc/self/maps";
 
 // The kernel's struct procmap_query (since 6.11), for builds with older headers.
 struct Query {
@@ -50,53 +45,34 @@ enum class ListingResult : uint8_t { yes, unmapped, unavailable };
 // They stay open from start-up on, because to open one takes longer than to ask it. The program may close them.
 Forever<OwnFile> list_file, page_map;
 
-int open_list() { return ::open(kList, O_RDONLY | O_CLOEXEC); }
+int open_list() { return ::open("/proc/self/maps", O_RDONLY | O_CLOEXEC); }
 int open_page_map() { return ::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC); }
 
 // Asks the kernel by ioctl (since 6.11) for the mapping at the address or the next one. unavailable: the kernel or a
-// filter refuses.
-ListingResult ask_kernel(int file, uintptr_t at, pinrail_mapping_t* mapping_out) {
-  char name[1024] = "";  // the kernel refuses a longer path: ENAMETOOLONG
+// filter refuses, or the path is too long.
+ListingResult ask_kernel(int file, uintptr_t at, patch::Mapping* mapping_out) {
   Query query{};
   query.size = sizeof(query);
   query.flags = kThisOrNext;
   query.address = at;
-  query.name_size = sizeof(name);
-  query.name = reinterpret_cast<uintptr_t>(name);
-  const int failed = ioctl_of(file, kAsk, &query);
-  const ListingResult result = failed == 0       ? ListingResult::yes
-                               : errno == ENOENT ? ListingResult::unmapped
-                                                 : ListingResult::unavailable;
-  if (result != ListingResult::yes) return result;
-  const std::string path(name, query.name_size == 0 ? 0 : strnlen(name, sizeof(name)));
-  const uint64_t device = makedev(query.device_major, query.device_minor);
-  *mapping_out = {sizeof(pinrail_mapping_t),
-                  query.start,
-                  query.end,
-                  query.offset,
-                  device,
-                  query.inode,
-                  kind_of(path, (query.vma_flags & kShared) != 0, device, query.inode),
-                  (query.vma_flags & kWritable) != 0 ? 1u : 0u};
-  return result;
+  query.name_size = sizeof(mapping_out->path);
+  query.name = reinterpret_cast<uintptr_t>(mapping_out->path);
+  if (ioctl_of(file, kAsk, &query) != 0) return errno == ENOENT ? ListingResult::unmapped : ListingResult::unavailable;
+  mapping_out->base = query.start;
+  mapping_out->end = query.end;
+  mapping_out->offset = query.offset;
+  mapping_out->device = makedev(query.device_major, query.device_minor);
+  mapping_out->inode = query.inode;
+  mapping_out->protection = (query.vma_flags & kWritable) != 0 ? PROT_WRITE : PROT_NONE;
+  mapping_out->is_shared = (query.vma_flags & kShared) != 0;
+  if (query.name_size == 0) mapping_out->path[0] = 0;
+  return ListingResult::yes;
 }
 
-// Parses one line of /proc/self/maps. False: its mapping ends below the address, or it is malformed.
-bool parse_line(const char* line, uintptr_t at, pinrail_mapping_t* mapping_out) {
-  uint64_t base = 0, end = 0, offset = 0, inode = 0;
-  unsigned device_major = 0, device_minor = 0;
-  char rights[5] = "";
-  int path_at = 0;
-  // NOLINTNEXTLINE(cert-err34-c): the kernel wrote it
-  const int fields = std::sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s %" SCNx64 " %x:%x %" SCNu64 " %n", &base, &end,
-                                 rights, &offset, &device_major, &device_minor, &inode, &path_at);
-  if (fields != 7 || path_at == 0 || end <= at) return false;
-  const std::string path(line + path_at, strcspn(line + path_at, "\n"));
-  const uint64_t device = makedev(device_major, device_minor);
-  *mapping_out = {
-      sizeof(pinrail_mapping_t), base, end, offset, device, inode, kind_of(path, rights[3] == 's', device, inode),
-      rights[1] == 'w' ? 1u : 0u};
-  return true;
+pinrail_mapping_t judged(const patch::Mapping& found) {
+  const pinrail_mapping_kind_t kind = kind_of(found.path, found.is_shared, found.device, found.inode);
+  const uint32_t writable = (found.protection & PROT_WRITE) != 0 ? 1 : 0;
+  return {sizeof(pinrail_mapping_t), found.base, found.end, found.offset, found.device, found.inode, kind, writable};
 }
 
 }  // namespace
@@ -108,15 +84,10 @@ const char* kind_name(pinrail_mapping_kind_t kind) {
 }
 
 bool find_mapping_in_list(uintptr_t at, pinrail_mapping_t* mapping_out) {
-  const auto close_file = [](std::FILE* file) { std::fclose(file); };
-  const std::unique_ptr<std::FILE, decltype(close_file)> list(std::fopen(kList, "re"), close_file);
-  char line[512];
-  bool is_start = true;  // of a line: the rest of a long path must not be parsed
-  while (list != nullptr && std::fgets(line, sizeof(line), list.get()) != nullptr) {
-    if (is_start && parse_line(line, at, mapping_out)) return true;
-    is_start = std::strchr(line, '\n') != nullptr;
-  }
-  return false;
+  patch::Mapping found;
+  const bool is_found = patch::find_mapping(at, &found);
+  if (is_found) *mapping_out = judged(found);
+  return is_found;
 }
 
 // Before start-up, in a forked child, and where the program has closed our list, another one is open for this question.
@@ -124,7 +95,9 @@ bool find_mapping(uintptr_t at, pinrail_mapping_t* mapping_out) {
   const int kept = list_file->number();
   const Descriptor another(kept < 0 ? open_list() : -1);
   const int file = another.is_open() ? another.get() : kept;
-  const ListingResult result = file >= 0 ? ask_kernel(file, at, mapping_out) : ListingResult::unavailable;
+  patch::Mapping found;
+  const ListingResult result = file >= 0 ? ask_kernel(file, at, &found) : ListingResult::unavailable;
+  if (result == ListingResult::yes) *mapping_out = judged(found);
   return result == ListingResult::yes ||
          (result == ListingResult::unavailable && find_mapping_in_list(at, mapping_out));
 }

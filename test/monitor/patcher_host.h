@@ -112,14 +112,18 @@ inline std::atomic<int> blind_count{0};
 // The mappings of files that are kept; a pool would have noted them (Patcher::keep).
 inline monitor::KeptFiles kept_files;
 inline std::atomic<int> reported_files{0};  // of which the component has reported a part
-inline constexpr pinrail_file_report_t kFileReport = {
-    sizeof(pinrail_file_report_t), []() -> int { return kept_files.is_empty_hook() ? 0 : 1; },
+inline constexpr pinrail_monitor_services_t kMonitors = {
+    sizeof(pinrail_monitor_services_t),
+    []() -> int { return kept_files.is_empty_hook() ? 0 : 1; },
     [](const pinrail_file_part_t* part) {
       ++reported_files;
       Span span;
       for (uintptr_t from = 0; kept_files.find_hook(*part, from, &span); from = span.end)
         monitor::report_hook(0, span.base, span.length());
-    }};
+    },
+    nullptr,
+    [] {},
+    [] {}};
 
 inline std::atomic<int> subscriptions_of_monitors{0};  // that they have not ended
 
@@ -152,7 +156,7 @@ class Patcher {
     table.monitor_hold_hook = [](const pinrail_host_t*) { gate::hold_hook(); };
     table.monitor_release_hook = [](const pinrail_host_t*) { gate::release_hook(); };
     table.extension = [](const pinrail_host_t*, const char* name, uint32_t) -> const void* {
-      return std::strcmp(name, file_report::kName) == 0 ? &kFileReport : nullptr;
+      return std::strcmp(name, monitor_services::kName) == 0 ? &kMonitors : nullptr;
     };
     table.monitor_blind = [](const pinrail_host_t*, const char*) { blind_count.fetch_add(1); };
     monitor::subscribe(0, Recorder::note_hook, &recorder, &subscription_).ignore();

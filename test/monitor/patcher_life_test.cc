@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 
 #include <atomic>
+#include <climits>
 #include <cstdio>
 #include <cstring>
 #include <functional>
@@ -374,6 +375,18 @@ TEST_F(PatcherEvents, shm_open_that_cuts) {
   munmap(at(shared), kPage);
 }
 #endif
+
+TEST_F(PatcherFiles, a_path_that_leads_nowhere_cuts_nothing) {
+  const uintptr_t shared = mapped(MAP_SHARED);
+  clear();
+  for (const std::string& path : {path_ + "/x", path_ + std::string(NAME_MAX, 'x'), path_ + ".none"}) {
+    EXPECT_EQ(truncate(path.c_str(), 0), -1);
+    EXPECT_EQ(open(path.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC), -1);
+  }
+  EXPECT_TRUE(touching(shared, 4 * kPage).empty());
+  munmap(at(shared), 4 * kPage);
+  kept_files.forget_hook({0, UINTPTR_MAX});
+}
 
 // While nothing of a file is kept, a file that is cut is not even looked at.
 TEST_F(PatcherFiles, nothing_is_reported_where_nothing_is_kept) {

@@ -50,8 +50,9 @@ pinrail_host_t services() {
   host.depth_hook = [] { return &depth_of_thread; };
   host.deliver_deferred_hook = [] {};
   host.extension = [](const pinrail_host_t*, const char* name, uint32_t) -> const void* {
-    static constexpr pinrail_gate_report_t kNobodyAsks = {sizeof(kNobodyAsks), [](int (*)(void*), void*) {}};
-    return std::strcmp(name, gate_report::kName) == 0 ? &kNobodyAsks : nullptr;
+    static constexpr pinrail_monitor_services_t kNobodyAsks = {sizeof(kNobodyAsks),          nullptr, nullptr,
+                                                               [](int (*)(void*), void*) {}, [] {},   [] {}};
+    return std::strcmp(name, monitor_services::kName) == 0 ? &kNobodyAsks : nullptr;
   };
   return host;
 }

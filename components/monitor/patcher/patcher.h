@@ -71,8 +71,7 @@ extern const Function kFunctionTable[kFunctions];
 
 // A function of this process, and our patch in it. Its hook gets it.
 struct Site {
-  uintptr_t address = 0;  // 0: this libc lacks the function, or it is left out
-  const Function* function = nullptr;
+  uintptr_t address = 0;   // 0: this libc lacks the function, or it is left out
   patch::Patch patch;      // without places: it could not be patched, but its events arrive by another function's patch
   bool is_unseen = false;  // its events did not arrive when it was tried
   // For the hook, and constant once it was patched. `context` is written last and read first.
@@ -100,8 +99,8 @@ struct Context {
   std::atomic<bool> left_behind{false};  // in a forked child: recognised as the parent's
   Context* next = nullptr;               // the next in the list of all contexts
 
-  const pinrail_host_t* services = nullptr;                  // from open to close
-  std::atomic<const pinrail_file_report_t*> files{nullptr};  // of the library; NULL: it does not know files
+  const pinrail_host_t* services = nullptr;                     // from open to close
+  std::atomic<const pinrail_monitor_services_t*> own{nullptr};  // of the library, once it was started
   Mutex mutex{LockRank::monitor};
   Site sites[kFunctions] GUARDED_BY(mutex);
   std::atomic<bool> stopping{false};
@@ -148,7 +147,6 @@ void report_file_hook(const Site& site, const pinrail_file_part_t& part);
 uintptr_t find_function(const Function& function);
 // Whether the function begins with the bytes of its object's file; true if that cannot be read.
 bool is_as_in_file(uintptr_t function);
-bool has_libc();  // false in a program that is linked statically
 
 // patcher_probe.cc: calls the function on scratch memory. Returns whether its report reached the context's
 // subscription. Context::mutex is held.

@@ -11,7 +11,6 @@
 #include <memory>
 
 #include "base/patch/system_call.h"
-#include "base/sync/own_threads.h"
 #include "components/monitor/patcher/patcher.h"
 
 #if PINRAIL_CAN_PATCH
@@ -84,11 +83,10 @@ void wait_for_alarm(Context* context, uint32_t alarm) {
 // The checking thread: checks at each alarm, and after each interval.
 void run(void* context_pointer) {
   auto* context = static_cast<Context*>(context_pointer);
-  const own_threads::Calls calls = own_threads::Calls::of(context->services);
   while (!context->stopping.load()) {
     const uint32_t alarm = context->alarm.load();  // before the check, so that a later alarm leads to another check
     {
-      const own_threads::ComponentWork work(calls);  // a child gets no function that is patched by half
+      const monitor_services::Work work(*context->own.load());  // a child gets no function that is patched by half
       Guard guard(context->mutex);
       check_sites_locked(context);
     }

@@ -35,13 +35,19 @@ std::atomic<Context*> all_contexts{nullptr};
 // Returns a closed context for reuse, or NULL. In a forked child the parent's contexts are not used: the checking
 // thread may have held their lock at the fork. So may any thread the lock of patches, which is made anew once.
 Context* take_closed() {
+  Context* taken = nullptr;
+  bool is_new_child = false;
   for (Context* at = all_contexts.load(); at != nullptr; at = at->next) {
     const bool is_of_parent = at->alive != nullptr && at->alive->load() == 0;
-    if (is_of_parent && !at->left_behind.exchange(true)) patch::fork_reinit();
     bool closed = false;
-    if (!is_of_parent && at->in_use.compare_exchange_strong(closed, true)) return at;
+    if (is_of_parent) {
+      is_new_child = !at->left_behind.exchange(true) || is_new_child;
+    } else if (taken == nullptr && at->in_use.compare_exchange_strong(closed, true)) {
+      taken = at;
+    }
   }
-  return nullptr;
+  if (is_new_child) patch::fork_reinit();
+  return taken;
 }
 
 Context* make_context() {
@@ -89,8 +95,11 @@ Status read_params(Context* context, std::string* leave_out_out) {
   return status;
 }
 
-// Prepares what hooks need before they are installed. NOT_SUPPORTED: this libc or kernel lacks something.
+// Prepares what hooks need before they are installed. NOT_SUPPORTED: this libc or kernel lacks something, or the
+// library is of another version.
 Status prepare_context(Context* context) {
+  context->own.store(monitor_services::of(context->services));
+  if (context->own.load() == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
   if (context->alive == nullptr) context->alive = make_alive_word();
   const bool ready = context->alive != nullptr && patch::pin_object_of(reinterpret_cast<const void*>(&enter_hook));
   if (!ready) context->services->log(context->services, PINRAIL_LOG_INFO, "this libc or kernel lacks what hooks need");
@@ -117,7 +126,7 @@ bool leaves_out(const Context& context, const Function& function, const std::str
 
 // A statically linked program has none of the functions; one message says so.
 Status report_if_static(const Context& context) {
-  if (has_libc()) return success();
+  if (find_function(kFunctionTable[0]) != 0) return success();
   print_topic(context, "function not found", kFunctionTable[0]);
   return PINRAIL_ERR_NOT_SUPPORTED;
 }
@@ -165,12 +174,6 @@ void stop(void* context_pointer) {
   }
 }
 
-// NULL: the library is of another version; then events that name a file are reported as events of all memory.
-const pinrail_file_report_t* find_file_report(const pinrail_host_t* host) {
-  if (host->extension == nullptr) return nullptr;
-  return static_cast<const pinrail_file_report_t*>(host->extension(host, file_report::kName, file_report::kVersion));
-}
-
 // host is set before the patches, because each patch is tried at once. No registration is cached before start()
 // returns.
 Status begin(Context* context) {
@@ -182,7 +185,6 @@ Status begin(Context* context) {
   const pinrail_host_t* host = context->services;
   status = host->monitor_subscribe(host, PINRAIL_KIND_HOST, probe_hook, context, &context->subscription);
   if (!status.ok()) return status;
-  context->files.store(find_file_report(host));
   context->host.store(host, std::memory_order_release);  // release: pairs with is_active_hook()
   {
     Guard guard(context->mutex);

@@ -39,11 +39,12 @@ FileState state_of_file_hook(long descriptor) {
   return {is_file, is_shown ? status.st_ino : 0, static_cast<uint64_t>(status.st_size)};
 }
 
-// A path that leads nowhere names nothing that can be cut. What cannot be opened for another reason, as too many files
-// are open, may be any file.
+// A path that leads nowhere names nothing that can be cut: the call will fail as well. What cannot be opened for
+// another reason, as too many files are open, may be any file.
 FileState state_of_path_hook(long folder, long path) {
   const long file = patch::system_call_hook(SYS_openat, folder, path, O_PATH | O_CLOEXEC, 0);
-  if (patch::is_error_hook(file)) return {file != -ENOENT, 0, UINT64_MAX};
+  const bool leads_nowhere = file == -ENOENT || file == -ENOTDIR || file == -ELOOP || file == -ENAMETOOLONG;
+  if (patch::is_error_hook(file)) return {!leads_nowhere, 0, UINT64_MAX};
   const FileState state = state_of_file_hook(file);
   patch::system_call_hook(SYS_close, file);
   return state;
@@ -108,20 +109,17 @@ RemovedPart removed_part_hook(long number, const long* args) {
 bool may_show_files_hook(const Site& site) {
   if (!is_active_hook(site)) return false;
   const Context& context = context_of_hook(site);
-  const pinrail_file_report_t* const files = context.files.load();
-  return files == nullptr || files->keeps_files_hook() != 0 || context.probe_inode.load() != 0;
+  return context.own.load()->keeps_files_hook() != 0 || context.probe_inode.load() != 0;
 }
 
 void report_file_hook(const Site& site, const pinrail_file_part_t& part) {
   const Context& context = context_of_hook(site);
-  const pinrail_file_report_t* const files = context.files.load();
   const uint64_t tried = context.probe_inode.load();
   if (tried != 0 && tried == part.inode) {
     report_hook(site, context.probe_base.load(), context.probe_end.load() - context.probe_base.load());
   }
-  if (files == nullptr) return report_hook(site, 0, UINTPTR_MAX);
   const int kept = errno;
-  files->report_hook(&part);
+  context.own.load()->report_file_hook(&part);
   errno = kept;
 }
 

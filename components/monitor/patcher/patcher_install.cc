@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Patches functions and tries them. Start-up context; Context::mutex is held in functions with REQUIRES.
 #include <dlfcn.h>
-#include <elf.h>
 #include <fcntl.h>
 #include <link.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 
 #include "base/core/files.h"
 #include "base/core/own_component.h"
+#include "base/patch/maps.h"
 #include "base/patch/system_call.h"
 #include "components/monitor/patcher/patcher.h"
 
@@ -44,7 +45,6 @@ void report_why(const Context& context, const Function& function, const Site& si
 Status prepare_locked(Context* context, Site* site, const Function& function) REQUIRES(context->mutex) {
   site->patch = {};
   site->patch.function = site->address;
-  site->function = &function;
   const Status status = patch::prepare(site->address, function.calls, enter_hook, site, &site->patch);
   if (!status.ok()) return status;
   site->original.store(site->patch.original, std::memory_order_relaxed);  // relaxed: `context` is written behind it
@@ -108,7 +108,7 @@ namespace {
 #ifdef __GLIBC__
 constexpr const char* kLibc = "libc.so.6";
 #else
-constexpr const char* kLibc = "libc.so";  // musl answers to this name with itself
+constexpr const char* kLibc = "libc.so";      // musl answers to this name with itself
 #endif
 
 // Looks the symbol up in libc itself, not in a program or sanitizer that overrides it.
@@ -120,6 +120,7 @@ void* libc_symbol(const char* name) {
   return symbol;
 }
 
+#ifdef __GLIBC__
 #ifdef __aarch64__
 // The loader does not export its munmap. The function begins with one instruction without effect, then mov x8, #215;
 // svc #0.
@@ -152,69 +153,38 @@ bool is_loader_munmap(const uint8_t* code) {
 constexpr size_t kRoom = sizeof(kEndbr64) + sizeof(kLoaderMunmap);
 #endif
 
-struct Search {
-  uintptr_t base;  // of the shared object
-  uintptr_t found;
-  size_t count;
-};
-
-int search_object(dl_phdr_info* object, size_t, void* search_pointer) {
-  auto* search = static_cast<Search*>(search_pointer);
-  if (object->dlpi_addr != search->base) return 0;
-  for (unsigned i = 0; i < object->dlpi_phnum; ++i) {
-    const ElfW(Phdr)& segment = object->dlpi_phdr[i];
-    if (segment.p_type != PT_LOAD || (segment.p_flags & PF_X) == 0) continue;
-    const uintptr_t begin = object->dlpi_addr + segment.p_vaddr, end = begin + segment.p_filesz;
-    for (uintptr_t at = begin; at + kRoom <= end; at += kAlignment) {
+// Returns 0 unless exactly one place of the loader's code matches.
+uintptr_t find_loader_munmap() {
+  patch::Mapping loader;
+  if (!patch::find_mapping(_r_debug.r_ldbase, &loader)) return 0;
+  uintptr_t found = 0;
+  size_t count = 0;
+  patch::for_each_mapping([&](const patch::Mapping& mapping) {
+    const bool is_of_loader = mapping.device == loader.device && mapping.inode == loader.inode;
+    if (!is_of_loader || (mapping.protection & PROT_EXEC) == 0) return true;
+    for (uintptr_t at = mapping.base; at + kRoom <= mapping.end; at += kAlignment) {
       // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of code
       if (!is_loader_munmap(reinterpret_cast<const uint8_t*>(at))) continue;
-      search->found = at;
-      ++search->count;
+      found = at;
+      ++count;
     }
-  }
-  return 1;
-}
-
-#ifdef __GLIBC__
-// Returns 0 unless exactly one place matches.
-uintptr_t find_loader_munmap() {
-  Search search{_r_debug.r_ldbase, 0, 0};
-  dl_iterate_phdr(search_object, &search);
-  return search.count == 1 ? search.found : 0;
+    return true;
+  });
+  return count == 1 ? found : 0;
 }
 #else
 uintptr_t find_loader_munmap() { return 0; }  // the loader is libc itself
 #endif
 
-struct InFile {
-  uintptr_t function;
-  const char* path = nullptr;
-  uint64_t offset = 0;
-};
-
-// A visitor of dl_iterate_phdr(): finds the file, and the place in it, that holds the function.
-int locate_in_object(dl_phdr_info* object, size_t, void* place_pointer) {
-  auto* const place = static_cast<InFile*>(place_pointer);
-  for (unsigned i = 0; i < object->dlpi_phnum; ++i) {
-    const ElfW(Phdr)& segment = object->dlpi_phdr[i];
-    const uintptr_t base = object->dlpi_addr + segment.p_vaddr;
-    if (segment.p_type != PT_LOAD || place->function < base || place->function >= base + segment.p_filesz) continue;
-    place->path = object->dlpi_name;
-    place->offset = segment.p_offset + (place->function - base);
-    return 1;
-  }
-  return 0;
-}
-
 }  // namespace
 
 bool is_as_in_file(uintptr_t function) {
-  InFile place{function};
-  if (dl_iterate_phdr(locate_in_object, &place) == 0) return true;
+  patch::Mapping place;
+  if (!patch::find_mapping(function, &place)) return true;
+  const auto offset = static_cast<off_t>(place.offset + (function - place.base));
   const Descriptor file(open(place.path, O_RDONLY | O_CLOEXEC));
   uint8_t code[patch::Snapshot::kStart];
-  const bool is_read = file.is_open() && pread(file.get(), code, sizeof(code), static_cast<off_t>(place.offset)) ==
-                                             static_cast<ssize_t>(sizeof(code));
+  const bool is_read = file.is_open() && pread(file.get(), code, sizeof(code), offset) == sizeof(code);
   // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of code
   return !is_read || std::memcmp(reinterpret_cast<const void*>(function), code, sizeof(code)) == 0;
 }
@@ -226,8 +196,6 @@ uintptr_t find_function(const Function& function) {
 #endif
   return function.in_loader ? find_loader_munmap() : reinterpret_cast<uintptr_t>(libc_symbol(function.name));
 }
-
-bool has_libc() { return libc_symbol("munmap") != nullptr; }
 
 }  // namespace pinrail::patcher
 

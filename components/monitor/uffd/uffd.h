@@ -47,10 +47,10 @@ struct Context {
   const pinrail_host_t* host = nullptr;  // from open to close
 
   // Written at start, before the reader runs.
-  OwnFile watch;                                // the userfaultfd. A child that shared it would keep munmap() waiting
-  const pinrail_gate_report_t* gate = nullptr;  // of the library, from start to stop
-  std::atomic<uint32_t>* alive = nullptr;       // a page that the kernel wipes in a forked child
-  uint64_t most_mappings = 0;                   // with more mappings in the process, no further ones are watched
+  OwnFile watch;  // the userfaultfd. A child that shared it would keep munmap() waiting
+  const pinrail_monitor_services_t* own = nullptr;  // of the library, from start to stop
+  std::atomic<uint32_t>* alive = nullptr;           // a page that the kernel wipes in a forked child
+  uint64_t most_mappings = 0;                       // with more mappings in the process, no further ones are watched
 
   // For the probe, which subscribes to events like a pool.
   std::atomic<uintptr_t> probe_base{0}, probe_end{0};

@@ -247,39 +247,31 @@ Status read_params(Context* context) {
   return status;
 }
 
-// NOT_SUPPORTED: the library is of another version.
-Status ask_gate(Context* context) {
-  const pinrail_host_t* const host = context->host;
-  const void* const found =
-      host->extension == nullptr ? nullptr : host->extension(host, gate_report::kName, gate_report::kVersion);
-  if (found == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
-  context->gate = static_cast<const pinrail_gate_report_t*>(found);
-  context->gate->ask_first(is_quiet, context);
-  return success();
-}
-
 // Starts the reader and tests that events arrive. After an error the caller calls stop_locked().
+// NOT_SUPPORTED: the library is of another version.
 Status start_locked(Context* context) REQUIRES(context->mutex) {
   Status status = read_params(context);
   if (status.ok()) context->alive = make_alive_word();
-  if (status.ok()) status = context->alive != nullptr ? open_watch(context) : Status(PINRAIL_ERR_NOT_SUPPORTED);
+  context->own = monitor_services::of(context->host);
+  const bool is_possible = context->alive != nullptr && context->own != nullptr;
+  if (status.ok()) status = is_possible ? open_watch(context) : Status(PINRAIL_ERR_NOT_SUPPORTED);
   if (status.ok() && !start_reader(context)) {
     show(context->host, "no thread");
     status = PINRAIL_ERR_OUT_OF_RESOURCE;
   }
   if (status.ok()) status = try_events_locked(context);
-  if (status.ok()) status = ask_gate(context);
+  if (status.ok()) context->own->ask_first(is_quiet, context);
   return status;
 }
 
 // In a forked child there is no reader, nothing is watched, and the descriptor is closed. Memory that is freed here
 // while the reader runs may be watched; the reader then reads that event as well.
 void stop_locked(Context* context) REQUIRES(context->mutex) {
-  if (context->gate != nullptr) context->gate->ask_first(nullptr, nullptr);
-  context->gate = nullptr;
+  if (context->own != nullptr) context->own->ask_first(nullptr, nullptr);
   if (is_same_process(*context)) stop_reader(context);
   context->reader.forget();
   context->watch.close();
+  context->own = nullptr;
   if (context->alive != nullptr) munmap(context->alive, kPage);
   context->alive = nullptr;
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Starts and ends the reader thread. Start-up and shut-down context; run() is the thread's function.
-#include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <poll.h>
 #include <sys/mman.h>
@@ -31,7 +30,7 @@ void give_up(Context* context) {
   unwatch_all(*context);
   context->watch.close();
   const pinrail_host_t* host = context->host;
-  const own_threads::ComponentWork work(own_threads::Calls::of(host));
+  const monitor_services::Work work(*context->own);
   show(host, "lost");
   host->monitor_blind(host, "uffd: its descriptor was closed, or cannot be read any more");
 }
@@ -93,13 +92,6 @@ struct Reader {
   uffd_msg events[kQueue];
 };
 
-// As OwnFile::number(), by a system call of its own.
-int watch_number_hook(const Context& context) {
-  const int number = context.watch.number_unchecked();
-  if (number < 0 || system_call_hook(SYS_fcntl, number, F_GETSIG) != context.watch.mark()) return -1;
-  return number;
-}
-
 // Reports the range of one event; the gate is held.
 void report_range_hook(Reader* reader, const uffd_msg& event) {
   const pinrail_host_t* host = reader->context->host;
@@ -131,7 +123,7 @@ bool read_some_hook(Reader* reader) {
     reader->is_over = true;
   }
   uffd_msg* const events = reader->events + reader->end;
-  const long got = system_call_hook(SYS_read, watch_number_hook(*reader->context), events, kBatch * sizeof(uffd_msg));
+  const long got = system_call_hook(SYS_read, reader->context->watch.number(), events, kBatch * sizeof(uffd_msg));
   if (got == -EAGAIN || got == -EINTR) return false;
   reader->is_lost = reader->is_lost || got <= 0 || static_cast<size_t>(got) % sizeof(uffd_msg) != 0;
   if (reader->is_lost) return false;
@@ -145,7 +137,7 @@ void service_while_waiting_hook(void* reader_pointer) {
   constexpr timespec kPause = {0, 50000};
   auto* const reader = static_cast<Reader*>(reader_pointer);
   if (++reader->tries % kSpins != 0 || read_some_hook(reader)) return;
-  pollfd ready = {watch_number_hook(*reader->context), POLLIN, 0};
+  pollfd ready = {reader->context->watch.number(), POLLIN, 0};
   timespec pause = kPause;
   system_call_hook(SYS_ppoll, &ready, 1, &pause, nullptr, 0);
 }
@@ -171,7 +163,7 @@ bool take_events_hook(Reader* reader) {
 // that is closed while the reader sleeps stays open until it wakes up; threads that wait for it go on then.
 bool read_until_bell_hook(Reader* reader) {
   while (!reader->rang) {
-    pollfd ready = {watch_number_hook(*reader->context), POLLIN, 0};
+    pollfd ready = {reader->context->watch.number(), POLLIN, 0};
     if (ready.fd < 0) return false;
     timespec most = kLook;
     const long status = system_call_hook(SYS_ppoll, &ready, 1, &most, nullptr, 0);

@@ -88,11 +88,17 @@ void release_hook(const pinrail_host_t*) {
 }
 void nothing_blind(const pinrail_host_t*, const char*) {}
 
-// The library reports what happens to a file by itself, which would not be heard here. Without that a monitor reports
-// all memory.
+// The library reports what happens to a file by itself, which would not be heard here: all memory is reported instead.
+template <int kCopy>
 const void* extension(const pinrail_host_t* host, const char* name, uint32_t version) {
   static const auto of_library = api::make_services().extension;
-  return std::strcmp(name, file_report::kName) == 0 ? nullptr : of_library(host, name, version);
+  const void* const found = of_library(host, name, version);
+  if (found == nullptr || std::strcmp(name, monitor_services::kName) != 0) return found;
+  static pinrail_monitor_services_t own;
+  own = *static_cast<const pinrail_monitor_services_t*>(found);
+  own.keeps_files_hook = [] { return 1; };
+  own.report_file_hook = [](const pinrail_file_part_t*) { report_hook<kCopy>(nullptr, 0, UINTPTR_MAX); };
+  return &own;
 }
 
 pinrail_host_t services_of(int copy) {
@@ -101,7 +107,7 @@ pinrail_host_t services_of(int copy) {
   host.monitor_hold_hook = copy == 0 ? hold_hook<0> : hold_hook<1>;
   host.monitor_release_hook = copy == 0 ? release_hook<0> : release_hook<1>;
   host.monitor_blind = nothing_blind;
-  host.extension = extension;
+  host.extension = copy == 0 ? extension<0> : extension<1>;
   return host;
 }
 

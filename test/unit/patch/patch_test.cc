@@ -406,13 +406,16 @@ TEST(Maps, the_list_is_read_as_it_is_written_until_the_visitor_has_seen_enough) 
   for (const Mapping& mapping : all.mappings) {
     EXPECT_TRUE(last_end <= mapping.base && mapping.base < mapping.end);
     last_end = mapping.end;
-    has_stack = has_stack || std::string(mapping.name) == "[stack]";
+    has_stack = has_stack || std::string(mapping.path) == "[stack]";
     if (mapping.base != reinterpret_cast<uintptr_t>(mapped)) continue;
     has_file = true;
     EXPECT_EQ(mapping.end - mapping.base, 8192u);
     EXPECT_EQ(mapping.inode, about.st_ino);
     EXPECT_EQ(mapping.protection, PROT_READ);
-    EXPECT_EQ(std::string(mapping.name), "/memfd:");
+    EXPECT_EQ(mapping.device, about.st_dev);
+    EXPECT_EQ(mapping.offset, 0x3000u);
+    EXPECT_TRUE(mapping.is_shared);
+    EXPECT_EQ(std::string(mapping.path), "/memfd:maps (deleted)");
   }
   EXPECT_TRUE(has_file && has_stack);
   munmap(mapped, 8192);
