@@ -7,9 +7,9 @@
 // Context  API, except invalidate_hook(). Only find_or_announce() allocates, before it takes the lock.
 // Hook     invalidate_hook() only.
 //
-// Registrations of equal rights and traits form a class; each class is a Tree. There are at most 64 classes. A
-// registration is in the index from publish() until it is removed, displaced or invalidated, and at no other time. It
-// may be dead before its owner removes it: then finds and domination skip it.
+// Registrations of equal rights and traits, all persistent or none, form a class; each class is a Tree. A registration
+// is in the index from publish() until it is removed, displaced or invalidated, and at no other time. It may be dead
+// before its owner removes it: then finds and domination skip it.
 //
 // vma/I4  Unless the module is EXACT, no registration is contained in another one of the same traits and a superset of
 //     its rights, unless one of them is dead. Persistent registrations are exempt.
@@ -33,6 +33,7 @@ struct Query {
   Span span;
   uint32_t rights;
   uint32_t traits;
+  bool is_persistent = false;  // only persistent registrations answer
 
   static Query of(uintptr_t base, size_t length, uint32_t access) {
     return {Span::of(base, length), access & PINRAIL_RIGHTS_MASK, access & PINRAIL_TRAITS_MASK};
@@ -61,29 +62,26 @@ class Index {
   const char* check() const;
 
  private:
-  static constexpr uint32_t kMaxClasses = 64;                            // 16 sets of rights x 4 sets of traits
+  static constexpr uint32_t kMaxClasses = 128;                           // 16 sets of rights x 4 of traits x 2
   static constexpr uint64_t kMarks = state::kTransient | state::kQuick;  // what a pool may ask for
 
   void bring_nodes_if_low();
-  // Returns whether registrations of this tree may answer the query, by rights and traits.
+  // Returns whether registrations of this tree may answer the query, by what its class has.
   bool answers(const Tree& tree, const Query& query) const {
-    if (tree.traits != query.traits) return false;
+    if (tree.traits != query.traits || (query.is_persistent && !tree.is_persistent)) return false;
     return exact_ ? tree.rights == query.rights : (tree.rights & query.rights) == query.rights;
   }
   // As Tree::peek(). What is dead is removed first: the thread that killed it removes it later, and it answers nothing.
   pinrail_registration_t* peek_locked(Tree& tree, const Span& span, bool exact) REQUIRES(mutex_);
-  __attribute__((noinline)) pinrail_registration_t* peek_flagged_locked(const Tree& tree, const Span& span,
-                                                                        uint32_t flags) const REQUIRES(mutex_);
-  // Removes the registration from its class. False if it is not in the index.
-  bool remove_from_class_locked(pinrail_registration_t* reg) REQUIRES(mutex_);
   // Finds and takes a reference. NULL if no registration answers.
-  pinrail_registration_t* find_and_take_locked(const Query& query, uint32_t flags = 0) REQUIRES(mutex_);
+  pinrail_registration_t* find_and_take_locked(const Query& query) REQUIRES(mutex_);
   // Removes one registration from its tree. False if it is not in the index.
   bool remove_locked(Tree& tree, pinrail_registration_t* reg) REQUIRES(mutex_);
-  // Returns the class's tree, which is made on first use; NULL if there are 64 others.
-  Tree* class_of_locked(uint32_t rights, uint32_t traits) REQUIRES(mutex_);
-  // Returns whether the index has a registration that makes this one superfluous (vma/I4).
-  __attribute__((noinline)) bool is_dominated_locked(const pinrail_registration_t* reg) REQUIRES(mutex_);
+  // Returns the tree of the registration's class, which is made on first use; NULL: there is no such class.
+  Tree* class_of_locked(const pinrail_registration_t* reg) REQUIRES(mutex_);
+  // Returns whether the index has a registration that makes this one, of the tree's class, superfluous (vma/I4). Where
+  // registrations nest that is only an equal one.
+  __attribute__((noinline)) bool is_dominated_locked(Tree& own, const pinrail_registration_t* reg) REQUIRES(mutex_);
   // Removes the registrations that `by` makes superfluous and passes them to `displaced`. May release the lock in
   // between: false, if it did and there may be more.
   bool remove_dominated_locked(const pinrail_registration_t* by, pinrail_visit_hook_t displaced, void* arg)

@@ -21,10 +21,11 @@ Status Index::find(const Query& query, pinrail_registration_t** reg_out) {
 
 // In one hold of the lock, so that nothing is inserted between the search and the announcement.
 Status Index::find_or_announce(pinrail_announcement_t* announcement, pinrail_registration_t** reg_out) {
-  const Query query = Query::of(announcement->base, announcement->length, announcement->access);
+  Query query = Query::of(announcement->base, announcement->length, announcement->access);
+  query.is_persistent = (announcement->flags & PINRAIL_FLAG_PERSISTENT) != 0;
   bring_nodes_if_low();
   Guard guard(mutex_);
-  pinrail_registration_t* const reg = find_and_take_locked(query, announcement->flags);
+  pinrail_registration_t* const reg = find_and_take_locked(query);
   if (reg != nullptr) {
     *reg_out = reg;
     return success();
@@ -43,47 +44,35 @@ void Index::bring_nodes_if_low() {
   }
 }
 
-Tree* Index::class_of_locked(uint32_t rights, uint32_t traits) {
+Tree* Index::class_of_locked(const pinrail_registration_t* reg) {
   // relaxed: written only under the lock, which is held.
   const uint32_t count = classes_.load(std::memory_order_relaxed);
   for (uint32_t i = 0; i < count; ++i) {
-    if (trees_[i].rights == rights && trees_[i].traits == traits) return &trees_[i];
+    if (trees_[i].has_class_of(reg)) return &trees_[i];
   }
   if (count == kMaxClasses) return nullptr;
-  trees_[count].rights = rights;
-  trees_[count].traits = traits;
-  trees_[count].is_exact = exact_;
+  Tree& tree = trees_[count];
+  tree.rights = reg->rights;
+  tree.traits = reg->traits;
+  tree.is_persistent = is_persistent(reg);
+  tree.nests = exact_ || tree.is_persistent;
   // release: the tree's class is set before readers see the tree; pairs with the acquire load in is_clear_hook().
   classes_.store(count + 1, std::memory_order_release);
-  return &trees_[count];
+  return &tree;
 }
 
-// Returns a registration that answers the query and has the flags, with a reference, or NULL. A persistent registration
-// ends with its last reference; one that is cached stays, so it does not serve in its place, though it may hide a
-// persistent one.
-pinrail_registration_t* Index::find_and_take_locked(const Query& query, uint32_t flags) {
+// Returns a registration that answers the query, with a reference, or NULL. A persistent registration ends with its
+// last reference; one that is cached stays, so it does not serve in its place.
+pinrail_registration_t* Index::find_and_take_locked(const Query& query) {
   const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
   for (uint32_t i = 0; i < count; ++i) {
     if (!answers(trees_[i], query)) continue;
     while (pinrail_registration_t* reg = peek_locked(trees_[i], query.span, exact_)) {
-      if ((flags & ~reg->flags) != 0) reg = peek_flagged_locked(trees_[i], query.span, flags);
-      if (reg == nullptr) break;
       if (take(reg, state::load(reg))) return reg;
       if (is_indexed(reg)) break;  // its reference count is full, so the request is a miss
     }
   }
   return nullptr;
-}
-
-// As peek_locked(), of those with the flags alone; it looks at all that overlap the span.
-pinrail_registration_t* Index::peek_flagged_locked(const Tree& tree, const Span& span, uint32_t flags) const {
-  pinrail_registration_t* found = nullptr;
-  tree.for_overlaps(span, [&](pinrail_registration_t* reg) {
-    const bool answers = exact_ ? key_of(span_of(reg)) == key_of(span) : span_of(reg).contains(span);
-    if (answers && (flags & ~reg->flags) == 0 && is_indexed(reg)) found = reg;
-    return found == nullptr;
-  });
-  return found;
 }
 
 pinrail_registration_t* Index::peek_locked(Tree& tree, const Span& span, bool exact) {
@@ -97,11 +86,11 @@ pinrail_registration_t* Index::peek_locked(Tree& tree, const Span& span, bool ex
 
 // An event that comes before this has overtaken the announcement; one that comes later finds the registration.
 // TEMP_OUT_OF_RESOURCE: it was overtaken. BUSY: an equal registration or one that contains it is in the index.
-// BAD_PARAM: there are too many classes. OUT_OF_RESOURCE: no free nodes.
+// BAD_PARAM: there is no such class. OUT_OF_RESOURCE: no free nodes.
 Status Index::publish(pinrail_announcement_t* announcement, pinrail_registration_t* reg, pinrail_visit_hook_t displaced,
                       void* arg) {
   Guard guard(mutex_);
-  Tree* const tree = class_of_locked(reg->rights, reg->traits);
+  Tree* const tree = class_of_locked(reg);
   if (tree == nullptr) return PINRAIL_ERR_BAD_PARAM;
   for (;;) {
     if (Announcements::take_overtaken(announcement)) return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
@@ -109,7 +98,7 @@ Status Index::publish(pinrail_announcement_t* announcement, pinrail_registration
     Tree::Place place = tree->find_place(span_of(reg));
     // Usually the registration is alone, and its class is the only one. relaxed: the lock is held.
     if (!place.alone || classes_.load(std::memory_order_relaxed) != 1) {
-      if (is_dominated_locked(reg)) return PINRAIL_ERR_BUSY;
+      if (is_dominated_locked(*tree, reg)) return PINRAIL_ERR_BUSY;
       if (!remove_dominated_locked(reg, displaced, arg)) continue;
       place = tree->find_place(span_of(reg));
     }
@@ -134,17 +123,12 @@ Status Index::withdraw(pinrail_announcement_t* announcement) {
   return Announcements::take_overtaken(announcement) ? PINRAIL_ERR_TEMP_OUT_OF_RESOURCE : PINRAIL_SUCCESS;
 }
 
-// An equal registration counts, unless it is not persistent and this one is: then it is displaced. A containing one
-// does not count if the module is EXACT or the registration is persistent.
-bool Index::is_dominated_locked(const pinrail_registration_t* reg) {
-  const bool exempt = exact_ || is_exempt(reg);
+bool Index::is_dominated_locked(Tree& own, const pinrail_registration_t* reg) {
+  if (own.nests) return peek_locked(own, span_of(reg), true) != nullptr;
   const Query query{span_of(reg), reg->rights, reg->traits};
   const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
   for (uint32_t i = 0; i < count; ++i) {
-    Tree& tree = trees_[i];
-    if (exempt ? tree.rights != reg->rights || tree.traits != reg->traits : !answers(tree, query)) continue;
-    const pinrail_registration_t* const other = peek_locked(tree, query.span, exempt);
-    if (other != nullptr && (exact_ || !is_exempt(reg) || is_exempt(other))) return true;
+    if (answers(trees_[i], query) && peek_locked(trees_[i], query.span, false) != nullptr) return true;
   }
   return false;
 }
@@ -155,7 +139,7 @@ bool Index::remove_dominated_locked(const pinrail_registration_t* by, pinrail_vi
   const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
   for (uint32_t i = 0; i < count && is_whole; ++i) {
     Tree& tree = trees_[i];
-    if (tree.traits != by->traits || (by->rights & tree.rights) != tree.rights) continue;
+    if (tree.is_persistent || tree.traits != by->traits || (by->rights & tree.rights) != tree.rights) continue;
     is_whole = !remove_overlapping_locked_hook(tree, span_of(by), true, displaced, arg);
   }
   return is_whole;
@@ -164,12 +148,8 @@ bool Index::remove_dominated_locked(const pinrail_registration_t* by, pinrail_vi
 // Takes the index lock. NOT_FOUND: the registration is not in the index. The caller needs no reference.
 Status Index::remove(pinrail_registration_t* reg) {
   Guard guard(mutex_);
-  return remove_from_class_locked(reg) ? PINRAIL_SUCCESS : PINRAIL_ERR_NOT_FOUND;
-}
-
-bool Index::remove_from_class_locked(pinrail_registration_t* reg) {
-  Tree* tree = class_of_locked(reg->rights, reg->traits);
-  return tree != nullptr && remove_locked(*tree, reg);
+  Tree* const tree = class_of_locked(reg);
+  return tree != nullptr && remove_locked(*tree, reg) ? PINRAIL_SUCCESS : PINRAIL_ERR_NOT_FOUND;
 }
 
 // Takes the index lock. Returns how many registrations overlap the span; the first `room` of them of which a reference
@@ -207,8 +187,7 @@ const char* Index::check() const {
     trees_[i].for_overlaps({0, UINTPTR_MAX}, [&](pinrail_registration_t* reg) {
       assert_held(mutex_, LockRank::index);
       ++slots;
-      if (reg->rights != trees_[i].rights || reg->traits != trees_[i].traits)
-        why = "a registration is in a wrong class";
+      if (!trees_[i].has_class_of(reg)) why = "a registration is in a wrong class";
       if (why == nullptr) why = check_domination_locked(trees_[i], reg);
       return why == nullptr;
     });
@@ -219,7 +198,7 @@ const char* Index::check() const {
 
 // Checks vma/I4 for one registration: no other one contains it.
 const char* Index::check_domination_locked(const Tree& own, const pinrail_registration_t* reg) const {
-  if (exact_ || is_exempt(reg) || !is_indexed(reg)) return nullptr;
+  if (own.nests || !is_indexed(reg)) return nullptr;
   const char* why = nullptr;
   const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
   for (uint32_t i = 0; i < count && why == nullptr; ++i) {
@@ -249,7 +228,7 @@ bool Index::remove_locked(Tree& tree, pinrail_registration_t* reg) {
 bool Index::remove_overlapping_locked_hook(Tree& tree, const Span& span, bool contained_only,
                                            pinrail_visit_hook_t visit, void* arg) {
   const auto matches = [&](const pinrail_registration_t* reg) {
-    return !contained_only || (span.contains(span_of(reg)) && !is_exempt(reg));
+    return !contained_only || span.contains(span_of(reg));
   };
   bool has_yielded = false;
   for (bool is_last = false; !is_last;) {

@@ -81,8 +81,8 @@ void Tree::lower_reach(const Path& path, uintptr_t end) {
   }
 }
 
-// If ends rise, and the tree is not empty: returns the path to the first slot that ends behind the address; the slot is
-// the last leaf's count if there is none.
+// If none nests, and the tree is not empty: returns the path to the first slot that ends behind the address; the slot
+// is the last leaf's count if there is none.
 Tree::Path Tree::path_by_end(uintptr_t address) const {
   Path path = path_by(
       [address](const Inner* inner) { return std::min(upper_bound(inner->reach, address), inner->count.get() - 1); });
@@ -103,10 +103,10 @@ const Leaf* Tree::Path::neighbour(int step) const {
   return nullptr;
 }
 
-// Returns whether no slot contains the span or is contained in it. If ends rise, only the neighbours need to be tested;
-// otherwise it returns false, because that would take a search.
+// Returns whether no slot contains the span or is contained in it. Where none nests, only the neighbours need to be
+// tested; otherwise it returns false, because that would take a search.
 bool Tree::has_no_nesting(const Path& path, uint32_t slot, const Span& span) const {
-  if (!ends_rise()) return false;  // it would take a search
+  if (nests) return false;  // it would take a search
   const Leaf& leaf = *as_leaf(path.node[0]);
   // The slot before it contains it, or both begin at the same base.
   const auto is_free_of = [&](const Leaf& left, uint32_t last) {
@@ -150,7 +150,7 @@ pinrail_registration_t* Tree::peek(const Span& span, bool exact) const {
     const Place place = find_place(span);
     return place.taken ? as_leaf(place.path.node[0])->reg[place.slot].get() : nullptr;
   }
-  if (ends_rise()) return peek_rising(span);
+  if (!nests) return peek_rising(span);
   pinrail_registration_t* found = nullptr;
   for_overlaps({span.base, span.base + 1}, [&](pinrail_registration_t* reg) {
     if (span_of(reg).contains(span)) found = reg;
@@ -188,7 +188,6 @@ bool Tree::insert(NodePool& pool, pinrail_registration_t* reg, Place* place) {
   leaf->end[slot].put(span.end);
   leaf->reg[slot].put(reg);
   raise_reach(path, span.end);
-  if (is_exempt(reg)) exempt_.put(exempt_.get() + 1);
   return true;
 }
 
@@ -203,7 +202,6 @@ bool Tree::remove(NodePool& pool, pinrail_registration_t* reg) {
   close_gap(leaf, slot);
   lower_reach(path, key.end);
   free_empty(pool, path);
-  if (is_exempt(reg)) exempt_.put(exempt_.get() - 1);
   return true;
 }
 
@@ -241,7 +239,7 @@ const char* Tree::check_node(const Node* node, const Key* low, const Key* high) 
       const Key key = leaf->key(i);
       if (i > 0 && !(leaf->key(i - 1) < key)) return "slots of a leaf are out of order";
       const bool contains = i > 0 && (leaf->end[i - 1].get() >= key.end || leaf->base[i - 1].get() == key.base);
-      if (contains && ends_rise()) return "a slot contains its neighbour";
+      if (contains && !nests) return "a slot contains its neighbour";
       if ((low != nullptr && key < *low) || (high != nullptr && !(key < *high)))
         return "a slot is outside its separators";
       if (!(key == key_of(span_of(leaf->reg[i].get())))) return "a slot's span is not its registration's";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// vma_tree.h - the registrations of one class (equal rights and traits), ordered by (base, end). It is a B+tree whose
-// inner nodes know how far each child reaches, so that a containment search is one path down even if spans overlap.
+// vma_tree.h - the registrations of one class, ordered by (base, end). It is a B+tree whose inner nodes know how far
+// each child reaches, so that a containment search is one path down even if spans overlap.
 //
 // Owns     its nodes. Not the registrations.
 // Threads  is_clear_of() may run at any time without a lock. For all others the caller holds the index lock, and for
@@ -8,8 +8,7 @@
 // Hook     All functions. None allocates.
 //
 // vma_tree/T1  No two slots have equal (base, end).
-// vma_tree/T2  Unless is_exact is set or persistent registrations are in the tree: no slot contains another, so ends
-//     rise as bases do.
+// vma_tree/T2  Unless registrations nest: no slot contains another, so ends rise as bases do.
 // vma_tree/T3  vma_node/N1, vma_node/N3 and vma_node/N4 hold; every leaf except the root has at least one slot; all
 //     leaves are at level 0.
 #ifndef PINRAIL_COMPONENTS_RCACHE_VMA_TREE_H
@@ -22,12 +21,20 @@
 
 namespace pinrail::vma {
 
+// Returns whether the registration is exempt from domination (R3).
+inline bool is_persistent(const pinrail_registration_t* reg) { return (reg->flags & PINRAIL_FLAG_PERSISTENT) != 0; }
+
 class Tree {
  public:
+  // What all of its registrations have.
   uint32_t rights = 0;
   uint32_t traits = 0;
-  bool is_exact = false;  // true if its module is EXACT
+  bool is_persistent = false;
+  bool nests = false;  // one may contain another: persistent ones, and those of an EXACT index
 
+  bool has_class_of(const pinrail_registration_t* reg) const {
+    return rights == reg->rights && traits == reg->traits && is_persistent == vma::is_persistent(reg);
+  }
   bool empty() const { return root_.get() == nullptr; }
 
   // A path from the root to a leaf. node[0] is the leaf; slot[i] is the child taken in node[i].
@@ -86,9 +93,6 @@ class Tree {
  private:
   template <typename Visit>
   static bool visit_node(const Node* node, const Span& span, Visit& visit);
-  // Returns whether vma_tree/T2 applies. A reader without the lock may still see true while a persistent registration
-  // is being inserted; then its search is ordered before that insert.
-  bool ends_rise() const { return !is_exact && exempt_.get() == 0; }
   template <typename Choose>
   Path path_by(Choose&& choose) const;
   Path descend(Key key) const;
@@ -106,11 +110,7 @@ class Tree {
   const char* check_node(const Node* node, const Key* low, const Key* high) const;
 
   Word<Node*> root_;
-  Word<size_t> exempt_;  // persistent entries: they may be nested in others
 };
-
-// Returns whether the registration is exempt from domination (R3).
-inline bool is_exempt(const pinrail_registration_t* reg) { return (reg->flags & PINRAIL_FLAG_PERSISTENT) != 0; }
 
 template <typename Visit>
 bool Tree::visit_node(const Node* node, const Span& span, Visit& visit) {
@@ -134,7 +134,7 @@ bool Tree::visit_node(const Node* node, const Span& span, Visit& visit) {
 // of one registration. False if there is none; then the path means nothing.
 template <typename Matches>
 bool Tree::path_to_first(const Span& span, Matches& matches, Path* path_out) const {
-  if (ends_rise() && !empty()) {
+  if (!nests && !empty()) {
     *path_out = path_by_end(span.base);
     const Leaf* leaf = as_leaf(path_out->node[0]);
     const uint32_t slot = path_out->slot[0];
@@ -169,7 +169,6 @@ Tree::RemovedFromLeaf Tree::remove_from_leaf(NodePool& pool, const Span& span, M
     if (leaf->end[i].get() > span.base && matches(reg)) {
       regs_out[taken++] = reg;
       end = std::max(end, leaf->end[i].get());
-      if (is_exempt(reg)) exempt_.put(exempt_.get() - 1);
     } else {
       copy_slot(leaf, kept++, leaf, i);
     }
@@ -188,7 +187,7 @@ bool Tree::is_clear_of(const Span& span, Unchanged&& unchanged) const {
   const Node* node = root_.get();
   if (!unchanged()) return false;
   if (node == nullptr) return true;
-  if (!ends_rise()) return false;
+  if (nests) return false;
   while (!is_leaf(node)) {
     const Inner* inner = as_inner(node);
     const uint32_t slot = upper_bound(inner->reach, span.base);

@@ -306,8 +306,9 @@ TEST_F(IndexTest, more_kinds_of_rights_and_traits_than_there_are_classes_are_ref
   constexpr uint32_t kRights = PINRAIL_RIGHTS_MASK + 1, kTrait = PINRAIL_TRAIT_RELAXED_ORDERING;
   uintptr_t page = 0;
   for (uint32_t traits = 0; traits <= PINRAIL_TRAITS_MASK; traits += kTrait) {
-    for (uint32_t rights = 0; rights < kRights; ++rights) {
-      EXPECT_TRUE(put(index, make(page += kPage, kPage, rights, traits)).ok()) << rights << " " << traits;
+    for (uint32_t kind = 0; kind < 2 * kRights; ++kind) {
+      const uint32_t flags = kind < kRights ? 0 : uint32_t{PINRAIL_FLAG_PERSISTENT};
+      EXPECT_TRUE(put(index, make(page += kPage, kPage, kind % kRights, traits, flags)).ok()) << kind << " " << traits;
     }
   }
   pinrail_registration_t* const other = make(kPage, kPage, kRights);
