@@ -26,7 +26,7 @@ smoke_tests = test/includes_test.sh test/headers_test.sh test/documents_test.sh 
 if HAVE_GTEST
 if HAVE_TOOLS
 check_PROGRAMS += test/unit/tools/perf_test
-test_unit_tools_perf_test_SOURCES = $(pinrail_perf_sources) $(advise_sources) test/unit/tools/perf_test.cc
+test_unit_tools_perf_test_SOURCES = $(pinrail_perf_sources) $(advise_sources) test/unit/tools/perf_test.cc test/support/library.h
 test_unit_tools_perf_test_LDADD = libpinrail.la $(LZMA_LIBS) -lgtest_main $(GTEST_LIBS)
 TESTS += test/unit/tools/perf_test
 endif

@@ -19,6 +19,7 @@
 #include "contrib/tools/perf/trace.h"
 #include "test/support/files.h"
 #include "test/support/host_table.h"
+#include "test/support/library.h"
 #if defined(HAVE_LZMA)
 #include <lzma.h>
 #endif
@@ -141,14 +142,6 @@ std::vector<TraceRecord> three() {
           record(TraceOp::reg, 0x100000000, 3 * kPage)};
 }
 
-TEST(PerfLayout, only_pages_of_R_lines_are_touched_but_F_lines_have_a_place_too) {
-  const Layout found = layout({record(TraceOp::reg, 0x10000000, 1), record(TraceOp::find, 0x10010000, 1),
-                               record(TraceOp::invalidate, 0x20000000, kPage)});
-  ASSERT_EQ(found.clusters().size(), 1u);
-  EXPECT_EQ(found.clusters()[0].end, 0x10011000u);
-  EXPECT_EQ(found.touched_pages(), 1u);
-}
-
 TEST(PerfLayout, an_event_is_reported_to_the_byte_where_it_meets_clusters) {
   Layout moved = layout(three());
   moved.clusters()[1].base = 0x555500001000;
@@ -209,9 +202,6 @@ struct Device {
   pinrail_status_t status = PINRAIL_SUCCESS;
 };
 
-pinrail_status_t accept(void*, const pinrail_register_request_t*, pinrail_registration_t*) { return PINRAIL_SUCCESS; }
-pinrail_status_t give_back(void*, pinrail_registration_t*, pinrail_reason_t) { return PINRAIL_SUCCESS; }
-
 pinrail_status_t see(void* context, const pinrail_registration_t* reg, size_t offset, void* into, size_t length) {
   const auto* device = static_cast<const Device*>(context);
   if (device->status != PINRAIL_SUCCESS) return device->status;
@@ -223,47 +213,31 @@ pinrail_status_t see(void* context, const pinrail_registration_t* reg, size_t of
 
 class PerfByteCheck : public testing::Test {
  protected:
-  void SetUp() override {
-    static const pinrail_setting_t kSettings[] = {
-        {"monitor", "external"}, {"mpool_grdma_rights", "asked"}, {"mpool_grdma_extent", "0"}};
-    pinrail_init_options_t options = PINRAIL_INIT_OPTIONS_INIT;
-    options.settings = kSettings;
-    options.setting_count = std::size(kSettings);
-    ASSERT_EQ(pinrail_init(&options), PINRAIL_SUCCESS);
-    table_ = test::host_table("test", &device_);
-    table_.register_mem = accept;
-    table_.deregister_mem = give_back;
-    table_.device_read = see;
-    const pinrail_registrar_choice_t choice = {nullptr, &table_, nullptr};
-    ASSERT_EQ(pinrail_mpool_create(nullptr, &choice, nullptr, nullptr, &pool_), PINRAIL_SUCCESS);
-    ASSERT_TRUE(buffers_.map(1, kSize, Pages::small).ok());
+  PerfByteCheck() {
+    EXPECT_TRUE(buffers_.map(1, kSize, Pages::small).ok());
     testing::internal::CaptureStderr();
   }
+  ~PerfByteCheck() override { testing::internal::GetCapturedStderr(); }
 
-  void TearDown() override {
-    testing::internal::GetCapturedStderr();
-    buffers_.unmap();
-    if (pool_ != nullptr) {
-      EXPECT_EQ(pinrail_mpool_destroy(pool_, 0), PINRAIL_SUCCESS);
-    }
-    EXPECT_EQ(pinrail_finalize(), PINRAIL_SUCCESS);
+  static pinrail_registrar_t table_of(Device* device) {
+    pinrail_registrar_t table = test::host_table("test", device);
+    table.device_read = see;
+    return table;
   }
-
   Asked asked() const { return {buffers_.at(0), kSize, PINRAIL_ACCESS_REMOTE_READ, 0, 0}; }
 
   // Registers the buffer and has it checked as the registrar of that name.
   void check(ByteCheck* bytes, const Asked& asked) {
-    pinrail_handle_t handle;
-    ASSERT_EQ(pinrail_mpool_register(pool_, buffers_.at(0), kSize, PINRAIL_ACCESS_REMOTE_READ, 0, &handle),
-              PINRAIL_SUCCESS);
+    const pinrail_handle_t handle = pool_.must(reinterpret_cast<uintptr_t>(buffers_.at(0)), kSize);
     bytes->check(asked, handle);
-    EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+    test::drop(handle);
   }
 
   static constexpr size_t kSize = (3 << 20) + 100;
   Device device_;
-  pinrail_registrar_t table_ = {};
-  pinrail_mpool_t* pool_ = nullptr;
+  const pinrail_registrar_t table_ = table_of(&device_);
+  const test::Library library_{{{"mpool_grdma_rights", "asked"}}};
+  const test::Pool pool_{test::lend(table_), {}, "grdma", PINRAIL_ACCESS_REMOTE_READ};
   Buffers buffers_;
   Errors errors_;
 };
