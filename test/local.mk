@@ -380,7 +380,7 @@ EXTRA_DIST += test/interpose_test.sh
 # What the kernel reports, and which mappings are covered.
 if HAVE_GTEST
 test_programs += test/unit/monitor/coverage_test test/monitor/uffd test/monitor/uffd_reader test/stress/uffd_stress
-test_unit_monitor_coverage_test_SOURCES = test/unit/monitor/coverage_test.cc test/unit/monitor/known_mappings_test.cc \
+test_unit_monitor_coverage_test_SOURCES = test/unit/monitor/coverage_test.cc \
 	test/unit/monitor/monitor_test.cc $(nth_allocation_sources)
 test_unit_monitor_coverage_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 EXTRA_test_unit_monitor_coverage_test_DEPENDENCIES = test/own_calls/raw_malloc.la

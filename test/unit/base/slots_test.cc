@@ -25,6 +25,7 @@
 #include "base/slots/segment.h"
 #include "test/support/cases.h"
 #include "test/support/process.h"
+#include "test/support/threads.h"
 
 namespace {
 std::atomic<int64_t> room_left{INT64_MAX};  // bytes that files of this program may still get
@@ -60,11 +61,12 @@ class Slots : public ::testing::Test {
     uint32_t slot = 0;
     uint64_t life = 0;
   };
-  Taken take() {
+  static Taken take(Exporter* exporter) {
     Taken taken;
-    EXPECT_TRUE(exporter_.take(&taken.slot, &taken.life).ok());
+    EXPECT_TRUE(exporter->take(&taken.slot, &taken.life).ok());
     return taken;
   }
+  Taken take() { return take(&exporter_); }
   Status open(Importer* importer) const {
     return importer->open(process_.user, process_.pid, process_.start, exporter_.segment());
   }
@@ -113,21 +115,16 @@ TEST_F(Slots, importers_are_counted_also_when_they_leave_after_the_death) {
 }
 
 TEST_F(Slots, a_slot_of_a_crashed_importer_is_used_last_and_its_end_harms_no_other) {
-  uint32_t slot = 0, other = 0;
-  uint64_t life = 0, other_life = 0;
-  ASSERT_TRUE(exporter_.take(&slot, &life).ok());
+  const auto [slot, life] = take();
   ASSERT_TRUE(slots::enter(exporter_.word(slot), life));
   exporter_.give_back(slot);
-  for (int i = 0; i < 7; ++i) {
-    ASSERT_TRUE(exporter_.take(&other, &other_life).ok());
-    EXPECT_NE(other, slot);
-  }
-  ASSERT_TRUE(exporter_.take(&other, &other_life).ok());
-  EXPECT_EQ(other, slot);
-  ASSERT_TRUE(slots::enter(exporter_.word(slot), other_life));
+  for (int i = 0; i < 7; ++i) EXPECT_NE(take().slot, slot);
+  Taken last = take();
+  EXPECT_EQ(last.slot, slot);
+  ASSERT_TRUE(slots::enter(exporter_.word(slot), last.life));
   slots::leave(exporter_.word(slot), life);
   EXPECT_EQ(exporter_.importers_hook(slot), 1u);
-  EXPECT_TRUE(exporter_.take(&other, &other_life).is(PINRAIL_ERR_OUT_OF_RESOURCE));
+  EXPECT_TRUE(exporter_.take(&last.slot, &last.life).is(PINRAIL_ERR_OUT_OF_RESOURCE));
 }
 
 // slots/V5. Two processes would end by SIGBUS: the exporter at its next free, the importer at its next look.
@@ -218,39 +215,30 @@ bool crash_in(const Process& of, const Exporter& exporter, const std::vector<std
   return answered && answer[0] == 1;
 }
 
-TEST_F(Slots, what_is_disowned_is_not_written) {
-  uint32_t slot = 0, other_slot = 0;
-  uint64_t life = 0, other_life = 0;
-  auto other = std::make_unique<Exporter>();
-  ASSERT_TRUE(other->create(process_, 4).ok());
-  ASSERT_TRUE(other->take(&slot, &life).ok());
-  ASSERT_TRUE(other->take(&other_slot, &other_life).ok());
-  Importer importer;
-  ASSERT_TRUE(importer.open(process_.user, process_.pid, process_.start, other->segment()).ok());
-  ASSERT_TRUE(crash_in(process_, *other, {{slot, life}}));
-  other->disown();
-  const uint64_t deaths = importer.deaths()->load();
-  other->forget_dead_hook(slot);
-  EXPECT_EQ(other->importers_hook(slot), 1u) << "its own exporter asks which of its importers have crashed";
-  other->kill_hook(slot);
-  other->give_back(slot);
-  EXPECT_TRUE(slots::is_alive(other->word(slot), life)) << "it may still be read";
-  EXPECT_FALSE(importer.source().is_alive()) << "this process is not the exporter any more";
-  other.reset();
-  EXPECT_TRUE(slots::is_alive(importer.word(slot), life));
-  EXPECT_TRUE(slots::is_alive(importer.word(other_slot), other_life));
-  EXPECT_EQ(importer.deaths()->load(), deaths);
-}
-
-TEST_F(Slots, an_orderly_end_kills_what_was_exported) {
-  auto other = std::make_unique<Exporter>();
-  uint32_t slot = 0;
-  uint64_t life = 0;
-  ASSERT_TRUE(other->create(process_, 4).ok() && other->take(&slot, &life).ok());
-  Importer importer;
-  ASSERT_TRUE(importer.open(process_.user, process_.pid, process_.start, other->segment()).ok());
-  other.reset();
-  EXPECT_FALSE(slots::is_alive(importer.word(slot), life));
+TEST_F(Slots, an_orderly_end_kills_what_was_exported_and_what_is_disowned_is_not_written) {
+  for (const bool is_disowned : {false, true}) {
+    auto other = std::make_unique<Exporter>();
+    ASSERT_TRUE(other->create(process_, 4).ok());
+    const auto [slot, life] = take(other.get());
+    const auto [other_slot, other_life] = take(other.get());
+    Importer importer;
+    ASSERT_TRUE(importer.open(process_.user, process_.pid, process_.start, other->segment()).ok());
+    const uint64_t deaths = importer.deaths()->load();
+    if (is_disowned) {
+      ASSERT_TRUE(crash_in(process_, *other, {{slot, life}}));
+      other->disown();
+      other->forget_dead_hook(slot);
+      EXPECT_EQ(other->importers_hook(slot), 1u) << "its own exporter asks which of its importers have crashed";
+      other->kill_hook(slot);
+      other->give_back(slot);
+      EXPECT_TRUE(slots::is_alive(other->word(slot), life)) << "it may still be read";
+      EXPECT_FALSE(importer.source().is_alive()) << "this process is not the exporter any more";
+    }
+    other.reset();
+    EXPECT_EQ(slots::is_alive(importer.word(slot), life), is_disowned);
+    EXPECT_EQ(slots::is_alive(importer.word(other_slot), other_life), is_disowned);
+    EXPECT_EQ(importer.deaths()->load() == deaths, is_disowned);
+  }
 }
 
 struct Name {
@@ -308,33 +296,40 @@ class Other {
   int leash_ = -1;
 };
 
-template <typename Is>
-bool soon(Is&& is) {
-  for (int i = 0; i < 20000 && !is(); ++i) usleep(1000);
-  return is();
-}
-
-TEST(SlotsSource, an_exporter_that_execs_is_gone_although_pid_and_start_stay) {
-  const Other exporter([] { execl("/bin/sleep", "sleep", "600", nullptr); });
-  Importer before, after;
-  ASSERT_TRUE(exporter.open(&before).ok());
-  EXPECT_TRUE(before.source().is_alive());
-  EXPECT_FALSE(before.has_ended());
-  exporter.go_on();
-  EXPECT_TRUE(soon([&] { return !before.source().is_alive(); }));
-  EXPECT_TRUE(before.has_ended()) << "the mark comes before the descriptors go";
-  EXPECT_TRUE(exporter.is_process());
-  EXPECT_TRUE(exporter.open(&after).is(PINRAIL_ERR_NOT_FOUND));
-}
-
-TEST(SlotsSource, a_crash_or_an_exit_marks_the_segment) {
-  for (void (*const end)() : {+[] { _exit(0); }, +[] { raise(SIGKILL); }}) {
-    const Other exporter(end);
-    Importer importer;
-    ASSERT_TRUE(exporter.open(&importer).ok());
-    EXPECT_FALSE(importer.has_ended());
+TEST(SlotsSource, an_exporter_that_ended_or_lost_its_descriptor_is_gone) {
+  const struct {
+    void (*then)();
+    bool is_marked, is_process;
+  } rows[] = {
+      {[] { _exit(0); }, true, false},
+      {[] { raise(SIGKILL); }, true, false},
+      // The pid and the start stay, and the mark comes before the descriptors go.
+      {[] { execl("/bin/sleep", "sleep", "600", nullptr); }, true, true},
+      {[] {
+         close_range(3, ~0u, 0);
+         for (int i = 0; i < 64; ++i) ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+         pause();
+       },
+       false, true},
+      {[] {
+         char nothing = 0;
+         if (fork() == 0) _exit(static_cast<int>(read(leash, &nothing, 1)));  // lives until the test is over
+         kill(getpid(), SIGKILL);
+       },
+       true, false},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(&row - rows);
+    const Other exporter(row.then);
+    Importer before, after;
+    ASSERT_TRUE(exporter.open(&before).ok());
+    EXPECT_TRUE(before.source().is_alive());
+    EXPECT_FALSE(before.has_ended());
     exporter.go_on();
-    EXPECT_TRUE(soon([&] { return importer.has_ended(); }));
+    EXPECT_TRUE(comes_true([&] { return !before.source().is_alive(); }));
+    EXPECT_TRUE(comes_true([&] { return exporter.is_process() == row.is_process; }));
+    EXPECT_EQ(before.has_ended(), row.is_marked);
+    EXPECT_TRUE(exporter.open(&after).is(PINRAIL_ERR_NOT_FOUND));
   }
 }
 
@@ -354,19 +349,6 @@ TEST(SlotsSource, an_exporter_that_ends_in_order_marks_nothing_and_a_forked_chil
   EXPECT_FALSE(importer.has_ended());
 }
 
-TEST(SlotsSource, an_exporter_that_closed_its_descriptor_is_gone_whatever_has_the_number_now) {
-  const Other exporter([] {
-    close_range(3, ~0u, 0);
-    for (int i = 0; i < 64; ++i) ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-    pause();
-  });
-  Importer importer;
-  ASSERT_TRUE(exporter.open(&importer).ok());
-  exporter.go_on();
-  EXPECT_TRUE(soon([&] { return !importer.source().is_alive(); }));
-  EXPECT_TRUE(exporter.is_process());
-}
-
 TEST(SlotsSource, an_exporter_whose_number_has_another_file_allocates_nothing_in_it_and_leaves_it_open) {
   Process self;
   ASSERT_TRUE(this_process(&self).ok());
@@ -382,19 +364,6 @@ TEST(SlotsSource, an_exporter_whose_number_has_another_file_allocates_nothing_in
   exporter.reset();
   EXPECT_TRUE(are_untouched(ours));
   close(*ours.begin());
-}
-
-TEST(SlotsSource, a_crashed_exporter_is_gone_although_a_child_that_it_forked_lives) {
-  const Other exporter([] {
-    char nothing = 0;
-    if (fork() == 0) _exit(static_cast<int>(read(leash, &nothing, 1)));  // lives until the test is over
-    kill(getpid(), SIGKILL);
-  });
-  Importer before, after;
-  ASSERT_TRUE(exporter.open(&before).ok());
-  exporter.go_on();
-  EXPECT_TRUE(soon([&] { return !before.source().is_alive(); }));
-  EXPECT_TRUE(exporter.open(&after).is(PINRAIL_ERR_NOT_FOUND));
 }
 
 TEST_F(Slots, importers_that_crashed_are_forgotten_in_all_slots_and_others_are_not) {
