@@ -203,9 +203,26 @@ TEST(FutexLock, no_update_under_the_lock_is_lost_and_no_thread_sleeps_for_ever) 
   EXPECT_TRUE(lock.try_lock()) << "free when all have left";
 }
 
+// futex_lock/X1: two sleep, one of them is woken and finds the other still waiting.
+TEST(FutexLock, each_of_several_sleepers_is_woken_once_the_one_before_leaves) {
+  for (int round = 0; round < 200; ++round) {
+    FutexLock lock;
+    std::atomic<int> through{0};
+    lock.lock();
+    test::Team threads(3, [&] {
+      const std::lock_guard<FutexLock> guard(lock);
+      ++through;
+    });
+    std::this_thread::yield();
+    EXPECT_EQ(through.load(), 0);
+    lock.unlock();
+    threads.join();
+    EXPECT_EQ(through.load(), 3);
+  }
+}
+
 void nothing(int) {}
 
-// futex_lock/X1: two sleep, one of them is woken and finds the other still waiting.
 TEST(FutexLock, a_signal_does_not_let_a_sleeper_in_and_errno_stays) {
   struct sigaction action {};
   struct sigaction before {};
