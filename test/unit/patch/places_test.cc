@@ -68,26 +68,20 @@ TEST(Places, of_code_that_is_cut_off_lie_in_it) {
 
 constexpr int kMunmap = 11;
 
-TEST(Places, are_none_where_another_runtime_was_there_first) {
-  const std::vector<std::vector<uint8_t>> patched = {
-      {0xe9, 1, 2, 3, 4, 0x0f, 0x05, 0xc3},                                              // jmp
-      {0x49, 0xbb, 1, 2, 3, 4, 5, 6, 7, 8, 0x41, 0xff, 0xe3, 0x0f, 0x05, 0xc3},          // movabs; jmp *%r11
-      {0x68, 1, 2, 3, 4, 0xc3, 0x0f, 0x05, 0xc3},                                        // push; ret
-      {0xff, 0x25, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0x0f, 0x05, 0xc3},                // jmp *0(%rip)
-      {0xff, 0x24, 0x25, 1, 2, 3, 4, 0x48, 0x3d, 0x01, 0xf0, 0xff, 0xff, 0x73, 1, 0xc3}  // in place of both
+TEST(Places, are_none_where_another_runtime_was_first_or_the_number_is_another_or_not_known) {
+  const std::vector<uint8_t> codes[] = {
+      {0xe9, 1, 2, 3, 4, 0x0f, 0x05, 0xc3},                                               // jmp
+      {0x49, 0xbb, 1, 2, 3, 4, 5, 6, 7, 8, 0x41, 0xff, 0xe3, 0x0f, 0x05, 0xc3},           // movabs; jmp *%r11
+      {0x68, 1, 2, 3, 4, 0xc3, 0x0f, 0x05, 0xc3},                                         // push; ret
+      {0xff, 0x25, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0x0f, 0x05, 0xc3},                 // jmp *0(%rip)
+      {0xff, 0x24, 0x25, 1, 2, 3, 4, 0x48, 0x3d, 0x01, 0xf0, 0xff, 0xff, 0x73, 1, 0xc3},  // in place of both
+      {0xb8, 12, 0, 0, 0, 0x0f, 0x05, 0xc3},                                              // another number
+      {0xb8, kMunmap, 0, 0, 0, 0x0f, 0x05, 0x89, 0xf8, 0x0f, 0x05, 0xc3},  // one system call is not recognised
+      {0xb8, kMunmap, 0, 0, 0, 0x74, 0x00, 0x0f, 0x05, 0xc3},              // a branch lies between
+      // What lies between is relative, and cannot be executed elsewhere.
+      {0xb8, kMunmap, 0, 0, 0, 0x48, 0x8b, 0x3d, 0, 0, 0, 0, 0x0f, 0x05, 0xc3},
   };
-  for (const auto& code : patched) EXPECT_EQ(places_in(code, kObject, {kMunmap}, true), "");
-}
-
-TEST(Places, are_none_where_the_number_is_another_one_or_not_known) {
-  const std::vector<uint8_t> other = {0xb8, 12, 0, 0, 0, 0x0f, 0x05, 0xc3};
-  EXPECT_EQ(places_in(other, kObject, {kMunmap}, true), "");
-  const std::vector<uint8_t> unknown = {0xb8, kMunmap, 0, 0, 0, 0x0f, 0x05, 0x89, 0xf8, 0x0f, 0x05, 0xc3};
-  EXPECT_EQ(places_in(unknown, kObject, {kMunmap}, true), "") << "one of its system calls is not recognised";
-  const std::vector<uint8_t> branch = {0xb8, kMunmap, 0, 0, 0, 0x74, 0x00, 0x0f, 0x05, 0xc3};
-  EXPECT_EQ(places_in(branch, kObject, {kMunmap}, true), "") << "a branch lies between";
-  const std::vector<uint8_t> relative = {0xb8, kMunmap, 0, 0, 0, 0x48, 0x8b, 0x3d, 0, 0, 0, 0, 0x0f, 0x05, 0xc3};
-  EXPECT_EQ(places_in(relative, kObject, {kMunmap}, true), "") << "what lies between cannot be executed elsewhere";
+  for (const auto& code : codes) EXPECT_EQ(places_in(code, kObject, {kMunmap}, true), "") << &code - codes;
 }
 
 }  // namespace
@@ -162,23 +156,16 @@ bool is_mapped(long page) {
 }
 
 TEST(PatchedAgain, each_copys_hook_is_called_and_the_kernel_once) {
-  std::vector<int> order;
-  Copy copies[] = {{1, &order}, {2, &order}, {3, &order}};
-  for (Copy& copy : copies) install(victim_thrice, {SYS_munmap}, &copy);
-  const long page = new_page();
-  EXPECT_EQ(victim_thrice(page, kLength, 0, 0, 0, 0), 0);
-  EXPECT_FALSE(is_mapped(page));
-  EXPECT_EQ(order, (std::vector<int>{3, 2, 1}));
-}
-
-TEST(PatchedAgain, copies_that_only_look_leave_the_call_to_the_function) {
-  std::vector<int> order;
-  Copy copies[] = {{1, &order, false}, {2, &order, false}};
-  for (Copy& copy : copies) install(victim_of_one_that_looks, {SYS_munmap}, &copy);
-  const long page = new_page();
-  EXPECT_EQ(victim_of_one_that_looks(page, kLength, 0, 0, 0, 0), 0);
-  EXPECT_FALSE(is_mapped(page));
-  EXPECT_EQ(order, (std::vector<int>{2, 1}));
+  for (const bool makes_call : {true, false}) {  // if none does, the function does
+    const auto function = makes_call ? victim_thrice : victim_of_one_that_looks;
+    std::vector<int> order;
+    Copy copies[] = {{1, &order, makes_call}, {2, &order, makes_call}, {3, &order, makes_call}};
+    for (Copy& copy : copies) install(function, {SYS_munmap}, &copy);
+    const long page = new_page();
+    EXPECT_EQ(function(page, kLength, 0, 0, 0, 0), 0);
+    EXPECT_FALSE(is_mapped(page));
+    EXPECT_EQ(order, (std::vector<int>{3, 2, 1}));
+  }
 }
 
 TEST(PatchedAgain, an_error_reaches_the_function_as_the_kernel_gives_it) {
