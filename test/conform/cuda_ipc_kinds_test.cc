@@ -348,9 +348,9 @@ TEST_P(CudaPools, a_mapping_is_one_also_if_the_driver_did_not_tell_its_id) {
   Slot own(table()), first(table()), second(table());
   ASSERT_TRUE(export_all(&own, memory).ok());
   for (const bool is_first : {true, false}) {
-    if (is_first) cuda_double_fail("cuPointerGetAttribute", 1, CUDA_ERROR_UNKNOWN, 0);
+    if (is_first) cuda_double_fail("cuPointerGetAttributes", 1, CUDA_ERROR_UNKNOWN, 0);
     ASSERT_TRUE(open_peer(&first, block_of(own)).ok());
-    if (!is_first) cuda_double_fail("cuPointerGetAttribute", 1, CUDA_ERROR_UNKNOWN, 0);
+    if (!is_first) cuda_double_fail("cuPointerGetAttributes", 1, CUDA_ERROR_UNKNOWN, 0);
     ASSERT_TRUE(open_peer(&second, block_of(own)).ok());
     EXPECT_TRUE(first.end().ok());
     expect_same_bytes(second, memory, 11);

@@ -100,8 +100,13 @@ TEST_F(Rgpusm, what_dies_while_hits_hold_it_is_closed_by_the_last_release) {
   drop(second);
   EXPECT_EQ(cuda_double_open_handles(), 0u);
   EXPECT_EQ(pinrail_mpool_deregister(second), PINRAIL_ERR_BAD_PARAM);
-  pool.use(memory.block);
+  const pinrail_handle_t third = pool.must(memory.block);
   EXPECT_EQ(cuda_double_calls("cuIpcOpenMemHandle"), 2u) << "it is not given out again";
+  void* const there = third.reg->base;
+  drop(third);
+  EXPECT_EQ(pinrail_mpool_invalidate_range(pool.get(), there, 1), PINRAIL_SUCCESS);
+  pool.use(memory.block);
+  EXPECT_EQ(cuda_double_calls("cuIpcOpenMemHandle"), 3u) << "nor what died when it was idle, and at once";
 }
 
 TEST_F(Rgpusm, the_driver_out_of_memory_costs_the_oldest_ones_until_it_agrees) {
