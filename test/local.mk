@@ -13,7 +13,7 @@ tests_that_pin = test/interpose_test.sh test/oracle_test.sh test/oracle_unpatcha
 	test/fault/iouring_fault test/conform/mlock test/mpool/mrall test/conform/verbs test/tools_perf_test.sh \
 	test/traces_test.sh test/readme_test.sh test/install_line_test.sh test/unit/tools/perf_test
 # These take longest, and start first.
-tests_first = test/model/explore_test.sh test/interpose_test.sh test/model/mutants_test.sh test/stress/fork_stress test/attack/attack \
+tests_first = test/model/pool_model test/interpose_test.sh test/model/mutants_test.sh test/stress/fork_stress test/attack/attack \
 	test/gpu_soak_test.sh
 
 # make smoke: of each layer what ends soonest, about a minute together.
@@ -369,7 +369,7 @@ test_interpose_free_madvises_la_SOURCES = test/interpose/free_madvises.cc
 test_interpose_free_madvises_la_CXXFLAGS = $(PINRAIL_WARNINGS) $(PINRAIL_OPTIMIZE) -std=c++17 -fno-builtin
 test_interpose_free_madvises_la_LDFLAGS = -module -avoid-version -shared -rpath /nonexistent
 check_PROGRAMS += test/interpose/interpose
-test_interpose_interpose_SOURCES = test/interpose/interpose.cc test/interpose/worker.h test/interpose/worker.cc
+test_interpose_interpose_SOURCES = test/interpose/interpose.cc
 test_interpose_interpose_LDFLAGS = $(AM_LDFLAGS) -Wl,--export-dynamic
 test_interpose_interpose_LDADD = libpinrail.la
 EXTRA_test_interpose_interpose_DEPENDENCIES = test/interpose/free_madvises.la
@@ -407,9 +407,7 @@ test_libmodel_la_SOURCES = test/model/explorer.h test/model/explorer_state.h tes
 test_libmodel_la_CXXFLAGS = $(PINRAIL_WARNINGS) -std=c++17 -O2 -fvisibility=hidden
 test_libmodel_la_LDFLAGS = -static
 check_PROGRAMS += test/model/references_model test/model/pool_model
-# explore_test.sh runs both programs on the weak machine, which allows all that x86 does; the first one by itself is of
-# make smoke.
-TESTS += test/model/references_model test/model/explore_test.sh test/model/mutants_test.sh
+TESTS += test/model/references_model test/model/pool_model test/model/mutants_test.sh
 test_model_references_model_SOURCES = test/model/litmus_test.cc test/model/references_model_test.cc \
 	test/model/real_threads.h
 test_model_references_model_CPPFLAGS = $(model_cppflags)
@@ -422,13 +420,12 @@ test_model_pool_model_CXXFLAGS = $(model_cxxflags)
 test_model_pool_model_LINK = $(model_link)
 test_model_pool_model_LDADD = test/libmodel.la $(GTEST_LIBS)
 endif
-# What make check shortens: the longest cases on x86, and every mutant.
+# What make check shortens: every mutant.
 phony_targets += model-soak
 model-soak: all test/model/references_model test/model/pool_model
-	sh $(srcdir)/test/model/explore_test.sh
 	PINRAIL_MODEL_ALL=1 CXX='$(CXX)' srcdir=$(srcdir) bash $(srcdir)/test/model/mutants_test.sh
 EXTRA_DIST += test/hook_wall/check test/reading/draw contrib/workshop/layers/draw contrib/workshop/layers/layers.svg
-EXTRA_DIST += test/model/README test/model/mutants test/model/mutants_test.sh test/model/explore_test.sh
+EXTRA_DIST += test/model/README test/model/mutants test/model/mutants_test.sh
 
 # Speed, beside the peers. The programs are small; "make bench" measures with them, make check only tries them.
 bench_programs =
@@ -470,11 +467,6 @@ bench_test_log = test/bench_test.sh.log
 $(bench_test_log): $(bench_programs)
 EXTRA_DIST += test/bench/run test/bench/compare test/bench/traces test/bench/README test/bench/xeon16.json test/bench_test.sh
 CLEANFILES += test/bench/report.json test/bench/cost.svg test/bench/threads.svg
-
-# How long a patch over ours stays unseen: components/monitor/patcher/README. A program, no test.
-check_PROGRAMS += test/bench/blind_window
-test_bench_blind_window_SOURCES = test/bench/blind_window.cc
-test_bench_blind_window_LDADD = libpinrail.la
 
 # What the documents say.
 TESTS += test/readme_test.sh test/install_line_test.sh test/install_prefix_test.sh test/documents_test.sh \
@@ -613,7 +605,7 @@ soak: all $(soak_programs)
 EXTRA_DIST += test/stress/cost.sh
 
 # What the part systems of contrib/run-tests compares with.
-EXTRA_DIST += test/systems/README test/systems/compare test/systems/row test/systems/tables.json
+EXTRA_DIST += test/systems/README test/systems/compare test/systems/tables.json
 
 # Memory events in signal handlers; a minute of each case at 1,000 a second: test/stress/signal_stress 60 1000.
 test_stress_signal_stress_SOURCES = test/stress/signal_stress.cc test/support/host_table.h

@@ -128,9 +128,6 @@ ATOMIC(32, uint32_t)
 ATOMIC(64, uint64_t)
 #undef ATOMIC
 
-void __tsan_atomic_thread_fence(int order) {
-  if (order == kSeqCst) pinrail::model::fence();
-}
 void __tsan_atomic_signal_fence(int) {}
 
 // ---- The C library.

@@ -78,16 +78,15 @@ bool Explorer::can_go_on(unsigned number) const {
       }
       return true;
     }
-    case Op::modify: return is_weak() ? can_modify(number) : thread.buffer.empty();
+    case Op::modify: return can_modify(number);
     case Op::drain: return thread.buffer.empty();
-    case Op::lock: return (is_weak() || thread.buffer.empty()) && words_.find(thread.address)->second.owner == kNobody;
+    case Op::lock: return words_.find(thread.address)->second.owner == kNobody;
     case Op::done: break;
   }
   return false;
 }
 
 bool Explorer::can_flush(unsigned number, size_t place) const {
-  if (!is_weak()) return place == 0;
   const std::vector<Store>& buffer = threads_[number].buffer;
   const Store& store = buffer[place];
   if ((store.order & kRelease) != 0 && place != 0) return false;
@@ -188,7 +187,7 @@ static void fail_to_repeat() {
 void Explorer::end_here() {
   for (unsigned i = 0; i < count_; ++i) {
     // What two have taken and both store to: one of them would have read again, which is another execution.
-    if (is_weak() && !threads_[i].buffer.empty()) finish(End::known);
+    if (!threads_[i].buffer.empty()) finish(End::known);
   }
   for (unsigned i = 0; i < count_; ++i) {
     if (threads_[i].op != Op::done) require(false, "a deadlock");
@@ -205,7 +204,7 @@ unsigned Explorer::new_turn(uint64_t possible) {
   }
   if (!known_.insert(now).second) finish(End::known);
   if (known_.size() % kSampled == 0) samples_.push_back({path_, memory_});
-  require(path_.size() < bounds_.turns, "an execution without an end");
+  require(path_.size() < kMostTurns, "an execution without an end");
   const auto chosen = static_cast<unsigned>(__builtin_ctzll(possible));
   path_.push_back({possible, chosen});
   if (snapshots_.size() < path_.size()) snapshots_.resize(path_.size());
@@ -215,7 +214,7 @@ unsigned Explorer::new_turn(uint64_t possible) {
 
 // Of a rehearsal.
 unsigned Explorer::drawn_turn(uint64_t possible) {
-  if (depth_ == bounds_.turns) finish(End::known);
+  if (depth_ == kMostTurns) finish(End::known);
   drawn_ = mix(drawn_, possible);
   for (uint64_t skipped = drawn_ % static_cast<unsigned>(__builtin_popcountll(possible)); skipped != 0; --skipped) {
     possible &= possible - 1;
@@ -319,11 +318,10 @@ void Explorer::repeat_samples() {
   repeated_ = nullptr;
 }
 
-Outcome Explorer::explore(const Scenario& scenario, const Bounds& bounds) {
+Outcome Explorer::explore(const Scenario& scenario) {
   Outcome outcome;
   scenario_ = &scenario;
-  events_.reserve(4 * bounds.turns);
-  bounds_ = bounds;
+  events_.reserve(4 * kMostTurns);
   count_ = static_cast<unsigned>(scenario.threads.size()) + 1;
   words_.clear();
   changes_.clear();
@@ -344,7 +342,7 @@ Outcome Explorer::explore(const Scenario& scenario, const Bounds& bounds) {
     ++outcome.replays;
     if (end == End::wrong) break;
     if (end == End::complete) ++outcome.paths;
-    if (known_.size() > bounds_.states) break;
+    if (known_.size() > kMostStates) break;
     if (next_choice()) {
       restore(snapshots_[path_.size() - 1]);
       continue;
@@ -391,18 +389,7 @@ std::vector<std::string> Explorer::tell() const {
   return lines;
 }
 
-Bounds usual_bounds() {
-  const char* const machine = std::getenv("PINRAIL_MODEL_MACHINE");
-  Bounds bounds;
-  if (machine != nullptr && std::strcmp(machine, "weak") == 0) bounds.machine = Machine::weak;
-  return bounds;
-}
-
-Outcome explore(const Scenario& scenario, const Bounds& bounds) { return explorer().explore(scenario, bounds); }
-
-}  // namespace pinrail::model
-
-namespace pinrail::model {
+Outcome explore(const Scenario& scenario) { return explorer().explore(scenario); }
 
 void expect_right(const Scenario& scenario) {
   const Outcome outcome = explore(scenario);

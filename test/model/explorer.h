@@ -1,29 +1,30 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// explorer.h - runs a few small threads under every interleaving that x86 or a weaker machine allows, and looks for one
-// that goes wrong.
+// explorer.h - runs a few small threads under every interleaving that a weak machine such as Arm's allows, and with
+// them all that x86 does, and looks for one that goes wrong.
 //
 // The code under test is compiled with the compiler's calls for ThreadSanitizer, and compiler_calls.cc answers them
 // instead of that library: each atomic access comes here. The threads are coroutines of one real thread; the explorer
 // says whose turn it is.
 //
-// A store goes into its thread's store buffer, first in, first out; that the oldest one becomes visible is a turn of
-// its own. Loads see the own buffer first. A read-modify-write, a seq_cst store or fence, a lock and an unlock need the
-// own buffer empty. What is visited: every turn in every state, depth first. A state is the memory, the buffers, the
-// locks, and of each thread its stack and registers; 64-bit hashes stand for states. Executions that come to a known
-// one stop, and the next one begins at the last turn that can be taken otherwise: the words that changed since are
-// changed back, and the threads get the stacks and registers that they had there.
+// A store goes into its thread's store buffer; that it becomes visible is a turn of its own (explorer/X5). Loads see
+// the own buffer first. An unlock needs the own buffer empty. What is visited: every turn in every state, depth first.
+// A state is the memory, the buffers, the locks, and of each thread its stack and registers; 64-bit hashes stand for
+// states. Executions that come to a known one stop, and the next one begins at the last turn that can be taken
+// otherwise: the words that changed since are changed back, and the threads get the stacks and registers that they had
+// there.
 //
 // explorer/X3  An access that no other thread can see is no turn: to a word that no other thread touches, or to one
-//     that no other thread writes. Which words these are is found out: an execution that proves it wrong does not count
-//     (it goes on as a rehearsal, with drawn turns, to find out more), and when all others were visited, a round with
-//     what is known now begins. Rehearsals come before the first round, too.
+//     that no other thread writes. Which words these are is found out: an execution that proves it wrong ends and does
+//     not count, and when all others were visited, a round with what is known now begins. Before the first round come
+//     rehearsals, whose turns are drawn.
 // explorer/X4  Plain accesses are no turns: the locks and the atomics must order them. They do belong to the state.
-// explorer/X5  On the weak machine, which is Arm's but for loads, stores of a buffer become visible in any order, but
-//     those to one word in theirs, and one with release only after all that were made before it. A read-modify-write
-//     reads the memory and takes the word; its store goes into the buffer, and no other thread modifies the word until
-//     that is visible. So without release it holds nothing back, and loads may be done before its store is seen. A
-//     seq_cst load waits for the own seq_cst stores. To lock needs no empty buffer. Loads are done in their order: an
-//     acquire load asks for that, and relaxed ones are not what is explored here.
+// explorer/X5  The machine is Arm's but for loads: stores of a buffer become visible in any order, but those to one
+// word
+//     in theirs, and one with release only after all that were made before it. A read-modify-write reads the memory and
+//     takes the word; its store goes into the buffer, and no other thread modifies the word until that is visible. So
+//     without release it holds nothing back, and loads may be done before its store is seen. A seq_cst load waits for
+//     the own seq_cst stores. To lock needs no empty buffer. Loads are done in their order: an acquire load asks for
+//     that, and relaxed ones are not what is explored here.
 // explorer/X6  Every hundredth state is reached once more, by the same turns from the beginning. If its memory differs,
 //     something escapes the model, for instance a function of the C library that changes memory and is not wrapped.
 #ifndef PINRAIL_TEST_MODEL_EXPLORER_H
@@ -52,18 +53,7 @@ struct Outcome {
   std::vector<std::string> trace;  // the execution that went wrong
 };
 
-// Whose rules hold.
-enum class Machine : uint8_t { x86, weak };
-
-struct Bounds {
-  uint64_t states = 20'000'000;
-  size_t turns = 3000;  // of one execution
-  Machine machine = Machine::x86;
-};
-
-// With the machine that PINRAIL_MODEL_MACHINE in the environment names ("weak"), else x86.
-Bounds usual_bounds();
-Outcome explore(const Scenario& scenario, const Bounds& bounds = usual_bounds());
+Outcome explore(const Scenario& scenario);
 
 // In a thread or at_end: the execution went wrong.
 void require(bool condition, const char* what);
@@ -86,7 +76,6 @@ void store(void* address, unsigned size, uint64_t value, unsigned order);
 // Says what the word becomes; false: it stays as it is.
 using Change = std::function<bool(uint64_t old, uint64_t* value_out)>;
 uint64_t modify(void* address, unsigned size, unsigned order, const Change& change);  // the old value
-void fence();
 void lock(void* mutex);
 bool try_lock(void* mutex);
 void unlock(void* mutex);

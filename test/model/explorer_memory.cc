@@ -30,19 +30,14 @@ void Explorer::note(Word& word, bool writes) {
   (writes ? word.new_writers : word.new_readers) |= bit(current_);
   const uint32_t writers = word.writers | word.new_writers;
   const uint32_t all = word.readers | word.new_readers | writers;
-  if (writers != 0 && (all & (all - 1)) != 0) {
-    find_shared();
-  } else {
-    mask |= bit(current_);
-  }
+  if (writers != 0 && (all & (all - 1)) != 0) find_shared();
+  mask |= bit(current_);
 }
 
-// The execution is not what the round would have made of it; on x86 it is a possible one all the same. On the weak
-// machine a store may have overtaken what it must not.
+// The execution is not what the round would have made of it: a store may have overtaken what it must not.
 void Explorer::find_shared() {
   is_last_round_ = false;
-  is_rehearsal_ = true;
-  if (is_weak()) finish(End::known);
+  finish(End::known);
 }
 
 void Explorer::begin_round() {
@@ -94,10 +89,8 @@ void Explorer::flush_unseen(unsigned number) {
     const bool may_overtake = place == 0 || (buffer[place].order & kSequential) == 0;
     if (may_overtake && !others_touch(word_at(buffer[place].address), number)) {
       see(number, place);
-    } else if (is_weak()) {
-      ++place;
     } else {
-      break;
+      ++place;
     }
   }
 }
@@ -105,7 +98,7 @@ void Explorer::flush_unseen(unsigned number) {
 uint64_t Explorer::load(uintptr_t address, unsigned size, unsigned order) {
   Word& word = word_at(address);
   note(word, false);
-  const bool is_ordered = is_weak() && (order & kSequential) != 0;
+  const bool is_ordered = (order & kSequential) != 0;
   if (others_write(word)) wait_for_turn(is_ordered ? Op::ordered_load : Op::load, address);
   uint64_t value = 0;
   std::memcpy(&value, reinterpret_cast<const void*>(address), size);
@@ -125,37 +118,25 @@ void Explorer::store(uintptr_t address, unsigned size, uint64_t value, unsigned 
   flush_unseen(static_cast<unsigned>(current_));
 }
 
-// explorer/X5
-uint64_t Explorer::modify_late(uintptr_t address, unsigned size, unsigned order, const Change& change) {
-  wait_for_turn(Op::modify, address);
+// explorer/X5. A word that no other thread sees is changed at once, for it may be a variable of a function that returns
+// before the store is seen; with seq_cst, what stays in the buffer orders the other stores.
+uint64_t Explorer::modify(uintptr_t address, unsigned size, unsigned order, const Change& change) {
+  Word& word = word_at(address);
+  note(word, true);
+  const bool is_shared = others_touch(word, static_cast<unsigned>(current_));
+  const bool is_late = is_shared || (order & kSequential) != 0;
+  if (is_late) wait_for_turn(Op::modify, address);
   uint64_t old = 0, value = 0;
   std::memcpy(&old, reinterpret_cast<const void*>(address), size);
   const bool changes = change(old, &value);
   record(current_, changes ? "modify" : "compare, unequal", address, changes ? value : old);
   if (!changes) return old;
-  Word& word = word_at(address);
+  if (!is_shared) put(address, size, value);
+  if (!is_late) return old;
   keep(word);
   word.owner = current_;
-  me().buffer.push_back({address, size, value, order, true});
+  me().buffer.push_back({address, is_shared ? size : 0, value, order, true});
   flush_unseen(static_cast<unsigned>(current_));
-  return old;
-}
-
-uint64_t Explorer::modify(uintptr_t address, unsigned size, unsigned order, const Change& change) {
-  Word& word = word_at(address);
-  note(word, true);
-  const bool is_shared = others_touch(word, static_cast<unsigned>(current_));
-  if (is_weak() && (is_shared || (order & kSequential) != 0)) return modify_late(address, size, order, change);
-  if (is_shared) {
-    wait_for_turn(Op::modify, address);
-  } else if (!is_weak()) {
-    drain();
-  }
-  uint64_t old = 0, value = 0;
-  std::memcpy(&old, reinterpret_cast<const void*>(address), size);
-  const bool changes = change(old, &value);
-  if (changes) put(address, size, value);
-  record(current_, changes ? "modify" : "compare, unequal", address, changes ? value : old);
   return old;
 }
 
@@ -164,11 +145,7 @@ Word& Explorer::come_to(uintptr_t mutex, Op op) {
   Word& word = word_at(mutex);
   word.is_mutex = true;
   note(word, true);
-  if (others_touch(word, static_cast<unsigned>(current_))) {
-    wait_for_turn(op, mutex & ~uintptr_t{7});
-  } else if (!is_weak()) {
-    drain();
-  }
+  if (others_touch(word, static_cast<unsigned>(current_))) wait_for_turn(op, mutex & ~uintptr_t{7});
   return word;
 }
 
@@ -180,7 +157,7 @@ void Explorer::lock(uintptr_t mutex) {
 
 // It looks once, and does not wait until the mutex is free.
 bool Explorer::try_lock(uintptr_t mutex) {
-  Word& word = come_to(mutex, is_weak() ? Op::load : Op::drain);
+  Word& word = come_to(mutex, Op::load);
   if (word.owner != kNobody) {
     record(current_, "try to lock: owned", mutex, 0);
     return false;
@@ -304,11 +281,6 @@ uint64_t modify(void* address, unsigned size, unsigned order, const Change& chan
   return old;
 }
 
-void fence() {
-  if (!running()) return;
-  const Inside inside;
-  explorer().drain();
-}
 void lock(void* mutex) {
   const Inside inside;
   explorer().lock(as_number(mutex));

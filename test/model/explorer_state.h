@@ -25,7 +25,9 @@ constexpr size_t kOwnBytes = 64;
 constexpr size_t kSampled = 100;
 constexpr int kNobody = -1;
 constexpr unsigned kRehearsals = 500;
-constexpr size_t kPlaces = 10;  // of a store buffer, whose stores may be the next on the weak machine
+constexpr size_t kPlaces = 10;  // of a store buffer, whose stores may be the next
+constexpr uint64_t kMostStates = 20'000'000;
+constexpr size_t kMostTurns = 3000;  // of one execution
 
 // What the explorer leaves on a thread's stack would make equal states look different.
 __attribute__((noinline)) inline void scrub() {
@@ -71,7 +73,7 @@ struct Word {
 
 struct Store {
   uintptr_t address;
-  unsigned size;
+  unsigned size;  // 0: it was made, and only orders others
   uint64_t value;
   unsigned order;
   bool is_modify;
@@ -142,7 +144,7 @@ enum class End : uint8_t { complete, known, wrong };
 
 class Explorer {
  public:
-  Outcome explore(const Scenario& scenario, const Bounds& bounds);
+  Outcome explore(const Scenario& scenario);
 
   bool running() const { return current_ != kNobody; }
   uint64_t load(uintptr_t address, unsigned size, unsigned order);
@@ -177,7 +179,7 @@ class Explorer {
   bool next_choice();
   unsigned new_turn(uint64_t possible);
   unsigned drawn_turn(uint64_t possible);
-  void find_shared();
+  [[noreturn]] void find_shared();
 
   // Turns.
   __attribute__((noinline)) void wait_for_turn(Op op, uintptr_t address);
@@ -189,7 +191,6 @@ class Explorer {
   bool can_go_on(unsigned number) const;
   bool can_modify(unsigned number) const;
   bool can_flush(unsigned number, size_t place) const;
-  bool is_weak() const { return bounds_.machine == Machine::weak; }
   uint64_t state();
   uint64_t local_state(unsigned number);
 
@@ -202,7 +203,6 @@ class Explorer {
   void refresh(Word& word);
   void flush_one(unsigned number, size_t place);
   void see(unsigned number, size_t place);
-  uint64_t modify_late(uintptr_t address, unsigned size, unsigned order, const Change& change);
   void flush_unseen(unsigned number);
   void note(Word& word, bool writes);
   uint32_t writers_of(const Word& word) const { return word.writers | (is_rehearsal_ ? word.new_writers : 0); }
@@ -223,7 +223,6 @@ class Explorer {
   std::vector<std::string> tell() const;
 
   const Scenario* scenario_ = nullptr;
-  Bounds bounds_;
   Thread threads_[kMaxThreads];  // the last one runs at_end
   unsigned count_ = 0;
   int current_ = kNobody;

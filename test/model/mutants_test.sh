@@ -3,7 +3,7 @@
 # The model can fail: each line of test/model/mutants breaks a copy of one file, and the program built with that copy
 # must find an execution that goes wrong. Every tenth line is tried so, with PINRAIL_TEST_LONG=1 every third, and with
 # PINRAIL_MODEL_ALL=1 (make model-soak) every one; of the others only the expression is tried. That the programs find
-# nothing in the unchanged code is what explore_test.sh shows.
+# nothing in the unchanged code is what they show themselves.
 set -u
 every=10
 [ -z "${PINRAIL_TEST_LONG:-}" ] || every=3
@@ -24,12 +24,9 @@ mutate() {
   ! cmp -s "$work/$1/$2" "$srcdir/$2" || { echo "FAIL: $1: the expression matches nothing in $2" && return 1; }
 }
 
-# try NAME FILE EXPRESSION PROGRAM FILTER: a line that begins with "caught" or with FAIL. PROGRAM may end in "-weak": on
-# the weak machine.
+# try NAME FILE EXPRESSION PROGRAM FILTER: a line that begins with "caught" or with FAIL.
 try() {
-  local place=$work/$1 machine=x86
-  [ "$4" = "${4%-weak}" ] || machine=weak
-  set -- "$1" "$2" "$3" "${4%-weak}" "$5"
+  local place=$work/$1
   mutate "$1" "$2" "$3" || return
   # shellcheck disable=SC2086 # one word a flag
   if ! ${CXX:-g++} "${flags[@]}" -include "$work/first.h" -I"$place" -I"$srcdir" \
@@ -38,7 +35,7 @@ try() {
     echo "FAIL: $1 does not compile: $(grep -m1 error "$place/log")"
     return
   fi
-  PINRAIL_MODEL_MACHINE=$machine timeout "$seconds" "$place/test" --gtest_filter="$5" >"$place/log" 2>&1
+  timeout "$seconds" "$place/test" --gtest_filter="$5" >"$place/log" 2>&1
   local status=$?
   if [ $status -eq 1 ] && grep -q 'Which is: "' "$place/log"; then
     echo "caught $1: $(grep -m1 -o 'Which is: .*' "$place/log" | cut -c11-)"

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A whole pool, two or three threads, every interleaving under x86's store order. What is  takes too long for
-// each build, some seconds to some minutes: --gtest_also_run_disabled_tests.
+// A whole pool, two or three threads, every interleaving.
 #include <gtest/gtest.h>
 
 #include "test/model/explorer.h"
@@ -11,6 +10,11 @@ namespace {
 
 constexpr uintptr_t kA = 0x100000, kB = 0x200000;
 
+using Body = std::function<void()>;
+
+// Whether what begins at kA is dead in the end, whatever the order; or perhaps, or not.
+enum class End : uint8_t { dead, any };
+
 class PoolModel : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -20,128 +24,166 @@ class PoolModel : public ::testing::Test {
   virtual bool leave_pinned() const { return true; }
   virtual int64_t count_limit() const { return PINRAIL_UNSET; }
 
+  // What comes before the threads start.
+
   // In the cache, and idle. Thread i remembers the request; other threads find it by its start.
   void cache(uintptr_t base, int i = 2) {
     pinrail_handle_t handle;
     ASSERT_TRUE(pool_->take(i, base, &handle));
     ASSERT_EQ(pool_->drop(i, handle), PINRAIL_SUCCESS);
   }
-
-  pinrail_handle_t hold(int i, uintptr_t base) {
-    pinrail_handle_t handle{};
-    EXPECT_TRUE(pool_->take(i, base, &handle));
-    return handle;
+  // The i-th of held_.
+  void hold(int i) { EXPECT_TRUE(pool_->take(i, kA, &held_[i])); }
+  void evict_all() {
+    while (pool_->evict(0)) {
+    }
+  }
+  // So that a miss finds all memory that it needs: each execution would keep some.
+  void warm_up() {
+    cache(kA);
+    pool_->invalidate(kA);
+    pool_->progress(0);
   }
 
-  void hit_and_drop(int i) {
-    pinrail_handle_t handle;
-    if (pool_->find(i, kA, &handle)) drop(i, handle);
+  // What a thread does, as thread i.
+
+  Body hits(int i) {
+    return [=] {
+      pinrail_handle_t handle;
+      if (pool_->find(i, kA, &handle)) drop(i, handle);
+    };
+  }
+  Body misses(int i, uintptr_t base = kA) {
+    return [=] {
+      pinrail_handle_t handle;
+      if (pool_->take(i, base, &handle)) drop(i, handle);
+    };
   }
   // Displaces what begins there and has one page.
-  void use_two_pages(int i) {
-    pinrail_handle_t handle;
-    if (pool_->take_two_pages(i, kA, &handle)) drop(i, handle);
+  Body uses_two_pages(int i) {
+    return [=] {
+      pinrail_handle_t handle;
+      if (pool_->take_two_pages(i, kA, &handle)) drop(i, handle);
+    };
   }
-  void invalidate_and_drain(int i) {
-    pool_->invalidate(kA);
-    pool_->progress(i);
+  Body drops(int i, int holder) {
+    return [=] { drop(i, held_[holder]); };
+  }
+  Body drops(int i) { return drops(i, i); }
+  // Another thread may have spent the handle.
+  Body spends(int i) {
+    return [=] { Status(pool_->drop_again(i, held_[0])).ignore(); };
+  }
+  Body invalidates(uintptr_t base = kA) {
+    return [=] { pool_->invalidate(base); };
+  }
+  Body evicts(int i) {
+    return [=] { pool_->evict(i); };
+  }
+  // Made beforehand: what a thread of the model allocates is not given back.
+  Body evicts_and_misses(int i, uintptr_t base) {
+    return [=, miss = misses(i, base)] {
+      if (pool_->evict(i)) miss();
+    };
+  }
+  Body drains(int i) {
+    return [=] { pool_->progress(i); };
+  }
+  static Body both(const Body& first, const Body& second) {
+    return [=] {
+      first();
+      second();
+    };
   }
   void drop(int i, pinrail_handle_t handle) {
     require(pool_->drop(i, handle) == PINRAIL_SUCCESS, "a good handle was refused");
   }
 
   // What is dead is given back by the next call, once: no drop was forgotten. What is not dead can be evicted.
-  void expect_settled(bool is_dead) {
-    Device::Entry &entry = pool_->entry(kA), &longer = pool_->entry_of_two_pages(kA);
-    require(entry.holders + longer.holders == 0, "the scenario forgot a reference");
+  virtual void expect_settled(End end) {
+    Device::Entry &entry = pool_->entry(kA), &longer = pool_->entry_of_two_pages(kA), &other = pool_->entry(kB);
+    require(entry.holders + longer.holders + other.holders == 0, "the scenario forgot a reference");
     pool_->progress(2);
-    if (is_dead) require(entry.given_back == entry.registered, "a dead and unreferenced one is left behind");
+    if (end == End::dead) require(entry.given_back == entry.registered, "a dead and unreferenced one is left behind");
     while (pool_->evict(2)) {
     }
-    require(entry.given_back == entry.registered, "an idle one can't be evicted");
-    require(longer.given_back == longer.registered, "an idle one of two pages can't be evicted");
+    for (const Device::Entry* each : {&entry, &longer, &other})
+      require(each->given_back == each->registered, "an idle one can't be evicted");
     require(pool_->check() == nullptr, "an invariant of the pool is broken");
   }
 
   RealPool* pool_ = nullptr;
+  pinrail_handle_t held_[2] = {};
 };
 
+// A case: how it ends, what comes before the threads start, and what each of them does.
+#define SETTLES(Model, name, end, before, ...)                        \
+  TEST_F(Model, name) {                                               \
+    before;                                                           \
+    expect_right({{__VA_ARGS__}, [&] { expect_settled(End::end); }}); \
+  }
+
 // R9.
-TEST_F(PoolModel, a_hit_against_the_evictor) {
-  cache(kA);
-  expect_right({{[&] { hit_and_drop(0); }, [&] { pool_->evict(1); }}, [&] { expect_settled(false); }});
-}
-
+SETTLES(PoolModel, a_hit_against_the_evictor, any, cache(kA), hits(0), evicts(1))
 // recent/Q1.
-TEST_F(PoolModel, a_remembered_hit_against_the_evictor) {
-  cache(kA, 0);
-  expect_right({{[&] { hit_and_drop(0); }, [&] { pool_->evict(1); }}, [&] { expect_settled(false); }});
-}
+SETTLES(PoolModel, a_remembered_hit_against_the_evictor, any, cache(kA, 0), hits(0), evicts(1))
+SETTLES(PoolModel, a_remembered_hit_against_an_invalidation_and_the_gc, dead, cache(kA, 0), hits(0),
+        both(invalidates(), drains(1)))
+SETTLES(PoolModel, two_hits_in_turn_against_the_evictor, any, cache(kA), both(hits(0), hits(0)), evicts(1))
+// grdma/G1: the event or the last drop owns what has died.
+SETTLES(PoolModel, a_hit_against_an_invalidation, dead, cache(kA), hits(0), invalidates())
+SETTLES(PoolModel, a_hit_against_an_invalidation_and_the_gc, dead, cache(kA), hits(0), both(invalidates(), drains(1)))
+SETTLES(PoolModel, a_drop_against_the_gc_on_two_threads, dead, (hold(0), pool_->invalidate(kA)), drops(0), drains(1),
+        drains(2))
+SETTLES(PoolModel, a_drop_against_an_invalidation_and_the_gc, dead, hold(0), drops(0), invalidates(), drains(2))
+SETTLES(PoolModel, two_drops_of_two_threads_against_an_invalidation_and_the_gc, dead, (hold(0), hold(1)), drops(0),
+        drops(1), both(invalidates(), drains(2)))
+// pool_registrations/M2: parked, because the evictor found it held.
+SETTLES(PoolModel, a_drop_of_what_is_parked_against_the_evictor_and_an_event, dead, (hold(0), pool_->evict(1)),
+        drops(0), evicts(1), invalidates())
+SETTLES(PoolModel, a_drop_and_a_hit_of_what_is_parked_against_the_evictor, any,
+        (cache(kA, 1), hold(0), pool_->evict(2)), drops(0), hits(1), evicts(2))
+SETTLES(PoolModel, a_drop_on_another_thread_against_an_invalidation_and_the_gc, dead, hold(0), drops(1, 0),
+        both(invalidates(), drains(2)))
+SETTLES(PoolModel, a_drop_on_another_thread_against_the_evictor, any, hold(0), drops(1, 0), evicts(2))
+SETTLES(PoolModel, the_evictor_against_an_invalidation, dead, cache(kA), evicts(0), both(invalidates(), drains(1)))
+SETTLES(PoolModel, a_drop_the_evictor_and_an_invalidation, dead, hold(0), drops(0), evicts(1), invalidates())
+SETTLES(PoolModel, two_evictors, any, cache(kA), evicts(0), evicts(1))
+// registration/S3: the memory of what a find still looks at serves another range.
+SETTLES(PoolModel, a_hit_while_the_memory_gets_its_next_life, any, (cache(kA), cache(kB), evict_all(), cache(kA)),
+        hits(0), evicts_and_misses(1, kB))
+// R13: what the event overtook has its maker's reference until it is dead, so the evictor leaves it to its maker.
+SETTLES(PoolModel, a_miss_against_an_invalidation_and_the_evictor, any, warm_up(), misses(0),
+        both(invalidates(), evicts(1)))
+// What is held when an insert displaces it is linked outside of the index, and ends with its last drop.
+SETTLES(PoolModel, a_hit_against_an_insert_that_displaces_it, any, cache(kA), hits(0), uses_two_pages(1))
+SETTLES(PoolModel, the_evictor_against_an_insert_that_displaces_its_victim, any, cache(kA), evicts(0),
+        uses_two_pages(1))
+SETTLES(PoolModel, an_invalidation_against_an_insert_that_displaces, any, cache(kA), both(invalidates(), drains(0)),
+        uses_two_pages(1))
+SETTLES(PoolModel, a_drop_against_an_insert_that_displaces_it_and_the_gc, any, hold(0), drops(0), uses_two_pages(1),
+        drains(2))
 
-TEST_F(PoolModel, a_remembered_hit_against_an_invalidation_and_the_gc) {
-  cache(kA, 0);
-  expect_right({{[&] { hit_and_drop(0); }, [&] { invalidate_and_drain(1); }}, [&] { expect_settled(true); }});
-}
-
-TEST_F(PoolModel, two_hits_in_turn_against_the_evictor) {
-  cache(kA);
-  expect_right({{[&] {
-                   hit_and_drop(0);
-                   hit_and_drop(0);
-                 },
-                 [&] { pool_->evict(1); }},
-                [&] { expect_settled(false); }});
-}
+// A handle that two threads spend: nothing is deregistered twice, or while another thread holds it.
+SETTLES(PoolModel, a_handle_is_spent_by_two_threads, any, (hold(0), pool_->entry(kA).holders = 0), spends(0), spends(1))
+SETTLES(PoolModel, a_handle_is_spent_by_two_threads_and_killed, dead, (hold(0), pool_->entry(kA).holders = 0),
+        spends(0), spends(1), invalidates())
 
 // What was found held is parked, and brought back by its last drop.
 TEST_F(PoolModel, a_hit_against_the_evictor_of_what_is_held) {
   cache(kA);
-  const pinrail_handle_t handle = hold(2, kA);
-  expect_right({{[&] { hit_and_drop(0); }, [&] { pool_->evict(1); }}, [&] {
-                  drop(2, handle);
-                  expect_settled(false);
+  hold(0);
+  expect_right({{hits(1), evicts(1)}, [&] {
+                  drop(2, held_[0]);
+                  expect_settled(End::any);
                 }});
-}
-
-// grdma/G1: the event or the last drop owns what has died.
-TEST_F(PoolModel, a_hit_against_an_invalidation) {
-  cache(kA);
-  expect_right({{[&] { hit_and_drop(0); }, [&] { pool_->invalidate(kA); }}, [&] { expect_settled(true); }});
-}
-
-TEST_F(PoolModel, a_hit_against_an_invalidation_and_the_gc) {
-  cache(kA);
-  expect_right({{[&] { hit_and_drop(0); }, [&] { invalidate_and_drain(1); }}, [&] { expect_settled(true); }});
-}
-
-TEST_F(PoolModel, a_drop_against_the_gc_on_two_threads) {
-  const pinrail_handle_t handle = hold(0, kA);
-  pool_->invalidate(kA);
-  expect_right({{[&] { drop(0, handle); }, [&] { pool_->progress(1); }, [&] { pool_->progress(2); }},
-                [&] { expect_settled(true); }});
-}
-
-TEST_F(PoolModel, a_drop_against_an_invalidation_and_the_gc) {
-  const pinrail_handle_t handle = hold(0, kA);
-  expect_right({{[&] { drop(0, handle); }, [&] { pool_->invalidate(kA); }, [&] { pool_->progress(2); }},
-                [&] { expect_settled(true); }});
-}
-
-TEST_F(PoolModel, two_drops_of_two_threads_against_an_invalidation_and_the_gc) {
-  const pinrail_handle_t first = hold(0, kA), second = hold(1, kA);
-  expect_right({{[&] { drop(0, first); }, [&] { drop(1, second); },
-                 [&] {
-                   pool_->invalidate(kA);
-                   pool_->progress(2);
-                 }},
-                [&] { expect_settled(true); }});
 }
 
 // R12: the owner reads the reason, whichever of the two it is.
 TEST_F(PoolModel, a_drop_against_an_invalidation_knows_the_reason) {
-  const pinrail_handle_t handle = hold(0, kA);
-  expect_right({{[&] { drop(0, handle); }, [&] { pool_->invalidate(kA); }}, [&] {
-                  expect_settled(true);
+  hold(0);
+  expect_right({{drops(0), invalidates()}, [&] {
+                  expect_settled(End::dead);
                   const Device::Entry& entry = pool_->entry(kA);
                   require(entry.invalidated == entry.given_back, "it was not said that the memory is gone");
                 }});
@@ -152,228 +194,78 @@ TEST_F(PoolModel, an_event_against_a_drain) {
   cache(kA);
   cache(kB);
   pool_->invalidate(kB);
-  expect_right({{[&] { pool_->invalidate(kA); }, [&] { pool_->progress(1); }}, [&] {
-                  expect_settled(true);
-                  Device::Entry& other = pool_->entry(kB);
+  expect_right({{invalidates(), drains(1)}, [&] {
+                  pool_->progress(2);
+                  const Device::Entry& other = pool_->entry(kB);
                   require(other.given_back == other.registered, "a dead one is left behind");
+                  expect_settled(End::dead);
                 }});
-}
-
-// pool_registrations/M2: parked, because the evictor found it held.
-TEST_F(PoolModel, a_drop_of_what_is_parked_against_the_evictor_and_an_event) {
-  const pinrail_handle_t handle = hold(0, kA);
-  pool_->evict(1);
-  expect_right({{[&] { drop(0, handle); }, [&] { pool_->evict(1); }, [&] { pool_->invalidate(kA); }},
-                [&] { expect_settled(true); }});
-}
-
-TEST_F(PoolModel, a_drop_and_a_hit_of_what_is_parked_against_the_evictor) {
-  cache(kA, 1);
-  const pinrail_handle_t handle = hold(0, kA);
-  pool_->evict(2);
-  expect_right(
-      {{[&] { drop(0, handle); }, [&] { hit_and_drop(1); }, [&] { pool_->evict(2); }}, [&] { expect_settled(false); }});
-}
-
-TEST_F(PoolModel, a_drop_on_another_thread_against_an_invalidation_and_the_gc) {
-  const pinrail_handle_t handle = hold(0, kA);
-  expect_right({{[&] { drop(1, handle); },
-                 [&] {
-                   pool_->invalidate(kA);
-                   pool_->progress(2);
-                 }},
-                [&] { expect_settled(true); }});
-}
-
-TEST_F(PoolModel, a_drop_on_another_thread_against_the_evictor) {
-  const pinrail_handle_t handle = hold(0, kA);
-  expect_right({{[&] { drop(1, handle); }, [&] { pool_->evict(2); }}, [&] { expect_settled(false); }});
-}
-
-TEST_F(PoolModel, the_evictor_against_an_invalidation) {
-  cache(kA);
-  expect_right({{[&] { pool_->evict(0); }, [&] { invalidate_and_drain(1); }}, [&] { expect_settled(true); }});
-}
-
-TEST_F(PoolModel, a_drop_the_evictor_and_an_invalidation) {
-  const pinrail_handle_t handle = hold(0, kA);
-  expect_right({{[&] { drop(0, handle); }, [&] { pool_->evict(1); }, [&] { pool_->invalidate(kA); }},
-                [&] { expect_settled(true); }});
-}
-
-TEST_F(PoolModel, two_evictors) {
-  cache(kA);
-  expect_right({{[&] { pool_->evict(0); }, [&] { pool_->evict(1); }}, [&] { expect_settled(false); }});
-}
-
-// registration/S3: the memory of what a find still looks at serves another range.
-TEST_F(PoolModel, a_hit_while_the_memory_gets_its_next_life) {
-  cache(kA);
-  cache(kB);
-  while (pool_->evict(0)) {
-  }
-  cache(kA);
-  expect_right({{[&] { hit_and_drop(0); },
-                 [&] {
-                   if (!pool_->evict(1)) return;
-                   pinrail_handle_t handle;
-                   if (pool_->take(1, kB, &handle)) drop(1, handle);
-                 }},
-                [&] { expect_settled(false); }});
-}
-
-// A handle that two threads spend: nothing is deregistered twice, or while another thread holds it.
-TEST_F(PoolModel, a_handle_is_spent_by_two_threads) {
-  const pinrail_handle_t handle = hold(0, kA);
-  pool_->entry(kA).holders = 0;
-  const auto spend = [&](int i) { Status(pool_->drop_again(i, handle)).ignore(); };
-  expect_right({{[&] { spend(0); }, [&] { spend(1); }}, [&] { expect_settled(false); }});
-}
-
-TEST_F(PoolModel, a_handle_is_spent_by_two_threads_and_killed) {
-  const pinrail_handle_t handle = hold(0, kA);
-  pool_->entry(kA).holders = 0;
-  const auto spend = [&](int i) { Status(pool_->drop_again(i, handle)).ignore(); };
-  expect_right({{[&] { spend(0); }, [&] { spend(1); }, [&] { pool_->invalidate(kA); }}, [&] { expect_settled(true); }});
 }
 
 // E1 holds for the second event as for the first, whichever took the registration out.
 TEST_F(PoolModel, an_event_against_the_same_event) {
   cache(kA);
-  const pinrail_handle_t handle = hold(0, kA);
-  drop(0, handle);
-  expect_right({{[&] { pool_->invalidate(kA); },
-                 [&] {
-                   pool_->invalidate(kA);
-                   require((state::load(handle.reg) & state::kIndexed) == 0, "it may be taken after the event");
-                 }},
-                [&] { expect_settled(true); }});
+  hold(0);
+  drop(0, held_[0]);
+  const auto is_dead = [&] {
+    require((state::load(held_[0].reg) & state::kIndexed) == 0, "it may be taken after the event");
+  };
+  expect_right({{invalidates(), both(invalidates(), is_dead)}, [&] { expect_settled(End::dead); }});
 }
 
 // E2. Without the lock the hook sees that no registration is under way, or the index as it is afterwards.
 TEST_F(PoolModel, a_miss_against_an_invalidation) {
-  cache(kA);  // so that a miss finds all memory that it needs: each execution would keep some
-  pool_->invalidate(kA);
-  pool_->progress(0);
-  expect_right({{[&] { drop(0, hold(0, kA)); }, [&] { pool_->lose(kA); }}, [&] {
+  warm_up();
+  expect_right({{misses(0), [&] { pool_->lose(kA); }}, [&] {
                   pinrail_handle_t handle;
                   if (!pool_->find(2, kA, &handle)) return;
                   require(!pool_->is_stale(kA), "what was registered before the memory went is in the cache");
                   drop(2, handle);
-                  expect_settled(false);
+                  expect_settled(End::any);
                 }});
-}
-
-// R13: what the event overtook has its maker's reference until it is dead, so the evictor leaves it to its maker.
-TEST_F(PoolModel, a_miss_against_an_invalidation_and_the_evictor) {
-  cache(kA);
-  pool_->invalidate(kA);
-  pool_->progress(0);
-  expect_right({{[&] { drop(0, hold(0, kA)); },
-                 [&] {
-                   pool_->invalidate(kA);
-                   pool_->evict(1);
-                 }},
-                [&] { expect_settled(false); }});
-}
-
-// What is held when an insert displaces it is linked outside of the index, and ends with its last drop.
-TEST_F(PoolModel, a_hit_against_an_insert_that_displaces_it) {
-  cache(kA);
-  expect_right({{[&] { hit_and_drop(0); }, [&] { use_two_pages(1); }}, [&] { expect_settled(false); }});
 }
 
 // R12, grdma/G6.
 TEST_F(PoolModel, an_event_reaches_what_an_insert_displaces_while_it_is_held) {
-  const pinrail_handle_t handle = hold(0, kA);
-  expect_right({{[&] { use_two_pages(1); }, [&] { pool_->invalidate(kA); }}, [&] {
-                  drop(0, handle);
+  hold(0);
+  expect_right({{uses_two_pages(1), invalidates()}, [&] {
+                  drop(0, held_[0]);
                   const Device::Entry& entry = pool_->entry(kA);
                   require(entry.given_back == 1 && entry.invalidated == 1, "an event did not reach it");
-                  expect_settled(false);
+                  expect_settled(End::any);
                 }});
-}
-
-TEST_F(PoolModel, the_evictor_against_an_insert_that_displaces_its_victim) {
-  cache(kA);
-  expect_right({{[&] { pool_->evict(0); }, [&] { use_two_pages(1); }}, [&] { expect_settled(false); }});
-}
-
-TEST_F(PoolModel, an_invalidation_against_an_insert_that_displaces) {
-  cache(kA);
-  expect_right({{[&] { invalidate_and_drain(0); }, [&] { use_two_pages(1); }}, [&] { expect_settled(false); }});
-}
-
-TEST_F(PoolModel, a_drop_against_an_insert_that_displaces_it_and_the_gc) {
-  const pinrail_handle_t handle = hold(0, kA);
-  expect_right({{[&] { drop(0, handle); }, [&] { use_two_pages(1); }, [&] { pool_->progress(2); }},
-                [&] { expect_settled(false); }});
 }
 
 // R12, R1: what bypasses the cache ends with its last drop, and an event that comes before only marks it.
 TEST_F(PoolModel, a_drop_of_what_bypasses_the_cache_against_an_event) {
-  pinrail_handle_t first{};
-  ASSERT_TRUE(pool_->take_uncached(0, kA, &first));
-  ASSERT_FALSE(is_indexed(first.reg));
-  expect_right({{[&] { drop(0, first); }, [&] { pool_->invalidate(kA); }}, [&] { expect_settled(true); }});
+  ASSERT_TRUE(pool_->take_uncached(0, kA, &held_[0]));
+  ASSERT_FALSE(is_indexed(held_[0].reg));
+  expect_right({{drops(0), invalidates()}, [&] { expect_settled(End::dead); }});
 }
 
 // One registration at a time: a miss evicts.
 class LimitedModel : public PoolModel {
  protected:
   int64_t count_limit() const override { return 1; }
-  void miss(int i, uintptr_t base) {
-    pinrail_handle_t handle;
-    if (pool_->take(i, base, &handle)) drop(i, handle);
-  }
-  void expect_all_settled() {
-    expect_settled(false);
-    Device::Entry& other = pool_->entry(kB);
-    require(other.holders == 0 && other.given_back == other.registered, "an idle one can't be evicted");
+  void cache_both() {
+    cache(kB);
+    cache(kA);
   }
 };
-
-TEST_F(LimitedModel, a_miss_that_evicts_against_an_event_of_its_victim) {
-  cache(kB);
-  cache(kA);
-  expect_right({{[&] { miss(0, kB); }, [&] { pool_->invalidate(kA); }}, [&] { expect_all_settled(); }});
-}
-
-TEST_F(LimitedModel, a_miss_that_evicts_against_a_hit_of_its_victim) {
-  cache(kB);
-  cache(kA);
-  expect_right({{[&] { miss(0, kB); }, [&] { hit_and_drop(1); }}, [&] { expect_all_settled(); }});
-}
-
-TEST_F(LimitedModel, a_miss_that_evicts_against_events_of_both_ranges) {
-  cache(kB);
-  cache(kA);
-  expect_right({{[&] { miss(0, kB); },
-                 [&] {
-                   pool_->invalidate(kB);
-                   pool_->invalidate(kA);
-                 }},
-                [&] { expect_all_settled(); }});
-}
-
-TEST_F(LimitedModel, two_misses_that_evict) {
-  cache(kB);
-  cache(kA);
-  expect_right({{[&] { miss(0, kB); }, [&] { miss(1, kA); }}, [&] { expect_all_settled(); }});
-}
-
-TEST_F(LimitedModel, a_miss_that_evicts_against_the_evictor_and_a_hit) {
-  cache(kB);
-  cache(kA);
-  expect_right(
-      {{[&] { miss(0, kB); }, [&] { pool_->evict(1); }, [&] { hit_and_drop(2); }}, [&] { expect_all_settled(); }});
-}
+SETTLES(LimitedModel, a_miss_that_evicts_against_an_event_of_its_victim, any, cache_both(), misses(0, kB),
+        invalidates())
+SETTLES(LimitedModel, a_miss_that_evicts_against_a_hit_of_its_victim, any, cache_both(), misses(0, kB), hits(1))
+SETTLES(LimitedModel, a_miss_that_evicts_against_events_of_both_ranges, any, cache_both(), misses(0, kB),
+        both(invalidates(kB), invalidates()))
+SETTLES(LimitedModel, two_misses_that_evict, any, cache_both(), misses(0, kB), misses(1))
+SETTLES(LimitedModel, a_miss_that_evicts_against_the_evictor_and_a_hit, any, cache_both(), misses(0, kB), evicts(1),
+        hits(2))
 
 // What is not kept: the last drop acts.
 class UncachedModel : public PoolModel {
  protected:
   bool leave_pinned() const override { return false; }
-  void expect_given_back() {
+  void expect_settled(End) override {
     pool_->progress(2);
     for (const Device::Entry* entry : {&pool_->entry(kA), &pool_->entry_of_two_pages(kA)}) {
       require(entry->holders == 0 && entry->given_back == entry->registered, "the last drop left it behind");
@@ -381,27 +273,10 @@ class UncachedModel : public PoolModel {
     require(pool_->check() == nullptr, "an invariant of the pool is broken");
   }
 };
-
-TEST_F(UncachedModel, two_drops) {
-  const pinrail_handle_t first = hold(0, kA), second = hold(1, kA);
-  expect_right({{[&] { drop(0, first); }, [&] { drop(1, second); }}, [&] { expect_given_back(); }});
-}
-
-TEST_F(UncachedModel, a_drop_against_a_hit) {
-  const pinrail_handle_t handle = hold(0, kA);
-  expect_right({{[&] { drop(0, handle); }, [&] { hit_and_drop(1); }}, [&] { expect_given_back(); }});
-}
-
-TEST_F(UncachedModel, a_drop_against_an_insert_that_displaces_it) {
-  const pinrail_handle_t handle = hold(0, kA);
-  expect_right({{[&] { drop(0, handle); }, [&] { use_two_pages(1); }}, [&] { expect_given_back(); }});
-}
-
-TEST_F(UncachedModel, a_drop_against_an_invalidation_and_the_gc) {
-  const pinrail_handle_t handle = hold(0, kA);
-  expect_right({{[&] { drop(0, handle); }, [&] { pool_->invalidate(kA); }, [&] { pool_->progress(2); }},
-                [&] { expect_given_back(); }});
-}
+SETTLES(UncachedModel, two_drops, dead, (hold(0), hold(1)), drops(0), drops(1))
+SETTLES(UncachedModel, a_drop_against_a_hit, dead, hold(0), drops(0), hits(1))
+SETTLES(UncachedModel, a_drop_against_an_insert_that_displaces_it, dead, hold(0), drops(0), uses_two_pages(1))
+SETTLES(UncachedModel, a_drop_against_an_invalidation_and_the_gc, dead, hold(0), drops(0), invalidates(), drains(2))
 
 }  // namespace
 }  // namespace pinrail::model

@@ -180,14 +180,8 @@ class RealPool {
     taken(*handle_out, base);
     return true;
   }
-  // Of two pages, for find_second_page(), which has no start in the table.
   bool take_two_pages(int i, uintptr_t base, pinrail_handle_t* handle_out) {
     if (!pool_->register_mem(threads[i], base, 2 * kLength, 0, handle_out).ok()) return false;
-    taken(*handle_out, base);
-    return true;
-  }
-  bool find_second_page(int i, uintptr_t base, pinrail_handle_t* handle_out) {
-    if (!pool_->find(threads[i], base + kLength, kLength, 0, handle_out).ok()) return false;
     taken(*handle_out, base);
     return true;
   }

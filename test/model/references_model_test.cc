@@ -106,26 +106,29 @@ class ReferencesModel : public ::testing::Test {
   int given_back_ = 0;
 };
 
-TEST_F(ReferencesModel, a_hit_against_the_evictor) {
-  expect_right({{[&] { hit_and_drop(); }, [&] { evict(); }}, [&] { expect_settled(); }});
-}
+// A case: how it ends, what comes before the threads start, and what each of them does.
+#define SETTLES(Model, name, expect_end, before, ...)     \
+  TEST_F(Model, name) {                                   \
+    before;                                               \
+    expect_right({{__VA_ARGS__}, [&] { expect_end(); }}); \
+  }
+#define DOES(step) [&] { step; }
 
-TEST_F(ReferencesModel, two_hits_against_the_evictor) {
-  expect_right({{[&] { hit_and_drop(); },
-                 [&] {
-                   if (hit()) let_go();
-                 },
-                 [&] { evict(); }},
-                [&] { expect_settled(); }});
-}
-
-TEST_F(ReferencesModel, hits_one_after_the_other_against_two_evictors) {
-  expect_right({{[&] {
-                   for (int i = 0; i < 2; ++i) hit_and_drop();
-                 },
-                 [&] { evict(); }, [&] { evict(); }},
-                [&] { expect_settled(); }});
-}
+SETTLES(ReferencesModel, a_hit_against_the_evictor, expect_settled, , DOES(hit_and_drop()), DOES(evict()))
+SETTLES(ReferencesModel, two_hits_against_the_evictor, expect_settled, , DOES(hit_and_drop()),
+        DOES(if (hit()) let_go()), DOES(evict()))
+SETTLES(ReferencesModel, hits_one_after_the_other_against_two_evictors, expect_settled, ,
+        DOES((hit_and_drop(), hit_and_drop())), DOES(evict()), DOES(evict()))
+SETTLES(ReferencesModel, the_evictor_against_an_event, expect_given_back, , DOES(evict()), DOES(event()))
+SETTLES(ReferencesModel, an_event_against_another_event_and_a_hit, expect_given_back, , DOES(hit_and_drop()),
+        DOES(event()), DOES(event()))
+// registration/S2: the event or the last of the drops owns it.
+SETTLES(ReferencesModel, two_drops_against_an_event, expect_given_back, hold(2), DOES(let_go()), DOES(let_go()),
+        DOES(event()))
+SETTLES(ReferencesModel, a_drop_and_a_hit_against_an_event, expect_given_back, hold(), DOES(let_go()),
+        DOES(hit_and_drop()), DOES(event()))
+SETTLES(ReferencesModel, a_drop_against_an_event_and_the_evictor, expect_given_back, hold(), DOES(let_go()),
+        DOES(event()), DOES(evict()))
 
 TEST_F(ReferencesModel, dropped_on_another_thread_against_the_evictor) {
   std::atomic<bool> handed{false};
@@ -154,30 +157,6 @@ TEST_F(ReferencesModel, the_owner_sees_what_a_holder_wrote) {
                   if (given_back_ == 0) evict();
                   require(seen_ == (was_hit ? 1 : 0), "the owner does not see what a holder wrote");
                 }});
-}
-
-TEST_F(ReferencesModel, the_evictor_against_an_event) {
-  expect_right({{[&] { evict(); }, [&] { event(); }}, [&] { expect_given_back(); }});
-}
-
-TEST_F(ReferencesModel, an_event_against_another_event_and_a_hit) {
-  expect_right({{[&] { hit_and_drop(); }, [&] { event(); }, [&] { event(); }}, [&] { expect_given_back(); }});
-}
-
-// registration/S2: the event or the last of the drops owns it.
-TEST_F(ReferencesModel, two_drops_against_an_event) {
-  hold(2);
-  expect_right({{[&] { let_go(); }, [&] { let_go(); }, [&] { event(); }}, [&] { expect_given_back(); }});
-}
-
-TEST_F(ReferencesModel, a_drop_and_a_hit_against_an_event) {
-  hold();
-  expect_right({{[&] { let_go(); }, [&] { hit_and_drop(); }, [&] { event(); }}, [&] { expect_given_back(); }});
-}
-
-TEST_F(ReferencesModel, a_drop_against_an_event_and_the_evictor) {
-  hold();
-  expect_right({{[&] { let_go(); }, [&] { event(); }, [&] { evict(); }}, [&] { expect_given_back(); }});
 }
 
 // registration/S1: one reference fits.
@@ -231,15 +210,9 @@ class TransientModel : public ReferencesModel {
   }
 };
 
-TEST_F(TransientModel, the_last_of_two_drops_acts_once) {
-  hold(2);
-  expect_right({{[&] { let_go(); }, [&] { let_go(); }}, [&] { expect_given_back(); }});
-}
-
-TEST_F(TransientModel, a_last_drop_against_a_hit_and_an_event) {
-  hold();
-  expect_right({{[&] { let_go(); }, [&] { hit_and_drop(); }, [&] { event(); }}, [&] { expect_given_back(); }});
-}
+SETTLES(TransientModel, the_last_of_two_drops_acts_once, expect_given_back, hold(2), DOES(let_go()), DOES(let_go()))
+SETTLES(TransientModel, a_last_drop_against_a_hit_and_an_event, expect_given_back, hold(), DOES(let_go()),
+        DOES(hit_and_drop()), DOES(event()))
 
 // Memory that serves another range afterwards: hints may be of the earlier one.
 class ReuseModel : public ReferencesModel {
@@ -272,7 +245,7 @@ class ReuseModel : public ReferencesModel {
       return true;
     });
   }
-  // base/hit/start_hints.h, find(), but for what is not quick: the pool takes it with the word that it has loaded.
+  // The same, but for what is not quick: the pool takes it with the word that it has loaded.
   void hit_by_hint_of_pool() {
     hints_.find(arena::chunks(), kHash, [&](pinrail_registration_t* reg, uint64_t word) {
       if (!start_hints::is_answer(reg, pool(), Span::of(kA, kLength), 0) || !take(reg, word)) return false;
@@ -300,22 +273,14 @@ class ReuseModel : public ReferencesModel {
   int life_ = 1;
 };
 
-TEST_F(ReuseModel, a_recent_request_finds_the_memory_in_its_next_life) {
-  expect_right({{[&] { hit_by_recent_request(); }, [&] { evict_and_reuse(); }}, [&] { expect_unused(); }});
-}
-
-TEST_F(ReuseModel, a_hint_finds_the_memory_in_its_next_life) {
-  expect_right({{[&] { hit_by_hint(); }, [&] { evict_and_reuse(); }}, [&] { expect_unused(); }});
-}
-
-TEST_F(ReuseModel, a_hint_of_a_pool_finds_the_memory_in_its_next_life) {
-  expect_right({{[&] { hit_by_hint_of_pool(); }, [&] { evict_and_reuse(); }}, [&] { expect_unused(); }});
-}
-
-TEST_F(ReuseModel, two_hints_find_the_memory_in_its_next_life) {
-  expect_right({{[&] { hit_by_hint(); }, [&] { hit_by_recent_request(); }, [&] { evict_and_reuse(); }},
-                [&] { expect_unused(); }});
-}
+SETTLES(ReuseModel, a_recent_request_finds_the_memory_in_its_next_life, expect_unused, , DOES(hit_by_recent_request()),
+        DOES(evict_and_reuse()))
+SETTLES(ReuseModel, a_hint_finds_the_memory_in_its_next_life, expect_unused, , DOES(hit_by_hint()),
+        DOES(evict_and_reuse()))
+SETTLES(ReuseModel, a_hint_of_a_pool_finds_the_memory_in_its_next_life, expect_unused, , DOES(hit_by_hint_of_pool()),
+        DOES(evict_and_reuse()))
+SETTLES(ReuseModel, two_hints_find_the_memory_in_its_next_life, expect_unused, , DOES(hit_by_hint()),
+        DOES(hit_by_recent_request()), DOES(evict_and_reuse()))
 
 // A drop that comes too late, of a handle that was spent.
 TEST_F(ReuseModel, a_spent_handle_drops_nothing_of_the_next_life) {
@@ -362,11 +327,9 @@ class OrphanModel : public ReferencesModel {
   int freed_ = 0;
 };
 
-TEST_F(OrphanModel, two_drops_after_the_destruction) {
-  hold(2);
-  destroy();
-  expect_right({{[&] { drop_orphan(); }, [&] { drop_orphan(); }}, [&] { expect_freed(); }});
-}
+SETTLES(OrphanModel, two_drops_after_the_destruction, expect_freed, (hold(2), destroy()), DOES(drop_orphan()),
+        DOES(drop_orphan()))
+SETTLES(OrphanModel, the_destruction_against_an_event, expect_freed, , DOES(destroy()), DOES(event_of_destroyed()))
 
 TEST_F(OrphanModel, a_hit_by_a_stale_request_against_the_last_drop) {
   hold();
@@ -374,10 +337,6 @@ TEST_F(OrphanModel, a_hit_by_a_stale_request_against_the_last_drop) {
   expect_right({{[&] { drop_orphan(); },
                  [&] { require(!take_quick(reg_, handle_.generation), "a reference of an orphan was taken"); }},
                 [&] { expect_freed(); }});
-}
-
-TEST_F(OrphanModel, the_destruction_against_an_event) {
-  expect_right({{[&] { destroy(); }, [&] { event_of_destroyed(); }}, [&] { expect_freed(); }});
 }
 
 TEST_F(OrphanModel, the_destruction_against_an_event_of_what_is_held) {
