@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
+#include <optional>
 
 #include "framework/mpool/mpool.h"  // the layout of a pool, to reach its check()
 
@@ -19,17 +20,6 @@ constexpr size_t kMaxHeld = 24;
 constexpr size_t kTraced = 60;
 
 void* pointer(uintptr_t address) { return reinterpret_cast<void*>(address); }
-
-// The scope of a call into the pool, for registrars that may be called from nowhere else.
-class Scope {
- public:
-  explicit Scope(bool is_caller) {
-    if (is_caller) scope_ = std::make_unique<fake::PoolScope>();
-  }
-
- private:
-  std::unique_ptr<fake::PoolScope> scope_;
-};
 
 }  // namespace
 
@@ -161,7 +151,7 @@ void World::make_pool(size_t pool) {
       std::to_string(wanted.count_limit));
 }
 
-World::Request World::draw_request(size_t pool) {
+World::Request World::draw_request() {
   constexpr uint32_t kRights[] = {0, 1, 1, 1, 2, 3, 5, PINRAIL_ACCESS_REMOTE_ATOMIC};
   if (!recent_.empty() && one_in(2)) return recent_[below(recent_.size())];
   Request request{};
@@ -175,7 +165,6 @@ World::Request World::draw_request(size_t pool) {
   if (one_in(12)) request.flags |= PINRAIL_FLAG_PERSISTENT;
   recent_.push_back(request);
   if (recent_.size() > 6) recent_.erase(recent_.begin());
-  (void)pool;
   return request;
 }
 
@@ -195,14 +184,24 @@ void World::on_some_thread(size_t pool, bool may_move, Body body) {
   const size_t innermost = workers_.innermost();
   size_t chosen = below(workers_.size());
   while (workers_.is_busy(chosen) && chosen != innermost) chosen = (chosen + 1) % workers_.size();
-  if (innermost != workers_.size() && (!may_move || !all_concurrent_ || chosen == innermost)) {
-    const Scope scope(is_caller);
-    return body(true);
-  }
+  // A registrar may ask to be called from such calls alone.
+  const auto call = [&](bool inside) {
+    std::optional<fake::PoolScope> scope;
+    if (is_caller) scope.emplace();
+    body(inside);
+  };
+  if (innermost != workers_.size() && (!may_move || !all_concurrent_ || chosen == innermost)) return call(true);
   if (innermost != workers_.size()) say("on thread " + std::to_string(chosen) + ":");
-  workers_.run(chosen, [&] {
-    const Scope scope(is_caller);
-    body(false);
+  workers_.run(chosen, [&] { call(false); });
+}
+
+template <typename Body>
+void World::in_call(Call call, bool may_move, const std::string& what, Body body) {
+  on_some_thread(call.pool, may_move, [&](bool inside) {
+    say(what);
+    call.inside = inside;
+    body(model_.begin(call));
+    model_.end();
   });
 }
 
@@ -222,25 +221,23 @@ bool World::may_meet_pending(size_t pool, const Range& range) const {
 void World::do_register() {
   const size_t pool = draw_pool();
   if (is_closing(pool) || held_.size() >= kMaxHeld) return;
-  const Request request = draw_request(pool);
+  const Request request = draw_request();
   const Range range = model_.rounded(pool, request.range);
   const bool may_move = forgetting_ == 0 && !may_meet_pending(pool, range);
-  on_some_thread(pool, may_move, [&](bool inside) {
-    say("register pool " + std::to_string(pool) + " " + text_of(request.range) + " access " +
-        std::to_string(request.access) + " flags " + std::to_string(request.flags));
-    Call asked;
-    asked.pool = pool;
-    asked.range = range;
-    asked.access = request.access;
-    asked.flags = request.flags;
-    asked.registers = true;
-    asked.inside = inside;
+  Call asked(pool);
+  asked.range = range;
+  asked.access = request.access;
+  asked.flags = request.flags;
+  asked.registers = true;
+  const std::string what = "register pool " + std::to_string(pool) + " " + text_of(request.range) + " access " +
+                           std::to_string(request.access) + " flags " + std::to_string(request.flags);
+  pinrail_status_t status = PINRAIL_SUCCESS;
+  in_call(asked, may_move, what, [&](Call* call) {
     // R5: a thread that is inside a registrar call may get one of its own.
-    const bool expects_hit = request.flags == 0 && !inside && model_.has_hit(pool, range, request.access);
-    Call* const call = model_.begin(asked);
+    const bool expects_hit = request.flags == 0 && !call->inside && model_.has_hit(pool, range, request.access);
     pinrail_handle_t handle{};
-    const pinrail_status_t status = pinrail_mpool_register(
-        pools_[pool], pointer(request.range.base), request.range.length, request.access, request.flags, &handle);
+    status = pinrail_mpool_register(pools_[pool], pointer(request.range.base), request.range.length, request.access,
+                                    request.flags, &handle);
     if (call->disturbed) miscounted_[pool] = true;
     if (status == PINRAIL_SUCCESS) {
       Entry* const entry = model_.registered(*call, handle, expects_hit);
@@ -248,9 +245,8 @@ void World::do_register() {
     } else {
       model_.refused(*call, status, expects_hit);
     }
-    model_.end();
-    say(std::string("-> ") + pinrail_status_name(status));
   });
+  say(std::string("-> ") + pinrail_status_name(status));
 }
 
 void World::do_deregister() {
@@ -259,18 +255,12 @@ void World::do_deregister() {
   const Held held = held_[at];
   if (is_closing(held.pool)) return;
   held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(at));
-  on_some_thread(held.pool, true, [&](bool inside) {
-    say("deregister " + text_of(*held.entry));
-    Call dropping;
-    dropping.pool = held.pool;
-    dropping.inside = inside;
-    Call* const call = model_.begin(dropping);
+  in_call(Call(held.pool), true, "deregister " + text_of(*held.entry), [&](Call* call) {
     --held.entry->references;
     const pinrail_status_t status = pinrail_mpool_deregister(held.handle);
     if (status != PINRAIL_SUCCESS)
       model_.note(std::string("R10: a held handle: ") + pinrail_status_name(status) + " of " + text_of(*held.entry));
     model_.dropped(*call, held.entry);
-    model_.end();
   });
   if (!held.entry->at_device && held.entry->references == 0) spent_.push_back({held.handle, text_of(*held.entry)});
   if (spent_.size() > 8) spent_.erase(spent_.begin());
@@ -279,16 +269,12 @@ void World::do_deregister() {
 void World::do_find() {
   const size_t pool = draw_pool();
   if (is_closing(pool) || held_.size() >= kMaxHeld) return;
-  const Request request = draw_request(pool);
+  const Request request = draw_request();
   const Range range = model_.rounded(pool, request.range);
-  on_some_thread(pool, true, [&](bool inside) {
-    say("find pool " + std::to_string(pool) + " " + text_of(request.range) + " access " +
-        std::to_string(request.access));
-    Call looking;
-    looking.pool = pool;
-    looking.inside = inside;
-    const bool expected = model_.has_hit(pool, range, request.access);
-    const Call* const call = model_.begin(looking);
+  const std::string what =
+      "find pool " + std::to_string(pool) + " " + text_of(request.range) + " access " + std::to_string(request.access);
+  const bool expected = model_.has_hit(pool, range, request.access);
+  in_call(Call(pool), true, what, [&](const Call* call) {
     pinrail_handle_t handle{};
     const pinrail_status_t status =
         pinrail_mpool_find(pools_[pool], pointer(request.range.base), request.range.length, request.access, &handle);
@@ -301,7 +287,6 @@ void World::do_find() {
     }
     if (!call->disturbed && !is_new && expected != (status == PINRAIL_SUCCESS))
       model_.note("find differs from the model");
-    model_.end();
   });
 }
 
@@ -326,29 +311,16 @@ void World::do_event() {
 void World::do_evict() {
   const size_t pool = draw_pool();
   if (is_closing(pool)) return;
-  on_some_thread(pool, true, [&](bool inside) {
-    say("evict pool " + std::to_string(pool));
-    Call evicting;
-    evicting.pool = pool;
-    evicting.inside = inside;
-    const Call* const call = model_.begin(evicting);
-    model_.evicted(*call, pinrail_mpool_evict(pools_[pool]));
-    model_.end();
-  });
+  in_call(Call(pool), true, "evict pool " + std::to_string(pool),
+          [&](const Call* call) { model_.evicted(*call, pinrail_mpool_evict(pools_[pool])); });
 }
 
 void World::do_progress() {
   const size_t pool = draw_pool();
   if (is_closing(pool)) return;
-  on_some_thread(pool, true, [&](bool inside) {
-    say("progress pool " + std::to_string(pool));
-    Call call;
-    call.pool = pool;
-    call.inside = inside;
-    const Call* const begun = model_.begin(call);
+  in_call(Call(pool), true, "progress pool " + std::to_string(pool), [&](const Call* call) {
     if (pinrail_mpool_progress(pools_[pool]) != PINRAIL_SUCCESS) model_.note("progress failed");
-    model_.progressed(*begun);
-    model_.end();
+    model_.progressed(*call);
   });
 }
 
@@ -356,27 +328,22 @@ void World::do_progress() {
 void World::do_wrong_call() {
   const size_t pool = draw_pool();
   if (is_closing(pool)) return;
-  on_some_thread(pool, true, [&](bool inside) {
-    struct Wrong {
-      uintptr_t base;
-      size_t length;
-      uint32_t access, flags;
-    };
-    const Wrong kWrong[] = {{kBase, 0, 1, 0},           {0, kPage, 1, 0},     {UINTPTR_MAX - 10, 100, 1, 0},
-                            {kBase, kPage, 16, 0},      {kBase, kPage, 1, 4}, {kBase, SIZE_MAX, 1, 0},
-                            {kBase, kPage, 1u << 31, 0}};
+  struct Wrong {
+    uintptr_t base;
+    size_t length;
+    uint32_t access, flags;
+  };
+  const Wrong kWrong[] = {{kBase, 0, 1, 0},           {0, kPage, 1, 0},     {UINTPTR_MAX - 10, 100, 1, 0},
+                          {kBase, kPage, 16, 0},      {kBase, kPage, 1, 4}, {kBase, SIZE_MAX, 1, 0},
+                          {kBase, kPage, 1u << 31, 0}};
+  in_call(Call(pool), true, "wrong arguments", [&](const Call* call) {
     const Wrong& wrong = kWrong[below(std::size(kWrong))];
-    Call call;
-    call.pool = pool;
-    call.inside = inside;
-    const Call* const begun = model_.begin(call);
     pinrail_handle_t handle{nullptr, 7};
     const pinrail_status_t status =
         pinrail_mpool_register(pools_[pool], pointer(wrong.base), wrong.length, wrong.access, wrong.flags, &handle);
     if (status != PINRAIL_ERR_BAD_PARAM) model_.note("R2: wrong arguments are accepted");
     if (handle.reg != nullptr || handle.generation != 7) model_.note("C4: an output is written on failure");
-    if (begun->forgotten != 0) model_.note("R2: wrong arguments changed something");
-    model_.end();
+    if (call->forgotten != 0) model_.note("R2: wrong arguments changed something");
   });
 }
 
@@ -415,18 +382,15 @@ void World::do_destroy() {
   const size_t pool = draw_pool();
   const bool force = one_in(2);
   pinrail_status_t status = PINRAIL_ERR_ERROR;
-  on_some_thread(pool, false, [&](bool) {
-    say("destroy pool " + std::to_string(pool) + (force ? " by force" : ""));
-    Call closing;
-    closing.pool = pool;
-    closing.destroys = true;
-    closing.forces = force;
-    const Call* const call = model_.begin(closing);
+  Call closing(pool);
+  closing.destroys = true;
+  closing.forces = force;
+  const std::string what = "destroy pool " + std::to_string(pool) + (force ? " by force" : "");
+  in_call(closing, false, what, [&](const Call* call) {
     status = pinrail_mpool_destroy(pools_[pool], force ? PINRAIL_DESTROY_FORCE : 0);
     model_.destroyed(*call, status);
-    model_.end();
-    say(std::string("-> ") + pinrail_status_name(status));
   });
+  say(std::string("-> ") + pinrail_status_name(status));
   if (status != PINRAIL_SUCCESS) return;
   fake::FakeRegistrar& fake = devices_[pool]->fake();
   if (fake.live_count() != 0) model_.note("R10: the device knows something of a destroyed pool");
@@ -438,18 +402,13 @@ void World::do_destroy() {
 void World::do_checkpoint() {
   if (!model_.calls().empty()) return;
   const size_t pool = draw_pool();
-  on_some_thread(pool, false, [&](bool) {
-    say("checkpoint pool " + std::to_string(pool));
-    Call call;
-    call.pool = pool;
-    const Call* const begun = model_.begin(call);
+  in_call(Call(pool), false, "checkpoint pool " + std::to_string(pool), [&](const Call* call) {
     if (pinrail_mpool_ft_event(pools_[pool], PINRAIL_FT_CHECKPOINT) != PINRAIL_SUCCESS)
       model_.note("checkpoint failed");
     for (const Entry& entry : model_.entries()) {
       const bool left = entry.pool == pool && entry.at_device && entry.references == 0;
-      if (left && !begun->disturbed) model_.note("F2: a checkpoint left " + text_of(entry));
+      if (left && !call->disturbed) model_.note("F2: a checkpoint left " + text_of(entry));
     }
-    model_.end();
   });
 }
 
@@ -531,14 +490,10 @@ void World::end() {
     check();
   }
   for (size_t pool = 0; pool < pools_.size() && model_.fault().empty(); ++pool) {
-    Call closing;
-    closing.pool = pool;
+    Call closing(pool);
     closing.destroys = true;
-    on_some_thread(pool, false, [&](bool) {
-      const Call* const call = model_.begin(closing);
-      model_.destroyed(*call, pinrail_mpool_destroy(pools_[pool], 0));
-      model_.end();
-    });
+    in_call(closing, false, "destroy pool " + std::to_string(pool),
+            [&](const Call* call) { model_.destroyed(*call, pinrail_mpool_destroy(pools_[pool], 0)); });
     if (devices_[pool]->fake().live_count() != 0) model_.note("R10: the device knows something of a destroyed pool");
   }
   if (model_.fault().empty() && pinrail_finalize() != PINRAIL_SUCCESS) model_.note("finalize failed");

@@ -89,7 +89,8 @@ struct Attempt {
 
 // One call of a pool under way.
 struct Call {
-  size_t pool = 0;
+  explicit Call(size_t of) : pool(of) {}
+  size_t pool;
   Range range;          // of register: as the device gets it
   uint32_t access = 0;  // rights and traits
   uint32_t flags = 0;
@@ -349,12 +350,15 @@ class World {
   void draw_caches();
   PoolShape draw_shape(size_t pool);
   void make_pool(size_t pool);
-  Request draw_request(size_t pool);
+  Request draw_request();
   size_t draw_pool();
 
   // Runs on a thread that is free, in the scope of the pool.
   template <typename Body>
   void on_some_thread(size_t pool, bool may_move, Body body);
+  // The same for one call of the pool, which the model is told of: body(the call).
+  template <typename Body>
+  void in_call(Call call, bool may_move, const std::string& what, Body body);
   void act();
   void do_register();
   void do_deregister();

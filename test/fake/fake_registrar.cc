@@ -236,49 +236,9 @@ void FakeRegistrar::note_locked(std::string what) {
 
 // ---- what tests read -----------------------------------------------------------------------------------------------
 
-uint64_t FakeRegistrar::register_calls() const {
-  std::lock_guard<std::mutex> guard(mutex_);
-  return register_calls_;
-}
-
-uint64_t FakeRegistrar::deregister_calls() const {
-  std::lock_guard<std::mutex> guard(mutex_);
-  return deregister_calls_;
-}
-
-uint64_t FakeRegistrar::deregistered(pinrail_reason_t reason) const {
-  std::lock_guard<std::mutex> guard(mutex_);
-  return reasons_[reason];
-}
-
-uint64_t FakeRegistrar::tails_made() const {
-  std::lock_guard<std::mutex> guard(mutex_);
-  return tails_made_;
-}
-
-uint64_t FakeRegistrar::tails_finished() const {
-  std::lock_guard<std::mutex> guard(mutex_);
-  return tails_finished_;
-}
-
-int FakeRegistrar::most_at_once() const {
-  std::lock_guard<std::mutex> guard(mutex_);
-  return most_at_once_;
-}
-
 size_t FakeRegistrar::live_count() const {
   std::lock_guard<std::mutex> guard(mutex_);
   return live_.size();
-}
-
-size_t FakeRegistrar::live_bytes() const {
-  std::lock_guard<std::mutex> guard(mutex_);
-  return live_bytes_;
-}
-
-size_t FakeRegistrar::peak_live_bytes() const {
-  std::lock_guard<std::mutex> guard(mutex_);
-  return peak_live_bytes_;
 }
 
 std::vector<FakeRecord> FakeRegistrar::live() const {
@@ -294,11 +254,6 @@ std::vector<FakeRecord> FakeRegistrar::live() const {
 bool FakeRegistrar::is_live(const pinrail_registration_t* reg) const {
   std::lock_guard<std::mutex> guard(mutex_);
   return live_.count(reg) != 0;
-}
-
-std::vector<std::string> FakeRegistrar::violations() const {
-  std::lock_guard<std::mutex> guard(mutex_);
-  return violations_;
 }
 
 // ---- the table's entries -------------------------------------------------------------------------------------------
@@ -320,11 +275,6 @@ pinrail_status_t FakeRegistrar::advise_entry(void* context, const pinrail_regist
   if (!is_inside) fake->note_locked("advice on what is not registered");
   fake->advices_.push_back({reinterpret_cast<uintptr_t>(reg->base) + offset, length, advice});
   return PINRAIL_SUCCESS;
-}
-
-std::vector<FakeRegistrar::Advice> FakeRegistrar::advices() const {
-  std::lock_guard<std::mutex> guard(mutex_);
-  return advices_;
 }
 
 pinrail_status_t FakeRegistrar::zero_register_entry(void*, const pinrail_register_request_t*, pinrail_registration_t*) {

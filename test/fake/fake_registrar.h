@@ -78,21 +78,21 @@ class FakeRegistrar {
   void on_register(RegisterCallback callback);
   void on_deregister(DeregisterCallback callback);
 
-  uint64_t register_calls() const;    // failed ones too
-  uint64_t deregister_calls() const;  // wrong ones too
-  uint64_t deregistered(pinrail_reason_t reason) const;
-  uint64_t tails_made() const;
-  uint64_t tails_finished() const;
-  int most_at_once() const;  // threads that were in a device call at a time, at most
+  uint64_t register_calls() const { return locked(register_calls_); }      // failed ones too
+  uint64_t deregister_calls() const { return locked(deregister_calls_); }  // wrong ones too
+  uint64_t deregistered(pinrail_reason_t reason) const { return locked(reasons_[reason]); }
+  uint64_t tails_made() const { return locked(tails_made_); }
+  uint64_t tails_finished() const { return locked(tails_finished_); }
+  int most_at_once() const { return locked(most_at_once_); }  // threads that were in a device call at a time, at most
 
   size_t live_count() const;
-  size_t live_bytes() const;
-  size_t peak_live_bytes() const;
+  size_t live_bytes() const { return locked(live_bytes_); }
+  size_t peak_live_bytes() const { return locked(peak_live_bytes_); }
   std::vector<FakeRecord> live() const;  // by base
   bool is_live(const pinrail_registration_t* reg) const;
 
   // Empty after a right run: EXPECT_EQ(fake.violations(), std::vector<std::string>{}).
-  std::vector<std::string> violations() const;
+  std::vector<std::string> violations() const { return locked(violations_); }
 
   // A hint that the pool has given.
   struct Advice {
@@ -100,11 +100,17 @@ class FakeRegistrar {
     size_t length;
     pinrail_advice_t advice;
   };
-  std::vector<Advice> advices() const;
+  std::vector<Advice> advices() const { return locked(advices_); }
 
  private:
   struct Script;
   class Calls;
+
+  template <typename T>
+  T locked(const T& member) const {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    return member;
+  }
 
   pinrail_status_t register_mem(const pinrail_register_request_t* request, pinrail_registration_t* reg);
   pinrail_status_t deregister_mem(pinrail_registration_t* reg, pinrail_reason_t reason);

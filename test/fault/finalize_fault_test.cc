@@ -6,7 +6,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/patch/system_call.h"
 #include "test/monitor/foreign_patches.h"
 #include "test/mpool/mrall_and_odp.h"
 #include "test/support/cases.h"
@@ -154,11 +153,6 @@ TEST(ParamFault, the_nth_allocation_fails_and_all_that_follow_are_set_or_none) {
 uintptr_t map_page() {
   void* const got = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   return reinterpret_cast<uintptr_t>(got);
-}
-
-int bare_madvise(void* base, size_t length, int advice) {
-  return static_cast<int>(
-      patch::system_call_hook(SYS_madvise, reinterpret_cast<long>(base), static_cast<long>(length), advice));
 }
 
 // A miss finds the patch over ours. Not every miss looks, if the last one did.

@@ -2,7 +2,6 @@
 // per_transfer.c - a program of libfabric alone that registers and closes memory around each transfer.
 //
 //   per_transfer PROVIDER ADDRESS TRANSFERS REMAP_EVERY KIBIBYTES BUFFERS [basic|early]
-//   per_transfer PROVIDER ADDRESS unread
 //
 // Each transfer is an RMA write of 4 KiB between two buffers of this process, which are registered whole, by an
 // endpoint to another one; then the bytes are compared. BUFFERS of each kind serve in turn. REMAP_EVERY n: before each
@@ -10,10 +9,6 @@
 // FI_MR_BASIC, which providers without a device can have. early: likewise, and the domain is closed too early at first.
 // The last line says how long the program's calls of fi_mr_reg and fi_close took for a transfer, without the reading of
 // the clock. Run with and without FI_HOOK=pinrail.
-//
-// unread: an endpoint is closed while messages that arrived have not been read. Under libfabric 1.17 and 2.1 over
-// verbs;ofi_rxm this is a use after free, which AddressSanitizer in libfabric reports: rxm_close_conn() closes the
-// connection's endpoint and then handles what had completed for it, which posts receives to it.
 //
 // Exit status 0: all bytes were right; 1: not so; 77: the provider is not usable here.
 #include <rdma/fabric.h>
@@ -29,7 +24,6 @@
 #include <time.h>
 
 enum { kMostBuffers = 64, kSent = 4096, kTimedCalls = 4, kSeconds = 20, kBasicMode = 1 << 0 };
-enum { kUnreadMessages = 16, kUnreadBytes = 64 };
 
 // Two endpoints of one process that send to each other.
 typedef struct end {
@@ -224,46 +218,7 @@ static void closes_only_when_unused(void) {
   munmap(buffer, bytes);
 }
 
-static int read_one(const end_t* end) {
-  struct fi_cq_entry entry;
-  return fi_cq_read(end->cq, &entry, 1) == 1;
-}
-
-// receiver: read as well, because a connection is made only so; NULL: not read.
-static void send_one(const end_t* sender, const end_t* receiver, const char* text) {
-  const time_t end = time(NULL) + kSeconds;
-  ssize_t posted;
-  while ((posted = fi_send(sender->ep, text, kUnreadBytes, NULL, sender->other, NULL)) == -FI_EAGAIN &&
-         time(NULL) < end) {
-    (void)read_one(sender);
-    if (receiver != NULL) (void)read_one(receiver);
-  }
-  stop_unless(posted == 0, "fi_send");
-  while (!read_one(sender)) {
-    stop_unless(time(NULL) < end, "the message did not leave");
-    if (receiver != NULL) (void)read_one(receiver);
-  }
-}
-
-static void close_unread(const char* provider, const char* address) {
-  static char text[kUnreadBytes], received[kUnreadBytes];
-  end_t sender, receiver;
-  open_provider(provider, address, FI_MSG, FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY);
-  open_end(&sender);
-  open_end(&receiver);
-  introduce(&sender, &receiver);
-  stop_unless(fi_recv(receiver.ep, received, kUnreadBytes, NULL, FI_ADDR_UNSPEC, NULL) == 0, "fi_recv");
-  send_one(&sender, &receiver, text);
-  for (int i = 0; i < kUnreadMessages; ++i) send_one(&sender, NULL, text);
-  stop_unless(fi_close(&receiver.ep->fid) == 0, "fi_close");
-  printf("closed\n");
-}
-
 int main(int argc, char** argv) {
-  if (argc == 4 && strcmp(argv[3], "unread") == 0) {
-    close_unread(argv[1], argv[2]);
-    return 0;
-  }
   stop_unless(argc == 7 || argc == 8, "usage: per_transfer PROVIDER ADDRESS TRANSFERS REMAP_EVERY KIBIBYTES BUFFERS");
   const unsigned long count = strtoul(argv[3], NULL, 10);
   totals_t totals = {.each = calloc(count + 1, sizeof(double))};

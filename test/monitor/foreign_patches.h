@@ -77,6 +77,14 @@ inline void make_unpatchable(const char* name, int number) {
 // As Open MPI does: 13 bytes.
 inline void patch_as_open_mpi(const char* name, uintptr_t target) { write_code(libc_function(name), far_jump(target)); }
 
+// Of a library that makes the system call itself, and calls nobody on.
+inline long bare_munmap(void* base, size_t length) {
+  return patch::system_call_hook(SYS_munmap, reinterpret_cast<long>(base), static_cast<long>(length));
+}
+inline long bare_madvise(void* base, size_t length, int advice) {
+  return patch::system_call_hook(SYS_madvise, reinterpret_cast<long>(base), static_cast<long>(length), advice);
+}
+
 // As UCX does: a jump of five bytes, to something near that leads on.
 inline void patch_as_ucx(const char* name, uintptr_t target) {
   const uintptr_t function = libc_function(name);

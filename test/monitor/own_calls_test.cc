@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Allocators that give memory back by system calls of their own: they are found at the start, or when they come, and
-// what they take away is kept only where a monitor sees such calls. (Under sanitizers: test/own_calls_test.sh.)
+// what they take away is kept only where a monitor sees such calls. (Under sanitizers, and one that is loaded later
+// beside uffd: test/own_calls_test.sh.)
 #include <dlfcn.h>
 #include <pinrail/listing.h>
 
@@ -80,26 +81,6 @@ TEST(OwnCalls, what_was_loaded_before_the_start_is_tried_and_uffd_joins) {
     });
     EXPECT_EQ(answer, (ChildAnswer{1, 1, 1, 1})) << name;
   }
-}
-
-TEST(OwnCalls, what_is_loaded_later_is_found_by_the_next_miss_and_uffd_joins) {
-  NEED_PATCHER();
-  NEED_UFFD();
-  const ChildAnswer answer = answer_of([] {
-    const Library library(by_default());
-    fake::FakeRegistrar fake;
-    const Pool pool(fake);
-    const uintptr_t early = raw_map(1);
-    pool.use(early, kPage);
-    const int64_t before = has_monitor("uffd");
-    const RawAllocator raw;
-    usleep(2000);  // not every miss looks, if the last one did
-    ChildAnswer said = use_block(pool, raw);
-    said[2] = before;
-    said[3] = has_monitor("uffd");
-    return said;
-  });
-  EXPECT_EQ(answer, (ChildAnswer{1, 1, 0, 1}));
 }
 
 // What was cached before may be the allocator's memory, which no monitor watches.

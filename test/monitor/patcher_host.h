@@ -45,7 +45,6 @@ struct Report {
   uintptr_t base;
   size_t length;
   bool marked;
-  pid_t thread;
 };
 
 class Recorder {
@@ -86,8 +85,7 @@ class Recorder {
   void add_hook(uintptr_t base, size_t length) {
     if (base >= end_.load() || base + length <= base_.load()) return;
     const size_t at = count_.fetch_add(1);
-    reports_[at % kRoom] = {base, length, is_marked_hook(base),
-                            static_cast<pid_t>(syscall(SYS_gettid))};  // as it is: not patched, no errno
+    reports_[at % kRoom] = {base, length, is_marked_hook(base)};
   }
   // The kernel looks, for there may be nothing there.
   static bool is_marked_hook(uintptr_t at) {

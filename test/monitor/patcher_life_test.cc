@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// monitor/patcher: the results of patched calls, other threads, a second monitor, stop and start, fork, and a patch by
+// monitor/patcher: the results of patched calls, locks in hooks, a second monitor, stop and start, fork, and a patch by
 // another library.
 #include "config.h"
 
@@ -107,18 +107,6 @@ TEST_F(PatcherEvents, a_hook_sleeps_until_the_lock_that_it_waits_for_is_free) {
   monitor::unsubscribe(subscription);
 }
 
-TEST_F(PatcherEvents, events_of_other_threads) {
-  const uintptr_t base = marked(1);
-  pid_t thread = 0;
-  std::thread([&] {
-    thread = static_cast<pid_t>(syscall(SYS_gettid));
-    munmap(at(base), kPage);
-  }).join();
-  EXPECT_TRUE(came_first(base, kPage));
-  ASSERT_FALSE(touching(base, kPage).empty());
-  EXPECT_EQ(touching(base, kPage).front().thread, thread);
-}
-
 TEST(Patcher, after_stop_nothing_is_reported_and_a_new_start_takes_the_same_patches) {
   std::vector<std::string> before;
   constexpr const char* kNames[] = {"munmap", "mmap", "mremap", "madvise", "brk", "fallocate"};
@@ -182,17 +170,6 @@ TEST(Patcher, a_function_that_is_left_out_is_not_seen_and_that_is_said) {
   EXPECT_EQ(answer[2], 2);
   EXPECT_EQ(answer[3], 2) << "syscall() is patched";
   EXPECT_EQ(answer[4], 2) << "one line for each function that is left out";
-}
-
-TEST(Patcher, wrong_values_are_refused) {
-  std::string why;
-  const pinrail_component_t* descriptor = component_under_test("monitor", "patcher", &why);
-  ASSERT_NE(descriptor, nullptr) << why;
-  fake::FakeHost host(*descriptor);
-  EXPECT_FALSE(host.set("check_interval", "often"));
-  EXPECT_FALSE(host.set("check_interval", "-1"));
-  EXPECT_FALSE(host.set("check_interval", "3600001"));
-  EXPECT_TRUE(host.set("check_interval", "0"));
 }
 
 TEST(Patcher, a_forked_child_reports_nothing_and_works) {

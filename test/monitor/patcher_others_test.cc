@@ -45,14 +45,6 @@ int double_brk(void* to) {
   errno = ENOMEM;
   return -1;
 }
-// Another one makes the system call itself.
-long bare_munmap(void* base, size_t length) {
-  return system_call_hook(SYS_munmap, reinterpret_cast<long>(base), static_cast<long>(length));
-}
-long bare_madvise(void* base, size_t length, int advice) {
-  return system_call_hook(SYS_madvise, reinterpret_cast<long>(base), static_cast<long>(length), advice);
-}
-
 // One event of each function, and whether its report came while the memory was still there.
 struct Event {
   const char* name;

@@ -117,10 +117,6 @@ TEST(PatcherLibrary, where_no_file_may_be_made_private_memory_is_kept) {
 }
 
 #if PINRAIL_CAN_PATCH
-long bare_madvise(void* base, size_t length, int advice) {
-  return patch::system_call_hook(SYS_madvise, reinterpret_cast<long>(base), static_cast<long>(length), advice);
-}
-
 // Whether a pool that insists on keeping registrations can still be made.
 bool may_keep() {
   fake::FakeRegistrar fake;
@@ -153,10 +149,6 @@ TEST(PatcherLibrary, once_it_is_blind_no_pool_keeps_anything_until_the_other_pat
     return said;
   });
   EXPECT_EQ(answer, (ChildAnswer{1, 1, 0, 0, 1})) << "what was kept before is given back";
-}
-
-long bare_munmap(void* base, size_t length) {
-  return patch::system_call_hook(SYS_munmap, reinterpret_cast<long>(base), static_cast<long>(length));
 }
 
 TEST(PatcherLibrary, a_miss_is_when_a_patch_over_ours_is_found) {

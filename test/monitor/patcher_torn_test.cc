@@ -46,15 +46,10 @@ InFile in_file(uintptr_t function) {
   return place;
 }
 
-uintptr_t libc_code(const char* name) {
-  void* const libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
-  return libc == nullptr ? 0 : reinterpret_cast<uintptr_t>(dlsym(libc, name));
-}
-
 // Where the patched function's jumps are: the bytes there are others than in the file. The function is as long as its
 // symbol says.
 std::vector<size_t> jumps_in(const char* name) {
-  const uintptr_t function = libc_code(name);
+  const uintptr_t function = libc_function(name);
   const std::vector<uint8_t> file = in_file(function).bytes;
   Dl_info info{};
   ElfW(Sym)* symbol = nullptr;
@@ -73,10 +68,10 @@ std::vector<size_t> jumps_in(const char* name) {
 void put_back(const std::vector<const char*>& names, size_t first, size_t count) {
   std::vector<std::pair<uintptr_t, std::vector<uint8_t>>> all;
   for (const char* name : names) {
-    const std::vector<uint8_t> bytes = in_file(libc_code(name)).bytes;
+    const std::vector<uint8_t> bytes = in_file(libc_function(name)).bytes;
     for (const size_t jump : jumps_in(name)) {
       const auto begin = bytes.begin() + static_cast<ptrdiff_t>(jump + first);
-      all.emplace_back(libc_code(name) + jump + first,
+      all.emplace_back(libc_function(name) + jump + first,
                        std::vector<uint8_t>(begin, begin + static_cast<ptrdiff_t>(count)));
     }
   }
@@ -167,7 +162,7 @@ TEST(PatcherTorn, a_breakpoint_is_left_alone_and_what_it_hides_is_not_seen_until
     action.sa_sigaction = run_the_files_instruction;
     action.sa_flags = SA_SIGINFO;
     sigaction(SIGTRAP, &action, nullptr);
-    const uintptr_t jump = libc_code("munmap") + jumps_in("munmap").front();
+    const uintptr_t jump = libc_function("munmap") + jumps_in("munmap").front();
     const auto* const code = static_cast<const volatile uint8_t*>(at(jump));
     const uint8_t before = code[0];
     write_code(jump, {0xcc});
@@ -194,7 +189,7 @@ TEST(PatcherTorn, a_breakpoint_is_left_alone_and_what_it_hides_is_not_seen_until
 int attach_probe(const char* name) {
   int type = -1;
   std::ifstream("/sys/bus/event_source/devices/uprobe/type") >> type;
-  const InFile place = in_file(libc_code(name));
+  const InFile place = in_file(libc_function(name));
   const std::vector<size_t> jumps = jumps_in(name);
   perf_event_attr attributes{};
   attributes.size = sizeof(attributes);

@@ -20,13 +20,6 @@
 namespace pinrail::test {
 namespace {
 
-// A child's answer, or all -1: it crashed, or waited for ever.
-ChildAnswer answer_of(const std::function<ChildAnswer()>& function) {
-  ChildAnswer answer;
-  answer.fill(-1);
-  in_child(function, &answer);
-  return answer;
-}
 ChildAnswer all_true(int64_t count) {
   ChildAnswer answer{};
   for (int64_t i = 0; i < count; ++i) answer[static_cast<size_t>(i)] = 1;
@@ -49,26 +42,18 @@ int descriptor_of_the_monitor() {
   return -1;
 }
 
-// By a filter, or by a kernel that cannot watch.
+// By a filter, or by a kernel that cannot watch. Where it is not named, others do without it.
 TEST(UffdLife, where_its_calls_are_refused_it_is_not_available) {
   for (const auto& [call, error] : {std::pair{SYS_userfaultfd, EPERM}, std::pair{SYS_ioctl, EINVAL}}) {
     const ChildAnswer answer = answer_of([call = call, error = error] {
       refuse_system_call(call, error);
-      const Library library(uffd_alone());
-      return ChildAnswer{library.status == PINRAIL_ERR_NOT_AVAILABLE ? 1 : 0};
+      const bool is_refused = Library(uffd_alone()).status == PINRAIL_ERR_NOT_AVAILABLE;
+      const Library others(Settings{{"monitor", ""}});
+      const bool others_work = others.status == PINRAIL_SUCCESS && may_keep() == (PINRAIL_CAN_PATCH != 0);
+      return ChildAnswer{is_refused ? 1 : 0, others_work ? 1 : 0};
     });
-    EXPECT_EQ(answer, all_true(1)) << call;
+    EXPECT_EQ(answer, all_true(2)) << call;
   }
-}
-
-TEST(UffdLife, where_it_is_not_available_and_not_named_others_do_without_it) {
-  const ChildAnswer answer = answer_of([] {
-    refuse_system_call(SYS_userfaultfd, ENOSYS);
-    const Library library(Settings{{"monitor", ""}});
-    const bool kept = may_keep();
-    return ChildAnswer{library.status == PINRAIL_SUCCESS ? 1 : 0, kept == (PINRAIL_CAN_PATCH != 0) ? 1 : 0};
-  });
-  EXPECT_EQ(answer, all_true(2));
 }
 
 TEST(UffdLife, it_comes_and_goes_and_leaves_no_descriptor) {
@@ -259,35 +244,21 @@ TEST(UffdBesideThePatcher, is_not_started_unasked_for_the_patcher_sees_all_that_
   EXPECT_EQ(answer, all_true(3));
 }
 
-TEST(UffdBesideThePatcher, sees_raw_system_calls) {
+// Files are kept, for the patcher sees what happens to them; and where no further mapping may be watched, it is enough.
+TEST(UffdBesideThePatcher, each_sees_what_the_other_does_not) {
   NEED_BOTH();
-  Watched watched{kBoth};
-  const uintptr_t base = watched.cached(4);
-  raw_unmap(base, 4);
-  EXPECT_FALSE(watched.has(base, 4));
-  const uintptr_t other = watched.cached(4);
-  munmap(at(other), 4 * kPage);
-  EXPECT_FALSE(watched.has(other, 4));
-}
-
-TEST(UffdBesideThePatcher, files_and_segments_are_kept_for_the_patcher_sees_what_happens_to_them) {
-  NEED_BOTH();
-  Watched watched{kBoth};
-  const int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
-  const uintptr_t base = watched.cached(1, MAP_PRIVATE, file);
-  munmap(at(base), kPage);
-  EXPECT_FALSE(watched.has(base));
-  close(file);
-}
-
-TEST(UffdBesideThePatcher, where_no_further_mapping_may_be_watched_the_patcher_is_enough) {
-  NEED_BOTH();
-  Settings settings = kBoth;
-  settings.emplace_back("monitor_uffd_map_share", "0");
-  Watched watched{settings};
-  const uintptr_t base = watched.cached(1);
-  munmap(at(base), kPage);
-  EXPECT_FALSE(watched.has(base));
+  for (const char* const share : {"50", "0"}) {
+    SCOPED_TRACE(share);
+    Watched watched{with(kBoth, {{"monitor_uffd_map_share", share}})};
+    const int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    const uintptr_t raw = watched.cached(4), other = watched.cached(4), of_file = watched.cached(1, MAP_PRIVATE, file);
+    close(file);
+    raw_unmap(raw, 4);
+    EXPECT_EQ(watched.has(raw, 4), *share == '0');
+    munmap(at(other), 4 * kPage);
+    munmap(at(of_file), kPage);
+    EXPECT_FALSE(watched.has(other, 4) || watched.has(of_file));
+  }
 }
 
 TEST(UffdBesideThePatcher, when_it_goes_blind_everything_dies_and_the_patcher_goes_on) {

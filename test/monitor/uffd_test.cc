@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // monitor/uffd: each event, by a system call that no patch of libc sees, makes a miss of what was cached.
 #include <pinrail/listing.h>
-#include <sys/resource.h>
 #include <sys/shm.h>
 #include <sys/uio.h>
 
@@ -124,39 +123,29 @@ TEST(Uffd, shared_memory_is_kept_until_it_is_removed_or_unmapped) {
 }
 
 // What the kernel does not watch, or what can happen to it unseen, is registered and not kept.
-void expect_not_kept(Watched* watched, uintptr_t base, const char* what) {
-  watched->pool.use(base, kPage);
-  EXPECT_FALSE(watched->has(base)) << what;
-  EXPECT_EQ(watched->pool.stats().uncovered, 1u) << what;
-  EXPECT_EQ(watched->fake.live_count(), 0u) << what;
+void expect_not_kept(const Settings& settings, uintptr_t base, const char* what) {
+  const Watched watched{settings};
+  ASSERT_EQ(watched.pool.status, PINRAIL_SUCCESS);
+  watched.pool.use(base, kPage);
+  EXPECT_FALSE(watched.has(base)) << what;
+  EXPECT_EQ(watched.pool.stats().uncovered, 1u) << what;
+  EXPECT_EQ(watched.fake.live_count(), 0u) << what;
 }
 
-TEST(UffdCovers, no_system_v_segment) {
-  WATCHED(watched, shared_too());
+TEST(UffdCovers, no_segment_and_no_file_that_is_private_or_can_be_cut) {
+  NEED_UFFD();
   const int id = shmget(IPC_PRIVATE, kPage, IPC_CREAT | 0600);
   ASSERT_GE(id, 0);
-  void* const base = shmat(id, nullptr, 0);
+  void* const segment = shmat(id, nullptr, 0);
   shmctl(id, IPC_RMID, nullptr);
-  expect_not_kept(&watched, reinterpret_cast<uintptr_t>(base), "a segment");
-  shmdt(base);
-}
-
-TEST(UffdCovers, no_private_mapping_of_a_file) {
-  WATCHED(watched, shared_too());
-  const int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
-  const uintptr_t base = raw_map(1, 0, MAP_PRIVATE, file);
-  expect_not_kept(&watched, base, "a file");
-  raw_unmap(base, 1);
-  close(file);
-}
-
-TEST(UffdCovers, no_file_that_can_be_cut) {
-  WATCHED(watched, uffd_alone());
-  const int file = make_file(1);
-  const uintptr_t base = raw_map(1, 0, MAP_SHARED, file);
-  expect_not_kept(&watched, base, "a memfd");
-  raw_unmap(base, 1);
-  close(file);
+  const int program = open("/proc/self/exe", O_RDONLY | O_CLOEXEC), file = make_file(1);
+  const uintptr_t private_file = raw_map(1, 0, MAP_PRIVATE, program), shared_file = raw_map(1, 0, MAP_SHARED, file);
+  expect_not_kept(shared_too(), reinterpret_cast<uintptr_t>(segment), "a segment of System V");
+  expect_not_kept(shared_too(), private_file, "a private mapping of a file");
+  expect_not_kept(uffd_alone(), shared_file, "a memfd");
+  shmdt(segment);
+  for (const uintptr_t base : {private_file, shared_file}) raw_unmap(base, 1);
+  for (const int each : {program, file}) close(each);
 }
 
 // The kernel reports it for that mapping alone.
@@ -173,41 +162,51 @@ TEST(UffdCovers, no_memory_from_which_another_mapping_may_remove_pages) {
   close(file);
 }
 
+// A userfaultfd of the program's own.
+class OwnWatch {
+ public:
+  OwnWatch() : descriptor_(static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | 1))) {
+    uffdio_api api{};
+    api.api = UFFD_API;
+    EXPECT_EQ(ioctl_of(descriptor_, UFFDIO_API, &api), 0);
+  }
+  ~OwnWatch() { close(descriptor_); }
+  OwnWatch(const OwnWatch&) = delete;
+  OwnWatch& operator=(const OwnWatch&) = delete;
+
+  int watch(uintptr_t base) const {
+    uffdio_register range{};
+    range.range = {base, kPage};
+    range.mode = UFFDIO_REGISTER_MODE_MISSING;
+    return ioctl_of(descriptor_, UFFDIO_REGISTER, &range);
+  }
+
+ private:
+  const int descriptor_;
+};
+
 TEST(UffdCovers, nothing_that_the_program_watches_itself) {
-  WATCHED(watched, uffd_alone());
-  const int own = static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | 1));
-  uffdio_api api{};
-  api.api = UFFD_API;
-  ASSERT_EQ(ioctl_of(own, UFFDIO_API, &api), 0);
+  NEED_UFFD();
+  const OwnWatch own;
   const uintptr_t base = raw_map(1);
-  uffdio_register range{};
-  range.range = {base, kPage};
-  range.mode = UFFDIO_REGISTER_MODE_MISSING;
-  ASSERT_EQ(ioctl_of(own, UFFDIO_REGISTER, &range), 0);
-  expect_not_kept(&watched, base, "the program's");
-  close(own);
+  ASSERT_EQ(own.watch(base), 0);
+  expect_not_kept(uffd_alone(), base, "the program's");
   raw_unmap(base, 1);
 }
 
 // The README says so: the kernel gives a mapping to one userfaultfd.
 TEST(UffdCovers, what_it_watches_is_refused_to_the_programs_own_userfaultfd_until_it_ends) {
+  NEED_UFFD();
+  const OwnWatch own;
   const uintptr_t base = raw_map(1);
-  uffdio_register range{};
-  range.range = {base, kPage};
-  range.mode = UFFDIO_REGISTER_MODE_MISSING;
-  const int own = static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | 1));
-  uffdio_api api{};
-  api.api = UFFD_API;
   {
     WATCHED(watched, uffd_alone());
-    ASSERT_EQ(ioctl_of(own, UFFDIO_API, &api), 0);
     watched.pool.use(base, kPage);
     ASSERT_TRUE(watched.has(base));
-    EXPECT_EQ(ioctl_of(own, UFFDIO_REGISTER, &range), -1);
+    EXPECT_EQ(own.watch(base), -1);
     EXPECT_EQ(errno, EBUSY);
   }
-  EXPECT_EQ(ioctl_of(own, UFFDIO_REGISTER, &range), 0);
-  close(own);
+  EXPECT_EQ(own.watch(base), 0);
   raw_unmap(base, 1);
 }
 
@@ -276,10 +275,7 @@ TEST(UffdCovers, a_miss_in_a_known_mapping_asks_the_kernel_nothing) {
   raw_unmap(base + 32 * kPage, 1);
   ASSERT_EQ(raw_map(1, base + 32 * kPage), base + 32 * kPage);
   close_lists();
-  rlimit before{}, none{};
-  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-  none.rlim_max = before.rlim_max;
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const FewDescriptors none;
   for (uintptr_t page = 0; page < 64; ++page) {
     watched.pool.use(base + page * kPage, kPage);
     if (page == 32) {
@@ -288,7 +284,6 @@ TEST(UffdCovers, a_miss_in_a_known_mapping_asks_the_kernel_nothing) {
       EXPECT_TRUE(watched.has(base + page * kPage)) << page << ": no file can be opened: it must be known";
     }
   }
-  setrlimit(RLIMIT_NOFILE, &before);
   raw_unmap(base, 64);
 }
 

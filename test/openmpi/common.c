@@ -71,6 +71,18 @@ void* buffer_of(size_t bytes) {
   abort();
 }
 
+MPI_Win open_window(void* memory, size_t bytes) {
+  MPI_Win window;
+  MPI_Win_create(memory, (MPI_Aint)bytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+  MPI_Win_lock_all(0, window);
+  return window;
+}
+
+void close_window(MPI_Win* window) {
+  MPI_Win_unlock_all(*window);
+  MPI_Win_free(window);
+}
+
 void exchange(MPI_Win window, const char* exposed, void* out, void* in, size_t bytes, uint64_t seed) {
   fill(out, bytes, seed + (uint64_t)rank);
   MPI_Put(out, (int)bytes, MPI_BYTE, next_rank(), 0, (int)bytes, MPI_BYTE, window);

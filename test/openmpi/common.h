@@ -26,6 +26,10 @@ void fill(void* buffer, size_t bytes, uint64_t seed);
 void check(const void* buffer, size_t bytes, uint64_t seed, const char* what);
 void check_value(uint64_t seen, uint64_t expected, const char* what);
 
+// A window over this memory that all have locked for all, and its end.
+MPI_Win open_window(void* memory, size_t bytes);
+void close_window(MPI_Win* window);
+
 // Puts what out holds then into the next one's window, gets it back into in, and checks both and what was put here.
 // exposed: the window's own memory here, locked by all.
 void exchange(MPI_Win window, const char* exposed, void* out, void* in, size_t bytes, uint64_t seed);

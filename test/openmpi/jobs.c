@@ -81,8 +81,7 @@ static int many_job(int argc, char** argv) {
     printf("many: %zu buffers, %.2f us the first time, %.2f us again\n", buffers,
            1e6 * (filled - start) / (double)buffers, 1e6 * (end - filled) / operations);
   }
-  MPI_Win_unlock_all(window);
-  MPI_Win_free(&window);
+  close_window(&window);
   free(memory);
   free(out);
   return verdict("many");
@@ -140,9 +139,7 @@ static int pvars_job(int argc, char** argv) {
   MPI_T_pvar_handle limit = handle_of("rcache_grdma_size_limit", MPI_T_PVAR_CLASS_SIZE);
   char* const exposed = buffer_of(kPut);
   char* const out = buffer_of(kPut);
-  MPI_Win window;
-  MPI_Win_create(exposed, kPut, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
-  MPI_Win_lock_all(0, window);
+  MPI_Win window = open_window(exposed, kPut);
   const uint64_t hits_before = value_of(hits), misses_before = value_of(misses), bytes_before = value_of(bytes);
   for (int i = 0; i < kPuts; ++i) {
     MPI_Put(out, kPut, MPI_BYTE, next_rank(), 0, kPut, MPI_BYTE, window);
@@ -152,8 +149,7 @@ static int pvars_job(int argc, char** argv) {
   check_value(value_of(hits), hits_before + kPuts - 1, "hits");
   check_value(value_of(bytes), bytes_before + kPut, "registered_bytes");
   check_value((uint64_t)(value_of(limit) >= kPut), 1, "size_limit");
-  MPI_Win_unlock_all(window);
-  MPI_Win_free(&window);
+  close_window(&window);
   MPI_T_pvar_session_free(&session);
   MPI_T_finalize();  // before MPI_Finalize: this Open MPI's btl ofi does not outlive it
   return verdict("pvars");
@@ -191,16 +187,13 @@ static int forked_job(int argc, char** argv) {
   char* const exposed = buffer_of(kInherited);
   void* const out = fresh_mapping();
   void* const in = fresh_mapping();
-  MPI_Win window;
-  MPI_Win_create(exposed, kInherited, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
-  MPI_Win_lock_all(0, window);
+  MPI_Win window = open_window(exposed, kInherited);
   for (int round = 0; round < rounds; ++round) {
     exchange(window, exposed, out, in, kInherited, (uint64_t)round * 1000 + 1);
     fork_one(out, in);
     exchange(window, exposed, out, in, kInherited, (uint64_t)round * 1000 + 501);
   }
-  MPI_Win_unlock_all(window);
-  MPI_Win_free(&window);
+  close_window(&window);
   munmap(out, kInherited);
   munmap(in, kInherited);
   free(exposed);
@@ -234,10 +227,8 @@ static void one_window(MPI_Info info, uint64_t seed) {
 
 static void puts_into_one_window(MPI_Info info, int rounds, MPI_T_pvar_handle misses, MPI_T_pvar_handle hits) {
   char* exposed;
-  MPI_Win window;
   check_value((uint64_t)MPI_Alloc_mem(kAllocated, info, &exposed), MPI_SUCCESS, "MPI_Alloc_mem");
-  MPI_Win_create(exposed, kAllocated, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
-  MPI_Win_lock_all(0, window);
+  MPI_Win window = open_window(exposed, kAllocated);
   const uint64_t misses_before = value_of(misses), hits_before = value_of(hits);
   for (int i = 0; i < rounds; ++i) {
     char* out;
@@ -250,8 +241,7 @@ static void puts_into_one_window(MPI_Info info, int rounds, MPI_T_pvar_handle mi
   tell("puts", rounds, value_of(hits) - hits_before, value_of(misses) - misses_before);
   check_value(value_of(misses) - misses_before, 0, "misses of puts");
   check_value((uint64_t)(value_of(hits) - hits_before >= (uint64_t)rounds), 1, "hits of puts");
-  MPI_Win_unlock_all(window);
-  MPI_Win_free(&window);
+  close_window(&window);
   check(exposed, kAllocated, (uint64_t)((rounds - 1) * 1000 + previous_rank()), "the last put");
   check_value((uint64_t)MPI_Free_mem(exposed), MPI_SUCCESS, "MPI_Free_mem");
 }
@@ -261,10 +251,8 @@ static void puts_into_one_window(MPI_Info info, int rounds, MPI_T_pvar_handle mi
 static void put_from_fresh_memory(MPI_Info info, MPI_T_pvar_handle misses) {
   enum { kFresh = 4, kFreshBytes = 40 << 20 };
   char *exposed, *out[kFresh];
-  MPI_Win window;
   check_value((uint64_t)MPI_Alloc_mem(kAllocated, info, &exposed), MPI_SUCCESS, "MPI_Alloc_mem");
-  MPI_Win_create(exposed, kAllocated, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
-  MPI_Win_lock_all(0, window);
+  MPI_Win window = open_window(exposed, kAllocated);
   for (int i = 0; i < kFresh; ++i) {
     check_value((uint64_t)MPI_Alloc_mem(kFreshBytes, info, &out[i]), MPI_SUCCESS, "MPI_Alloc_mem");
     fill(out[i], kAllocated, (uint64_t)(i * 1000 + rank));
@@ -273,8 +261,7 @@ static void put_from_fresh_memory(MPI_Info info, MPI_T_pvar_handle misses) {
     MPI_Win_flush(next_rank(), window);
     check_value(value_of(misses) - before, 0, "misses of a put from fresh memory");
   }
-  MPI_Win_unlock_all(window);
-  MPI_Win_free(&window);
+  close_window(&window);
   check(exposed, kAllocated, (uint64_t)((kFresh - 1) * 1000 + previous_rank()), "the last put from fresh memory");
   for (int i = 0; i < kFresh; ++i) check_value((uint64_t)MPI_Free_mem(out[i]), MPI_SUCCESS, "MPI_Free_mem");
   check_value((uint64_t)MPI_Free_mem(exposed), MPI_SUCCESS, "MPI_Free_mem");

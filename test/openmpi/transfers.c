@@ -60,11 +60,9 @@ int rma_job(int argc, char** argv) {
   const size_t window_bytes = (size_t)kBuffers * kLargest;
   void* const exposed = buffer_of(window_bytes);
   void* buffers[kBuffers + 1];
-  MPI_Win window;
   memset(exposed, 0, window_bytes);
   for (int i = 0; i <= kBuffers; ++i) buffers[i] = buffer_of(kLargest);
-  MPI_Win_create(exposed, (MPI_Aint)window_bytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
-  MPI_Win_lock_all(0, window);
+  MPI_Win window = open_window(exposed, window_bytes);
   for (int round = 0; round < rounds; ++round) {
     put_and_get_all(window, exposed, buffers, round % 2 == 0 ? 64 * 1024 : kLargest, round);
   }
@@ -72,8 +70,7 @@ int rma_job(int argc, char** argv) {
   MPI_Win_sync(window);
   MPI_Barrier(MPI_COMM_WORLD);
   accumulate(window, exposed, buffers[0]);
-  MPI_Win_unlock_all(window);
-  MPI_Win_free(&window);
+  close_window(&window);
   for (int i = 0; i <= kBuffers; ++i) free(buffers[i]);
   free(exposed);
   return verdict("rma");
@@ -127,9 +124,7 @@ int remap_job(int argc, char** argv) {
   char* const exposed = buffer_of(kRemapped);
   void* out = fresh(NULL);
   void* in = fresh(NULL);
-  MPI_Win window;
-  MPI_Win_create(exposed, kRemapped, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
-  MPI_Win_lock_all(0, window);
+  MPI_Win window = open_window(exposed, kRemapped);
   for (int round = 0; round < rounds; ++round) {
     exchange(window, exposed, out, in, kRemapped, (uint64_t)round * 1000 + 1);
     exchange(window, exposed, out, in, kRemapped, (uint64_t)round * 1000 + 501);
@@ -146,8 +141,7 @@ int remap_job(int argc, char** argv) {
     free(a);
     free(b);
   }
-  MPI_Win_unlock_all(window);
-  MPI_Win_free(&window);
+  close_window(&window);
   return verdict("remap");
 }
 
@@ -195,14 +189,11 @@ int evict_job(int argc, char** argv) {
   const int buffers = argument(argc, argv, 1, 128);
   char* const exposed = buffer_of(kEvicted);
   char* const memory = buffer_of((size_t)buffers * kEvicted * 2);  // a gap behind each
-  MPI_Win window;
-  MPI_Win_create(exposed, kEvicted, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
-  MPI_Win_lock_all(0, window);
+  MPI_Win window = open_window(exposed, kEvicted);
   for (int i = 0; i < 2 * buffers; ++i) {
     put_and_get(window, memory + (size_t)(i % buffers) * kEvicted * 2, (uint64_t)(rank + 1) * 10000 + (uint64_t)i);
   }
-  MPI_Win_unlock_all(window);
-  MPI_Win_free(&window);
+  close_window(&window);
   free(memory);
   free(exposed);
   return verdict("evict");

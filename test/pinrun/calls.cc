@@ -3,17 +3,17 @@
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
-#include <thread>
 #include <vector>
 
 #include "test/fake/verbs/verbs_double.h"
+#include "test/support/cases.h"
 #include "test/support/gpu_memory.h"
+#include "test/support/threads.h"
 
 namespace pinrail::test {
 namespace {
@@ -46,6 +46,16 @@ class PinrunCalls : public ::testing::Test {
   }
 
   ibv_mr* reg(int access = kLocal) { return ibv_reg_mr(domain, memory, kBytes, access); }
+  uint64_t made_by_regs(int count, int access = kLocal) {
+    return made_by([&] {
+      for (int i = 0; i < count; ++i) EXPECT_EQ(ibv_dereg_mr(reg(access)), 0);
+    });
+  }
+  // Other pages at the same address.
+  void replace_memory() {
+    munmap(memory, kBytes);
+    ASSERT_EQ(map(memory), memory);
+  }
 
   ibv_context device{};
   ibv_pd* domain;
@@ -75,19 +85,11 @@ TEST_F(PinrunCalls, equal_requests_share_keys_and_have_regions_of_their_own) {
 }
 
 TEST_F(PinrunCalls, a_range_is_registered_once_until_its_memory_goes) {
-  EXPECT_EQ(made_by([&] {
-              for (int i = 0; i < 100; ++i) EXPECT_EQ(ibv_dereg_mr(reg()), 0);
-            }),
-            1u);
-  const uint32_t key = [&] {
-    ibv_mr* region = reg();
-    const uint32_t result = region->rkey;
-    EXPECT_EQ(ibv_dereg_mr(region), 0);
-    return result;
-  }();
-  munmap(memory, kBytes);
-  ASSERT_EQ(map(memory), memory);
-  ibv_mr* region = nullptr;
+  EXPECT_EQ(made_by_regs(100), 1u);
+  ibv_mr* region = reg();
+  const uint32_t key = region->rkey;
+  EXPECT_EQ(ibv_dereg_mr(region), 0);
+  replace_memory();
   EXPECT_EQ(made_by([&] { region = reg(); }), 1u);
   EXPECT_NE(region->rkey, key);
   EXPECT_EQ(ibv_dereg_mr(region), 0);
@@ -114,24 +116,16 @@ TEST_F(PinrunCalls, a_domain_with_regions_is_busy_and_without_them_leaves_none_a
   EXPECT_EQ(verbs_double_live(), before);
 }
 
-TEST_F(PinrunCalls, closing_a_device_deregisters_what_is_kept_for_its_domains) {
-  ibv_context other_device{};
+TEST_F(PinrunCalls, closing_a_device_and_the_end_of_an_imported_domain_deregister_what_is_kept) {
   const uint64_t before = verbs_double_live();
-  ibv_pd* other = ibv_alloc_pd(&other_device);
-  EXPECT_EQ(ibv_dereg_mr(ibv_reg_mr(other, memory, kBytes, kLocal)), 0);
-  EXPECT_EQ(ibv_close_device(&other_device), 0);
+  ibv_context other_device{};
+  ibv_pd *other = ibv_alloc_pd(&other_device), *imported = ibv_alloc_pd(&other_device);
+  for (ibv_pd* each : {other, imported}) EXPECT_EQ(ibv_dereg_mr(ibv_reg_mr(each, memory, kBytes, kLocal)), 0);
+  ibv_unimport_pd(imported);
+  EXPECT_EQ(verbs_double_live(), before + 1);
+  EXPECT_EQ(ibv_close_device(&other_device), 0) << "it looks at no domain that is gone";
   EXPECT_EQ(verbs_double_live(), before);
   EXPECT_EQ(ibv_dealloc_pd(other), 0);
-}
-
-TEST_F(PinrunCalls, the_end_of_an_imported_domain_deregisters_what_is_kept_for_it) {
-  const uint64_t before = verbs_double_live();
-  ibv_context other_device{};
-  ibv_pd* imported = ibv_alloc_pd(&other_device);
-  EXPECT_EQ(ibv_dereg_mr(ibv_reg_mr(imported, memory, kBytes, kLocal)), 0);
-  ibv_unimport_pd(imported);
-  EXPECT_EQ(verbs_double_live(), before);
-  EXPECT_EQ(ibv_close_device(&other_device), 0) << "it looks at no domain that is gone";
 }
 
 TEST_F(PinrunCalls, a_device_may_be_closed_and_a_domain_unimported_while_regions_exist) {
@@ -148,8 +142,7 @@ TEST_F(PinrunCalls, a_device_may_be_closed_and_a_domain_unimported_while_regions
 
 TEST_F(PinrunCalls, memory_that_is_unmapped_while_it_is_registered_can_be_registered_again) {
   ibv_mr* old = reg();
-  munmap(memory, kBytes);
-  ASSERT_EQ(map(memory), memory);
+  replace_memory();
   ibv_mr* next = reg();
   ASSERT_NE(next, nullptr);
   EXPECT_NE(next->rkey, old->rkey);
@@ -177,10 +170,7 @@ TEST_F(PinrunCalls, a_region_has_the_handle_by_which_another_process_imports_it)
 }
 
 TEST_F(PinrunCalls, regions_for_windows_are_libibverbs_own) {
-  EXPECT_EQ(made_by([&] {
-              for (int i = 0; i < 2; ++i) EXPECT_EQ(ibv_dereg_mr(reg(kLocal | IBV_ACCESS_MW_BIND)), 0);
-            }),
-            2u);
+  EXPECT_EQ(made_by_regs(2, kLocal | IBV_ACCESS_MW_BIND), 2u);
 }
 
 // Without pinrun nothing would be registered at that time.
@@ -257,8 +247,7 @@ TEST_F(PinrunCalls, unmapping_a_buffer_ends_its_regions_at_all_iovas) {
   };
   EXPECT_EQ(made_by(reg_both), 2u);
   EXPECT_EQ(made_by(reg_both), 0u);
-  munmap(memory, kBytes);
-  ASSERT_EQ(map(memory), memory);
+  replace_memory();
   EXPECT_EQ(made_by(reg_both), 2u);
 }
 
@@ -272,20 +261,20 @@ TEST_F(PinrunCalls, a_region_that_is_moved_loses_its_iova) {
 }
 
 TEST_F(PinrunCalls, a_call_fails_as_it_does_without_pinrun) {
-  errno = 0;
-  EXPECT_EQ(ibv_reg_mr(domain, memory, 0, kLocal), nullptr);
-  EXPECT_EQ(errno, EINVAL);
-  errno = 0;
-  EXPECT_EQ(reg(IBV_ACCESS_REMOTE_WRITE), nullptr);
-  EXPECT_EQ(errno, EINVAL);
-  for (void* wrong : {static_cast<void*>(nullptr), reinterpret_cast<void*>(-4096L)}) {
+  const struct {
+    void* addr;
+    size_t length;
+    int access, error;
+  } calls[] = {{memory, 0, kLocal, EINVAL},
+               {memory, kBytes, IBV_ACCESS_REMOTE_WRITE, EINVAL},
+               {nullptr, 8192, kLocal, EFAULT},
+               {reinterpret_cast<void*>(-4096L), 8192, kLocal, EFAULT},
+               {memory, SIZE_MAX, kLocal, EFAULT}};
+  for (const auto& call : calls) {
     errno = 0;
-    EXPECT_EQ(ibv_reg_mr(domain, wrong, 8192, kLocal), nullptr);
-    EXPECT_EQ(errno, EFAULT);
+    EXPECT_EQ(ibv_reg_mr(domain, call.addr, call.length, call.access), nullptr);
+    EXPECT_EQ(errno, call.error);
   }
-  errno = 0;
-  EXPECT_EQ(ibv_reg_mr(domain, memory, SIZE_MAX, kLocal), nullptr);
-  EXPECT_EQ(errno, EFAULT);
   verbs_double_fail_from(1);
   errno = 0;
   EXPECT_EQ(reg(), nullptr);
@@ -348,7 +337,7 @@ TEST_F(PinrunCalls, a_change_of_access_keeps_the_keys_and_takes_the_right) {
   ibv_mr* next = reg(kRemote);
   EXPECT_NE(next->rkey, key) << "what was changed serves no other request";
   EXPECT_EQ(ibv_dereg_mr(next), 0);
-  EXPECT_EQ(made_by([&] { EXPECT_EQ(ibv_dereg_mr(reg(kRemote)), 0); }), 0u) << "the range is cached as before";
+  EXPECT_EQ(made_by_regs(1, kRemote), 0u) << "the range is cached as before";
   EXPECT_EQ(ibv_dereg_mr(region), 0);
   EXPECT_FALSE(verbs_double_allows(key, domain, memory, kLocal));
 }
@@ -390,23 +379,18 @@ TEST_F(PinrunCalls, a_change_leaves_other_regions_of_the_range_alone) {
 
 TEST_F(PinrunCalls, a_region_that_one_thread_changes_serves_no_other_thread) {
   constexpr int kThreads = 4, kRounds = 150000;
-  std::vector<std::thread> threads;
-  threads.reserve(kThreads);
-  for (int i = 0; i < kThreads; ++i) {
-    threads.emplace_back([this] {
-      for (int round = 0; round < kRounds; ++round) {
-        ibv_mr* region = reg(kRemote);
-        ASSERT_NE(region, nullptr);
-        ASSERT_TRUE(verbs_double_allows(region->rkey, domain, memory, IBV_ACCESS_REMOTE_WRITE));
-        if (round % 4 == 0) {
-          ASSERT_EQ(ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, kLocal), 0);
-          ASSERT_FALSE(verbs_double_allows(region->rkey, domain, memory, IBV_ACCESS_REMOTE_WRITE));
-        }
-        ASSERT_EQ(ibv_dereg_mr(region), 0);
+  on_threads(kThreads, [this] {
+    for (int round = 0; round < kRounds; ++round) {
+      ibv_mr* region = reg(kRemote);
+      ASSERT_NE(region, nullptr);
+      ASSERT_TRUE(verbs_double_allows(region->rkey, domain, memory, IBV_ACCESS_REMOTE_WRITE));
+      if (round % 4 == 0) {
+        ASSERT_EQ(ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, kLocal), 0);
+        ASSERT_FALSE(verbs_double_allows(region->rkey, domain, memory, IBV_ACCESS_REMOTE_WRITE));
       }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+      ASSERT_EQ(ibv_dereg_mr(region), 0);
+    }
+  });
 }
 
 // The address of the GPU memory is the one on the wire, and each registration has an export of its own, as GPU programs
@@ -462,19 +446,9 @@ TEST_F(PinrunCalls, a_dmabuf_at_addresses_of_host_memory_is_libibverbs_own) {
   }
 }
 
-// Returns the exit status of the function, run in a forked child.
-template <typename Function>
-int in_child(Function function) {
-  const pid_t child = fork();
-  if (child == 0) _exit(function());
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
 TEST_F(PinrunCalls, a_forked_child_has_a_cache_of_its_own) {
   ibv_mr* held = reg();
-  const int status = in_child([&] {
+  expect_success_in_child([&] {
     ibv_pd* own = ibv_alloc_pd(&device);
     const uint64_t before = verbs_double_registered();
     for (int i = 0; i < 10; ++i) {
@@ -483,23 +457,19 @@ TEST_F(PinrunCalls, a_forked_child_has_a_cache_of_its_own) {
     if (verbs_double_registered() - before != 1) return 2;
     return ibv_dealloc_pd(own) == 0 ? 0 : 3;
   });
-  EXPECT_EQ(status, 0);
   EXPECT_EQ(ibv_dereg_mr(held), 0);
 }
 
 // With --record its trace is one that pinrail_perf reads: test/pinrun_test.sh looks.
 TEST_F(PinrunCalls, a_forked_child_gives_back_what_it_inherited) {
   ibv_mr* held = reg();
-  const pid_t child = fork();
-  if (child == 0) {
+  expect_success_in_child([&] {
     ibv_mr* own = reg();
     const bool good = own != nullptr && ibv_dereg_mr(own) == 0 && ibv_dereg_mr(held) == 0;
     munmap(memory, kBytes);
     exit(good ? 0 : 1);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  EXPECT_EQ(status, 0);
+    return 0;
+  });
   EXPECT_EQ(ibv_dereg_mr(held), 0);
 }
 
@@ -511,18 +481,13 @@ TEST_F(PinrunCalls, a_call_that_unmaps_no_range_does_no_harm) {
 
 TEST_F(PinrunCalls, many_threads_leave_nothing) {
   constexpr int kThreads = 8, kRounds = 5000;
-  std::vector<std::thread> threads;
-  threads.reserve(kThreads);
-  for (int i = 0; i < kThreads; ++i) {
-    threads.emplace_back([this, i] {
-      for (int round = 0; round < kRounds; ++round) {
-        ibv_mr* region = ibv_reg_mr(domain, memory + (round + i) % 16 * 4096, 4096, kLocal);
-        ASSERT_NE(region, nullptr);
-        ASSERT_EQ(ibv_dereg_mr(region), 0);
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  on_threads(kThreads, [this](int i) {
+    for (int round = 0; round < kRounds; ++round) {
+      ibv_mr* region = ibv_reg_mr(domain, memory + (round + i) % 16 * 4096, 4096, kLocal);
+      ASSERT_NE(region, nullptr);
+      ASSERT_EQ(ibv_dereg_mr(region), 0);
+    }
+  });
 }
 
 }  // namespace

@@ -221,43 +221,37 @@ CUresult open_handle(State* in, const Wire& wire, CUdeviceptr* address_out) {
 extern "C" {
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
-  State& in = state();
-  Lock lock(in.mutex);
-  const CUresult entered = enter("cuIpcGetMemHandle");
-  if (entered != CUDA_SUCCESS) return entered;
-  if (!in.has_ipc) return CUDA_ERROR_NOT_SUPPORTED;
-  const auto found = in.holding(address);
-  if (found == in.allocations.end() || found->second.pool != nullptr) return CUDA_ERROR_INVALID_VALUE;
-  found->second.exported = true;
-  const auto self = static_cast<uint32_t>(getpid());
-  write_handle(handle, {kMagic, self, this_owner(), found->second.descriptor, found->second.id, found->first,
-                        found->second.bytes});
-  return CUDA_SUCCESS;
+  return call("cuIpcGetMemHandle", [&](State& in) {
+    if (!in.has_ipc) return CUDA_ERROR_NOT_SUPPORTED;
+    const auto found = in.holding(address);
+    if (found == in.allocations.end() || found->second.pool != nullptr) return CUDA_ERROR_INVALID_VALUE;
+    found->second.exported = true;
+    const auto self = static_cast<uint32_t>(getpid());
+    write_handle(handle, {kMagic, self, this_owner(), found->second.descriptor, found->second.id, found->first,
+                          found->second.bytes});
+    return CUDA_SUCCESS;
+  });
 }
 
 CUresult cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle, unsigned flags) {
-  State& in = state();
-  Lock lock(in.mutex);
-  const CUresult entered = enter("cuIpcOpenMemHandle");
-  if (entered != CUDA_SUCCESS) return entered;
-  if (!in.has_ipc) return CUDA_ERROR_NOT_SUPPORTED;
-  if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
-  if (no_context()) return CUDA_ERROR_INVALID_CONTEXT;
-  Wire wire;
-  std::memcpy(&wire, &handle, sizeof(wire));
-  return open_handle(&in, wire, address);
+  return call("cuIpcOpenMemHandle", [&](State& in) {
+    if (!in.has_ipc) return CUDA_ERROR_NOT_SUPPORTED;
+    if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
+    if (no_context()) return CUDA_ERROR_INVALID_CONTEXT;
+    Wire wire;
+    std::memcpy(&wire, &handle, sizeof(wire));
+    return open_handle(&in, wire, address);
+  });
 }
 
 CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
-  State& in = state();
-  Lock lock(in.mutex);
-  const CUresult entered = enter("cuIpcCloseMemHandle");
-  if (entered != CUDA_SUCCESS) return entered;
-  if (no_context()) return CUDA_ERROR_INVALID_CONTEXT;
-  const auto found = in.imports.find(address);
-  if (found == in.imports.end()) return CUDA_ERROR_INVALID_VALUE;
-  if (--found->second.references == 0) in.end(found);
-  return CUDA_SUCCESS;
+  return call("cuIpcCloseMemHandle", [&](State& in) {
+    if (no_context()) return CUDA_ERROR_INVALID_CONTEXT;
+    const auto found = in.imports.find(address);
+    if (found == in.imports.end()) return CUDA_ERROR_INVALID_VALUE;
+    if (--found->second.references == 0) in.end(found);
+    return CUDA_SUCCESS;
+  });
 }
 
 size_t cuda_double_open_handles(void) {

@@ -74,14 +74,13 @@ bool reaches(CUdeviceptr address, size_t bytes) {
 
 // The caller waits until the stream is done.
 CUresult copy(const char* function, CUstream stream, CUdeviceptr device, size_t bytes, void* into, const void* from) {
-  Lock lock(state().mutex);
-  const CUresult entered = enter(function);
-  if (entered != CUDA_SUCCESS) return entered;
-  if (no_context()) return CUDA_ERROR_INVALID_CONTEXT;
-  await(&state(), stream);
-  if (!reaches(device, bytes)) return CUDA_ERROR_INVALID_VALUE;
-  std::memcpy(into, from, bytes);
-  return CUDA_SUCCESS;
+  return call(function, [&](State& in) {
+    if (no_context()) return CUDA_ERROR_INVALID_CONTEXT;
+    await(&in, stream);
+    if (!reaches(device, bytes)) return CUDA_ERROR_INVALID_VALUE;
+    std::memcpy(into, from, bytes);
+    return CUDA_SUCCESS;
+  });
 }
 
 bool is_in_arena(CUdeviceptr address) { return address >= kArena && address - kArena < kArenaBytes; }
@@ -110,22 +109,20 @@ CUresult free_memory(const char* function, CUdeviceptr address) {
 extern "C" {
 
 CUresult cuMemAlloc(CUdeviceptr* address, size_t bytes) {
-  Lock lock(state().mutex);
-  const CUresult entered = enter("cuMemAlloc");
-  if (entered != CUDA_SUCCESS) return entered;
-  if (no_context()) return CUDA_ERROR_INVALID_CONTEXT;
-  return state().allocate(address, bytes, contexts().back()->device, nullptr);
+  return call("cuMemAlloc", [&](State& in) {
+    if (no_context()) return CUDA_ERROR_INVALID_CONTEXT;
+    return in.allocate(address, bytes, contexts().back()->device, nullptr);
+  });
 }
 
 CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned flags) {
-  Lock lock(state().mutex);
-  const CUresult entered = enter("cuMemAllocManaged");
-  if (entered != CUDA_SUCCESS) return entered;
-  if (flags != CU_MEM_ATTACH_GLOBAL) return CUDA_ERROR_INVALID_VALUE;
-  if (no_context()) return CUDA_ERROR_INVALID_CONTEXT;
-  const CUresult made = state().allocate(address, bytes, contexts().back()->device, nullptr);
-  if (made == CUDA_SUCCESS) state().allocations.at(*address).managed = true;
-  return made;
+  return call("cuMemAllocManaged", [&](State& in) {
+    if (flags != CU_MEM_ATTACH_GLOBAL) return CUDA_ERROR_INVALID_VALUE;
+    if (no_context()) return CUDA_ERROR_INVALID_CONTEXT;
+    const CUresult made = in.allocate(address, bytes, contexts().back()->device, nullptr);
+    if (made == CUDA_SUCCESS) in.allocations.at(*address).managed = true;
+    return made;
+  });
 }
 
 // cuMemFree_v2 and cuMemFreeAsync lead here, see below.
@@ -135,54 +132,50 @@ HIDDEN CUresult cuda_double_mem_free_async(CUdeviceptr address, CUstream) {
 }
 
 CUresult cuMemGetAddressRange(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {
-  Lock lock(state().mutex);
-  const CUresult entered = enter("cuMemGetAddressRange");
-  if (entered != CUDA_SUCCESS) return entered;
-  if (no_context()) return CUDA_ERROR_INVALID_CONTEXT;  // one of those that it may return by the documentation
-  Range range;
-  if (!state().find_range(address, &range)) return CUDA_ERROR_NOT_FOUND;
-  const bool mapped = range.mapping != nullptr;  // of a reservation: what is mapped there
-  if (base != nullptr) *base = mapped ? range.mapped_at : range.base;
-  if (bytes != nullptr) *bytes = mapped ? range.mapping->bytes : range.bytes;
-  return CUDA_SUCCESS;
+  return call("cuMemGetAddressRange", [&](State& in) {
+    if (no_context()) return CUDA_ERROR_INVALID_CONTEXT;  // one of those that it may return by the documentation
+    Range range;
+    if (!in.find_range(address, &range)) return CUDA_ERROR_NOT_FOUND;
+    const bool mapped = range.mapping != nullptr;  // of a reservation: what is mapped there
+    if (base != nullptr) *base = mapped ? range.mapped_at : range.base;
+    if (bytes != nullptr) *bytes = mapped ? range.mapping->bytes : range.bytes;
+    return CUDA_SUCCESS;
+  });
 }
 
 CUresult cuPointerGetAttribute(void* data, CUpointer_attribute attribute, CUdeviceptr address) {
-  Lock lock(state().mutex);
-  const CUresult entered = enter("cuPointerGetAttribute");
-  if (entered != CUDA_SUCCESS) return entered;
-  Range range;
-  if (!state().find_range(address, &range)) return CUDA_ERROR_INVALID_VALUE;
-  return attribute_of(&state(), range, attribute, data);
+  return call("cuPointerGetAttribute", [&](State& in) {
+    Range range;
+    if (!in.find_range(address, &range)) return CUDA_ERROR_INVALID_VALUE;
+    return attribute_of(&in, range, attribute, data);
+  });
 }
 
 // As the driver: for a pointer that it does not know the answers are zero, and the call succeeds.
 CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes, void** data, CUdeviceptr address) {
-  Lock lock(state().mutex);
-  const CUresult entered = enter("cuPointerGetAttributes");
-  if (entered != CUDA_SUCCESS) return entered;
-  Range range;
-  const bool known = state().find_range(address, &range);
-  for (unsigned i = 0; i < count; ++i) {
-    if (attributes[i] > CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE) return CUDA_ERROR_INVALID_VALUE;  // not in its list
-    std::memset(data[i], 0, is_narrow(attributes[i]) ? sizeof(int) : sizeof(uint64_t));
-    if (!known) continue;
-    const CUresult answered = attribute_of(&state(), range, attributes[i], data[i]);
-    if (answered != CUDA_SUCCESS) return answered;
-  }
-  return CUDA_SUCCESS;
+  return call("cuPointerGetAttributes", [&](State& in) {
+    Range range;
+    const bool known = in.find_range(address, &range);
+    for (unsigned i = 0; i < count; ++i) {
+      if (attributes[i] > CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE) return CUDA_ERROR_INVALID_VALUE;  // not in its list
+      std::memset(data[i], 0, is_narrow(attributes[i]) ? sizeof(int) : sizeof(uint64_t));
+      if (!known) continue;
+      const CUresult answered = attribute_of(&in, range, attributes[i], data[i]);
+      if (answered != CUDA_SUCCESS) return answered;
+    }
+    return CUDA_SUCCESS;
+  });
 }
 
 CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute, CUdeviceptr address) {
-  Lock lock(state().mutex);
-  const CUresult entered = enter("cuPointerSetAttribute");
-  if (entered != CUDA_SUCCESS) return entered;
-  const auto found = state().holding(address);
-  if (found == state().allocations.end() || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  found->second.sync_memops = *static_cast<const unsigned*>(value) != 0;
-  return CUDA_SUCCESS;
+  return call("cuPointerSetAttribute", [&](State& in) {
+    const auto found = in.holding(address);
+    if (found == in.allocations.end() || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    found->second.sync_memops = *static_cast<const unsigned*>(value) != 0;
+    return CUDA_SUCCESS;
+  });
 }
 
 int cuda_double_copies_wait(CUdeviceptr address) {
@@ -222,27 +215,25 @@ CUresult cuMemsetD8(CUdeviceptr address, unsigned char value, size_t bytes) {
 
 CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr address, size_t bytes, CUmemRangeHandleType type,
                                        unsigned long long flags) {
-  State& in = state();
-  Lock lock(in.mutex);
-  const CUresult entered = enter("cuMemGetHandleForAddressRange");
-  if (entered != CUDA_SUCCESS) return entered;
-  const bool sane = type == CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD && flags <= 1 && bytes != 0 &&
-                    ((address | bytes) & (kGrain - 1)) == 0;
-  if (!sane) return CUDA_ERROR_INVALID_VALUE;
-  if (!in.has_dmabuf || flags != 0) return CUDA_ERROR_NOT_SUPPORTED;
-  Range range;
-  if (!in.find_range(address, &range) || (range.own == nullptr && range.mapping == nullptr)) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  if (is_managed(range)) std::abort();  // CUDA 13 crashes here, too
-  const bool mapped = range.mapping != nullptr;
-  const uintptr_t base = mapped ? range.mapped_at : range.base;
-  if (bytes > base + round_up(mapped ? range.mapping->bytes : range.bytes) - address) return CUDA_ERROR_INVALID_VALUE;
-  if (address != base) return CUDA_ERROR_NOT_SUPPORTED;  // the driver can; a memfd has no place for an offset
-  const int copied = fcntl(mapped ? range.physical->descriptor : range.own->descriptor, F_DUPFD_CLOEXEC, 0);
-  if (copied < 0) return CUDA_ERROR_OPERATING_SYSTEM;
-  *static_cast<int*>(handle) = copied;
-  return CUDA_SUCCESS;
+  return call("cuMemGetHandleForAddressRange", [&](State& in) {
+    const bool sane = type == CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD && flags <= 1 && bytes != 0 &&
+                      ((address | bytes) & (kGrain - 1)) == 0;
+    if (!sane) return CUDA_ERROR_INVALID_VALUE;
+    if (!in.has_dmabuf || flags != 0) return CUDA_ERROR_NOT_SUPPORTED;
+    Range range;
+    if (!in.find_range(address, &range) || (range.own == nullptr && range.mapping == nullptr)) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (is_managed(range)) std::abort();  // CUDA 13 crashes here, too
+    const bool mapped = range.mapping != nullptr;
+    const uintptr_t base = mapped ? range.mapped_at : range.base;
+    if (bytes > base + round_up(mapped ? range.mapping->bytes : range.bytes) - address) return CUDA_ERROR_INVALID_VALUE;
+    if (address != base) return CUDA_ERROR_NOT_SUPPORTED;  // the driver can; a memfd has no place for an offset
+    const int copied = fcntl(mapped ? range.physical->descriptor : range.own->descriptor, F_DUPFD_CLOEXEC, 0);
+    if (copied < 0) return CUDA_ERROR_OPERATING_SYSTEM;
+    *static_cast<int*>(handle) = copied;
+    return CUDA_SUCCESS;
+  });
 }
 
 CUresult cuCtxSynchronize(void) {
