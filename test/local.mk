@@ -9,7 +9,7 @@ LDADD = libpinrail.la -lgtest_main $(GTEST_LIBS)
 tests_alone = test/bench_test.sh test/mpool/gc_thread test/monitor/patcher_others
 # These pin memory: they share what the system lets one user pin (RLIMIT_MEMLOCK), and run one after the other.
 tests_that_pin = test/interpose_test.sh test/oracle_test.sh test/oracle_unpatchable_test.sh test/tools_info_test.sh \
-	test/stress/iouring_flat test/stress/iouring_fork test/stress/fork_allocator test/conform/iouring \
+	test/stress/iouring_flat test/stress/iouring_fork test/conform/iouring \
 	test/fault/iouring_fault test/conform/mlock test/mpool/mrall test/conform/verbs test/tools_perf_test.sh \
 	test/traces_test.sh test/readme_test.sh test/install_line_test.sh test/unit/tools/perf_test
 # These take longest, and start first.
@@ -87,7 +87,7 @@ test_mpool_mrall_SOURCES = test/mpool/mrall_test.cc test/mpool/mrall_process_tes
 	test/support/memory.h $(fake_registrar_sources)
 test_mpool_mrall_LDFLAGS = $(hook_wall_ldflags)
 
-test_mpool_prepin_SOURCES = test/mpool/prepin_test.cc test/mpool/prepin_start_test.cc test/mpool/prepin_jobs_test.cc \
+test_mpool_prepin_SOURCES = test/mpool/prepin_test.cc test/mpool/prepin_start_test.cc \
 	test/mpool/pinning.h test/mpool/options_test.cc test/support/library.h $(fake_registrar_sources)
 
 # What other libraries hand over when they register memory, each in a small program.
@@ -104,7 +104,7 @@ test_adopt_rcache_grdma_LDADD = libpinrail.la
 test_adopt_ucs_rcache_SOURCES = test/adopt/ucs_rcache_test.cc test/adopt/ucs_rcache.cc test/adopt/ucs_rcache.h
 test_adopt_ucs_rcache_LDADD = libpinrail.la $(GTEST_LIBS)
 test_mpool_grdma_SOURCES = test/mpool/grdma_test.cc test/mpool/grdma_reasons_test.cc \
-	test/mpool/grdma_settings_test.cc test/mpool/grdma_ft_test.cc test/mpool/grdma_cache_test.cc \
+	test/mpool/grdma_ft_test.cc test/mpool/grdma_cache_test.cc \
 	test/mpool/grdma_extent_test.cc test/support/library.h test/support/host_table.h \
 	$(fake_registrar_sources) $(hook_wall_sources)
 test_mpool_grdma_LDFLAGS = $(hook_wall_ldflags)
@@ -112,11 +112,6 @@ test_mpool_grdma_LDADD = test/libtest_support.la libpinrail.la -lgtest_main $(GT
 nth_allocation_sources = test/support/cases.h test/support/nth_allocation.cc
 test_fault_grdma_fault_SOURCES = test/fault/grdma_fault_test.cc $(nth_allocation_sources) $(fake_registrar_sources)
 test_stress_grdma_stress_SOURCES = test/stress/grdma_stress_test.cc $(fake_registrar_sources)
-counting_tests = test/stress/hot_buffer_stress test/fault/no_thread_key
-test_programs += $(counting_tests)
-test_stress_hot_buffer_stress_SOURCES = test/stress/hot_buffer_stress.cc $(fake_registrar_sources)
-test_stress_hot_buffer_stress_LDADD = libpinrail.la $(GTEST_LIBS)
-test_fault_no_thread_key_SOURCES = test/fault/no_thread_key_test.cc $(fake_registrar_sources)
 endif
 
 # Random calls beside a model of the rules: test/attack/README. "make attack SECONDS_OF_EACH=60 SEED=7".
@@ -476,9 +471,7 @@ EXTRA_DIST += test/README test/install_test.sh test/install_line_test.sh test/in
 
 # Forked children: F1. And memory that is deregistered although the program makes no more calls: E4.
 if HAVE_GTEST
-test_programs += test/mpool/fork test/stress/fork_stress test/stress/fork_allocator
-test_stress_fork_allocator_SOURCES = test/stress/fork_allocator_test.cc test/support/library.h test/support/host_table.h \
-	test/support/pinned_heap.h
+test_programs += test/mpool/fork test/stress/fork_stress
 test_mpool_fork_SOURCES = test/mpool/fork_test.cc test/mpool/fork_threads_test.cc test/support/threads.h \
 	test/support/library.h test/support/registrars.h test/support/host_table.h $(fake_registrar_sources)
 test_mpool_fork_LDADD = test/libtest_support.la libpinrail.la -lgtest_main $(GTEST_LIBS)
@@ -560,7 +553,7 @@ test_gpu_gpusm_SOURCES = $(fake_registrar_sources) test/gpu/gpusm_test.cc test/g
 test_gpu_gpusm_LDADD = test/libtest_support.la test/fake/libcuda.la base/libslots.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 endif
 # Runs itself with more rights than its caller, statically linked with the library: such a program is given no path.
-test_programs += test/unit/base/setuid test/stress/exit_stress test/stress/signal_stress
+test_programs += test/unit/base/setuid
 test_unit_base_setuid_SOURCES = test/unit/base/setuid.cc
 test_unit_base_setuid_LDFLAGS = $(AM_LDFLAGS) -export-dynamic
 test_unit_base_setuid_LDADD = libpinrail_internal.la
@@ -582,34 +575,31 @@ gpu_soak_test_log = test/gpu_soak_test.sh.log
 $(gpu_soak_test_log): test/gpu/soak test/gpu/story test/gpu/kinds
 EXTRA_DIST += test/gpu_soak_test.sh test/gpu/run test/gpu/README test/gpu/h200.json
 
-# Exits in the middle of whatever threads do; 2,000 of each state: test/stress/exit_stress 2000.
-test_stress_exit_stress_SOURCES = test/stress/exit_stress.cc test/support/host_table.h
-test_stress_exit_stress_LDADD = libpinrail.la
 # The instructions of a hit beside many threads, and of a miss, and the system calls of the start; a part of "make soak".
 check_PROGRAMS += test/stress/cost
 test_stress_cost_SOURCES = test/stress/cost.cc test/support/host_table.h
 test_stress_cost_LDADD = libpinrail.la
 # What test/attack/README gives figures of, at full length: half an hour on a quiet machine of two processors.
-soak_programs = test/stress/exit_stress test/stress/cost test/stress/hot_buffer_stress test/stress/signal_stress \
-	test/stress/grdma_stress test/monitor/patcher_race
+soak_programs = test/stress/cost test/stress/interrupted test/stress/grdma_stress test/monitor/patcher_race
 soak: all $(soak_programs)
-	test/stress/hot_buffer_stress 10000000 64
-	test/stress/exit_stress 2000
-	PINRAIL_TEST_SCALE=full test/stress/grdma_stress --gtest_filter='Scale*'
+	PINRAIL_TEST_LONG=1 test/stress/interrupted
+	PINRAIL_TEST_LONG=1 test/stress/grdma_stress --gtest_filter='Scale*:HotBuffer*'
 	$(srcdir)/test/stress/cost.sh hit
 	$(srcdir)/test/stress/cost.sh miss || test $$? -eq 77
 	test/stress/cost start || test $$? -eq 77
 	ROUNDS=10000 srcdir=$(srcdir) bash $(srcdir)/test/own_calls_test.sh
-	test/stress/signal_stress 60 1000
 	PINRAIL_TEST_RACES=100000 test/monitor/patcher_race
 EXTRA_DIST += test/stress/cost.sh
 
 # What the part systems of contrib/run-tests compares with.
 EXTRA_DIST += test/systems/README test/systems/compare test/systems/tables.json
 
-# Memory events in signal handlers; a minute of each case at 1,000 a second: test/stress/signal_stress 60 1000.
-test_stress_signal_stress_SOURCES = test/stress/signal_stress.cc test/support/host_table.h
-test_stress_signal_stress_LDADD = libpinrail.la
+# Exits and signals in the middle of whatever threads do.
+if HAVE_GTEST
+test_programs += test/stress/interrupted
+test_stress_interrupted_SOURCES = test/stress/interrupted_test.cc test/support/host_table.h test/support/cases.h \
+	test/support/threads.h
+endif
 
 # Embedders' functions that do not return.
 if HAVE_GTEST

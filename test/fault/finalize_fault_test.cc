@@ -34,19 +34,12 @@ ChildAnswer finalize_without_memory(long n) {
 
 TEST(FinalizeFault, the_nth_allocation_fails_and_nothing_goes_on) {
   NEED_GLIBC("the library brings its own operator new");
-  for (long n = 1;; ++n) {
-    SCOPED_TRACE("the " + std::to_string(n) + "th allocation fails");
+  for_each_allocation([](long n) {
     const ChildAnswer answer = answer_of([n] { return finalize_without_memory(n); });
     EXPECT_EQ(answer[2], PINRAIL_SUCCESS);
     EXPECT_EQ(answer[3], PINRAIL_SUCCESS);
-    if (answer[0] == 0) break;
-  }
-}
-
-fake::FakeOptions without_cost() {
-  fake::FakeOptions options;
-  options.zero_cost = true;  // the fake's own allocations are not under test
-  return options;
+    return answer[0] != 0;
+  });
 }
 
 // Whether it came to the n-th allocation of the destroy, which is refused because a registration is referenced; and
@@ -73,25 +66,21 @@ bool is_refused_and_gives_room(long n) {
 // The statistics sum up pages, which takes memory.
 TEST(DestroyFault, with_print_stats_the_nth_allocation_fails_and_the_pool_is_destroyed) {
   NEED_GLIBC("the library brings its own operator new");
-  bool failed = true;
-  for (long n = 1; failed; ++n) {
-    SCOPED_TRACE("the " + std::to_string(n) + "th allocation fails");
+  for_each_allocation([](long n) {
     const Library library(Settings{{"mpool_grdma_print_stats", "yes"}});
     const fake::FakeRegistrar fake(without_cost());
     Pool pool(fake);
     pool.use(0x10000000, kPage);
     pinrail_status_t status = PINRAIL_ERR_ERROR;
-    failed = with_nth_allocation_failing(n, [&] { status = pool.close(); });
+    const bool failed = with_nth_allocation_failing(n, [&] { status = pool.close(); });
     EXPECT_EQ(status, PINRAIL_SUCCESS);
-  }
+    return failed;
+  });
 }
 
 TEST(DestroyFault, of_a_pool_that_is_held_the_nth_allocation_fails_and_nothing_changes) {
   NEED_GLIBC("the library brings its own operator new");
-  for (long n = 1;; ++n) {
-    SCOPED_TRACE("the " + std::to_string(n) + "th allocation fails");
-    if (!is_refused_and_gives_room(n)) break;
-  }
+  for_each_allocation(is_refused_and_gives_room);
 }
 
 // Of a pool that registers everything: what is mapped afterwards is still registered.
@@ -113,15 +102,13 @@ ChildAnswer destroy_pool_of_everything(long n) {
 TEST(DestroyFault, of_a_pool_of_everything_the_nth_allocation_fails_and_it_goes_on) {
   NEED_GLIBC("the library brings its own operator new");
   if (kUnderSanitizer) GTEST_SKIP() << "the patcher alone does not see what a sanitizer unmaps";
-  for (long n = 1; n < 50; ++n) {
-    SCOPED_TRACE("the " + std::to_string(n) + "th allocation fails");
-    ChildAnswer answer{};
-    ASSERT_TRUE(in_child([n] { return destroy_pool_of_everything(n); }, &answer)) << "it waits for ever";
+  for_each_allocation([](long n) {
+    const ChildAnswer answer = answer_of([n] { return destroy_pool_of_everything(n); });
     EXPECT_EQ(answer[0], 1);
     EXPECT_EQ(answer[2], PINRAIL_ERR_BUSY);
     EXPECT_EQ(answer[3], PINRAIL_SUCCESS);
-    if (answer[1] == 0) break;
-  }
+    return answer[1] == 1 && n < 50;
+  });
 }
 
 std::string value_of(const char* name) {
@@ -134,16 +121,16 @@ std::string value_of(const char* name) {
 TEST(ParamFault, the_nth_allocation_fails_and_all_that_follow_are_set_or_none) {
   NEED_GLIBC("the library brings its own operator new");
   const Library library;
-  bool failed = true;
-  for (long n = 1; failed; ++n) {
-    SCOPED_TRACE("the " + std::to_string(n) + "th allocation fails");
+  for_each_allocation([](long n) {
     const std::string before = value_of("mpool_base_verbose"), after = std::to_string(n % 97 + 1);
     pinrail_status_t status = PINRAIL_ERR_ERROR;
-    failed = with_nth_allocation_failing(n, [&] { status = pinrail_param_set("mpool_base_verbose", after.c_str()); });
+    const bool failed =
+        with_nth_allocation_failing(n, [&] { status = pinrail_param_set("mpool_base_verbose", after.c_str()); });
     EXPECT_EQ(value_of("mpool_base_verbose"), status == PINRAIL_SUCCESS ? after : before);
     EXPECT_EQ(value_of("mpool_grdma_verbose"), value_of("mpool_base_verbose"));
     EXPECT_EQ(value_of("mpool_odp_verbose"), value_of("mpool_base_verbose"));
-  }
+    return failed;
+  });
 }
 
 // E6, R9: another library patches over monitor/patcher until that gives up, and an allocation fails meanwhile.
@@ -166,9 +153,7 @@ void miss(const Pool& pool, uintptr_t page) {
 // it came to the n-th allocation of the miss in which it gave up.
 ChildAnswer give_up_without_memory(long n) {
   const Library library(Settings{{"monitor", "patcher"}, {"monitor_patcher_check_interval", "3600000"}});
-  fake::FakeOptions options;
-  options.zero_cost = true;  // the fake's own allocations are not under test
-  fake::FakeRegistrar fake(options);
+  const fake::FakeRegistrar fake(without_cost());
   const Pool pool(fake);
   const uintptr_t early = map_page(), later = map_page();
   pool.use(early, kPage);
@@ -183,14 +168,13 @@ ChildAnswer give_up_without_memory(long n) {
 
 TEST(PatcherFault, what_is_cached_dies_with_it_without_memory_too) {
   NEED_GLIBC("the library brings its own operator new");
-  for (long n = 1;; ++n) {
-    SCOPED_TRACE("the " + std::to_string(n) + "th allocation fails");
+  for_each_allocation([](long n) {
     const ChildAnswer answer = answer_of([n] { return give_up_without_memory(n); });
     EXPECT_EQ(answer[0], 1);
     EXPECT_EQ(answer[1], 0);
     EXPECT_EQ(answer[2], 0);
-    if (answer[3] == 0) break;
-  }
+    return answer[3] != 0;
+  });
 }
 
 #else

@@ -285,14 +285,6 @@ TEST_F(ForkMarks, a_dead_registration_does_not_unmark_a_later_one) {
   EXPECT_EQ(seen(), 0xffu);
 }
 
-TEST_F(ForkMarks, a_dead_registration_leaves_the_marks_of_others) {
-  const Pool pool(device_, not_kept());
-  const pinrail_handle_t dead = take_dead(pool);
-  ASSERT_EQ(madvise(memory_.base(), kPage, MADV_DONTFORK), 0);  // as another library would, for a device of its own
-  drop(dead);
-  EXPECT_EQ(seen(), 0b11111110u);
-}
-
 // The addresses of a dmabuf are those of its mapping, and the marks of host memory that is registered there are not
 // its.
 TEST_F(ForkMarks, a_dmabuf_neither_marks_nor_unmarks) {
@@ -349,15 +341,9 @@ TEST_F(ForkMarks, ranges_within_pages_mark_their_pages) {
 TEST_F(ForkMarks, a_registrar_that_pins_nothing_has_no_marks) {
   pinrail_registrar_t table = *device_.table();
   table.pins_nothing = 1;
-  pinrail_registrar_choice_t choice{};
-  choice.table = &table;
-  pinrail_mpool_t* pool = nullptr;
-  ASSERT_EQ(pinrail_mpool_create("grdma", &choice, nullptr, nullptr, &pool), PINRAIL_SUCCESS);
-  pinrail_handle_t handle{};
-  ASSERT_EQ(pinrail_mpool_register(pool, memory_.base(), kPage, 1, 0, &handle), PINRAIL_SUCCESS);
+  const Pool pool(table);
+  const Held handle = pool.hold(page(0), kPage);
   EXPECT_EQ(seen(), 0xffu);
-  drop(handle);
-  EXPECT_EQ(pinrail_mpool_destroy(pool, 0), PINRAIL_SUCCESS);
 }
 
 // A child has none of the parent's marks, and makes its own for its own children.

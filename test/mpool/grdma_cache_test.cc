@@ -21,18 +21,6 @@ constexpr uintptr_t kBase = 0x10000000;
 
 PoolOptions room_for_one() { return {1, PINRAIL_UNSET, 1, 0, "shared"}; }
 
-TEST(GrdmaCache, what_is_dead_in_several_pools_of_the_cache_is_given_back_by_one_call) {
-  Library library;
-  fake::FakeRegistrar fake;
-  const PoolOptions room_for_two = {1, PINRAIL_UNSET, 2, 0, "shared"};
-  Pool pool(fake, room_for_two), first(fake, room_for_two), second(fake, room_for_two);
-  first.use(kBase, kPage);
-  second.use(kBase, kPage);
-  report(kBase, kPage);
-  pool.use(2 * kBase, kPage);
-  EXPECT_EQ(fake.deregistered(PINRAIL_REASON_INVALIDATED), 2u);
-}
-
 // R7: however many pools share it.
 TEST(GrdmaCache, what_is_dead_in_the_last_of_many_pools_makes_room) {
   Library library;
@@ -253,30 +241,6 @@ TEST_F(GrdmaRefusal, what_an_event_touches_while_the_pool_is_destroyed_is_given_
   fake_.on_deregister(nullptr);
   EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_FINALIZED), 1u);
   EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_INVALIDATED), 1u);
-}
-
-// Of another registrar than there is, and of another index.
-TEST(GrdmaNames, one_that_cannot_be_had_is_an_error_and_a_registrar_is_named) {
-  const pinrail_setting_t settings[] = {{"monitor", "external"}, {"mpool_grdma_rcache_name", "no_such_index"}};
-  pinrail_init_options_t options = PINRAIL_INIT_OPTIONS_INIT;
-  options.settings = settings;
-  options.setting_count = 2;
-  ASSERT_EQ(pinrail_init(&options), PINRAIL_SUCCESS);
-  fake::FakeRegistrar fake;
-  pinrail_registrar_choice_t choice{};
-  choice.table = fake.table();
-  pinrail_mpool_t* pool = nullptr;
-  EXPECT_NE(pinrail_mpool_create("grdma", &choice, nullptr, nullptr, &pool), PINRAIL_SUCCESS);
-  choice.table = nullptr;
-  choice.name = "verbs";
-  testing::internal::CaptureStderr();
-  const pinrail_status_t status = pinrail_mpool_create("grdma", &choice, nullptr, nullptr, &pool);
-  const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_NE(status, PINRAIL_SUCCESS);
-  if (status == PINRAIL_ERR_NOT_AVAILABLE) {
-    EXPECT_NE(said.find("verbs"), std::string::npos) << said;
-  }
-  EXPECT_EQ(pinrail_finalize(), PINRAIL_SUCCESS);
 }
 
 }  // namespace

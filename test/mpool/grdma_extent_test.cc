@@ -9,7 +9,6 @@
 #include <csignal>
 #include <cstring>
 #include <map>
-#include <random>
 #include <thread>
 
 #include "test/support/library.h"
@@ -301,48 +300,6 @@ TEST_F(GrdmaExtent, a_request_inside_of_what_is_being_registered_waits_for_it) {
   pool.use(memory.base, kPage);
   other.join();
   EXPECT_EQ(fake_.register_calls(), 1u);
-}
-
-TEST_F(GrdmaExtent, without_the_parameter_ranges_are_registered_as_asked_for) {
-  ASSERT_EQ(pinrail_finalize(), PINRAIL_SUCCESS);
-  library_.status = PINRAIL_ERR_ERROR;
-  const Library library;
-  const Memory memory(1);
-  memory.touch_all();
-  Pool pool(fake_);
-  expect_exact(registered(pool, memory.base + kPage), memory.base + kPage);
-}
-
-// An allocator that unmaps pages at random, of buffers and beside them: what was registered for more than what was
-// asked for dies again and again. Calls and pages as a device takes them: 8 us, 69.5 ns.
-double hostile_cost(const char* extent) {
-  const Library library(Settings{{"mpool_grdma_extent", extent}});
-  fake::FakeRegistrar fake;
-  double cost = 0;
-  fake.on_register([&](const pinrail_register_request_t& request, pinrail_registration_t*) {
-    cost += 8000 + 69.5 * static_cast<double>(request.length / kPage);
-  });
-  constexpr size_t kWindows = 8, kPages = kWindows * kWindow / kPage;
-  const Memory memory(kWindows);
-  memory.touch_all();
-  Pool pool(fake);
-  std::mt19937 random(3);
-  const auto step = [&] {
-    pool.use(memory.base + random() % (kPages / 8) * 8 * kPage, kPage);
-    const size_t gone = random() % kPages;
-    report(memory.base + gone * kPage, kPage);
-    EXPECT_EQ(madvise(memory.at(gone * kPage), kPage, MADV_DONTNEED), 0);
-    memory.touch(gone * kPage, kPage);
-  };
-  while (pool.stats().misses < 1000) step();
-  cost = 0;
-  for (int i = 0; i < 4000; ++i) step();
-  return cost;
-}
-
-TEST(GrdmaExtentHostile, an_allocator_that_unmaps_at_random_costs_little_more_than_without_extents) {
-  const double without = hostile_cost("0"), with = hostile_cost("2M");
-  EXPECT_LE(with, 1.05 * without);
 }
 
 }  // namespace

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // mpool/grdma as an embedder sees it, beside what test/attack compares with a model of the rules at random: which one
-// is evicted, what a registrar may not do, figures, rights, and what a thread remembers of its requests.
+// is evicted, what a registrar may not do, figures, rights, what a thread remembers of its requests, and settings.
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <thread>
 #include <vector>
 
@@ -90,16 +93,6 @@ TEST_F(Grdma, a_pool_is_not_destroyed_inside_a_registrar) {
   EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
 }
 
-TEST_F(Grdma, destroy_gives_everything_back_dead_ones_too) {
-  Pool pool(fake_);
-  for (uintptr_t i = 1; i < 20; ++i) pool.use(kBase * i, kPage);
-  report(kBase * 3, kPage);
-  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
-  EXPECT_EQ(fake_.live_count(), 0u);
-  EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_FINALIZED), 18u);
-  EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_INVALIDATED), 1u);
-}
-
 TEST_F(Grdma, another_limit_for_a_cache_that_exists_is_bad_param) {
   Pool first(fake_, {1, 1 << 20, PINRAIL_UNSET, 0, "limits"});
   Pool other(fake_, {1, 2 << 20, PINRAIL_UNSET, 0, "limits"});
@@ -114,30 +107,6 @@ TEST_F(Grdma, pinned_bytes_counts_shared_pages_once) {
   pool.use(kBase + 2 * kPage, 4 * kPage);
   EXPECT_EQ(pool.stats().registered_bytes, 8 * kPage);
   EXPECT_EQ(pool.stats().pinned_bytes, 6 * kPage);
-}
-
-TEST_F(Grdma, tails_convert_both_ways_and_are_made_and_finished_once) {
-  fake::FakeOptions options;
-  options.tail_size = 200;
-  options.tail_hooks = true;
-  fake::FakeRegistrar tailed(options);
-  Pool pool(tailed);
-  const pinrail_handle_t handle = pool.must(kBase, kPage);
-  void* tail = pinrail_registration_tail(handle.reg);
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(tail) % 64, 0u);
-  EXPECT_EQ(pinrail_registration_of_tail(tail), handle.reg);
-  EXPECT_EQ(pinrail_registration_handle(handle.reg).generation, handle.generation);
-  drop(pinrail_registration_handle(handle.reg));
-  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
-  EXPECT_EQ(tailed.tails_made(), 1u);
-  EXPECT_EQ(tailed.tails_finished(), 1u);
-}
-
-TEST_F(Grdma, a_deregistration_that_the_device_refuses_is_forgotten_all_the_same) {
-  Pool pool(fake_, {0});
-  fake_.fail_deregister(1, PINRAIL_ERR_ERROR);
-  pool.use(kBase, kPage);
-  EXPECT_EQ(pool.stats().registered_count, 0u);
 }
 
 TEST_F(Grdma, the_chunk_iterator_cuts_at_multiples_of_max_reg_size) {
@@ -167,11 +136,6 @@ TEST_F(Grdma, the_listed_figures_name_fields_of_the_struct) {
 }
 
 // With which rights a range is registered.
-
-TEST_F(Grdma, what_is_not_cached_has_the_rights_of_the_request) {
-  Pool pool(fake_);
-  EXPECT_EQ(pool.must(kBase, kPage, 2, PINRAIL_FLAG_CACHE_BYPASS).reg->rights, 2u);
-}
 
 // R4: as of memory that may only be read. The refusal is remembered for the neighbourhood until an event ends what is
 // registered there, because other memory may follow.
@@ -310,6 +274,136 @@ TEST_F(Recent, an_empty_place_answers_nothing) {
   EXPECT_EQ(pinrail_mpool_register(nullptr, nullptr, 0, 0, 0, &handle), PINRAIL_ERR_BAD_PARAM);
   EXPECT_EQ(pinrail_mpool_register(nullptr, nullptr, 0, UINT32_MAX, UINT32_MAX, &handle), PINRAIL_ERR_BAD_PARAM);
   EXPECT_EQ(handle.reg, nullptr);
+}
+
+// What parameters set, what does not work before pinrail_init() or after pinrail_finalize(), and what means nothing in
+// a forked child.
+
+TEST(GrdmaSettings, limits_come_from_parameters_and_empty_cache_evicts_all) {
+  Library library(Settings{{"mpool_grdma_count_limit", "3"}, {"mpool_grdma_empty_cache", "yes"}});
+  fake::FakeRegistrar fake;
+  Pool pool(fake);
+  for (uintptr_t i = 1; i <= 3; ++i) pool.use(kBase * i, kPage);
+  pool.use(kBase * 4, kPage);
+  EXPECT_EQ(fake.live_count(), 1u);
+}
+
+TEST(GrdmaSettings, a_miss_or_a_find_drains_first_when_the_gc_limit_is_passed) {
+  Library library(Settings{{"mpool_grdma_gc_limit", "8K"}});
+  fake::FakeRegistrar fake;
+  Pool pool(fake);
+  pool.use(kBase, kPage);
+  for (uintptr_t i = 2; i <= 5; ++i) pool.use(kBase * i, kPage);
+  for (uintptr_t i = 2; i <= 3; ++i) report(kBase * i, kPage);
+  pool.use(kBase, kPage);  // a hit, and the limit is not passed yet
+  EXPECT_EQ(fake.live_count(), 5u);
+  report(kBase * 4, kPage);
+  pinrail_handle_t handle;
+  ASSERT_EQ(pinrail_mpool_find(pool.get(), reinterpret_cast<void*>(kBase), kPage, 0, &handle), PINRAIL_SUCCESS);
+  EXPECT_EQ(fake.live_count(), 2u) << "a hit, but first this";
+  drop(handle);
+  report(kBase, kPage);
+  pool.use(kBase, kPage);  // a miss
+  EXPECT_EQ(fake.live_count(), 2u);
+}
+
+TEST(GrdmaSettings, without_a_monitor_auto_keeps_nothing_and_yes_is_refused) {
+  Library library(Settings{{"monitor", "none"}});
+  ASSERT_EQ(library.status, PINRAIL_SUCCESS);
+  fake::FakeRegistrar fake;
+  Pool pool(fake, {PINRAIL_UNSET});
+  ASSERT_EQ(pool.status, PINRAIL_SUCCESS);
+  EXPECT_EQ(pool.stats().leave_pinned, 0u);
+  pool.use(kBase, kPage);
+  EXPECT_EQ(fake.live_count(), 0u);
+  Pool wanted(fake, {1});
+  EXPECT_EQ(wanted.status, PINRAIL_ERR_NOT_SUPPORTED);
+}
+
+TEST(GrdmaSettings, an_event_outside_of_init_and_finalize_is_harmless) {
+  report(kBase, kPage);
+  { Library library; }
+  report(kBase, kPage);
+  report(kBase, 0);
+  report(UINTPTR_MAX - 5, SIZE_MAX);
+}
+
+TEST(GrdmaSettings, init_nests_and_refuses_other_settings_later) {
+  Library library(Settings{{"mpool_grdma_size_limit", "8M"}});
+  {
+    Library same(Settings{{"mpool_grdma_size_limit", "8192K"}});
+    EXPECT_EQ(same.status, PINRAIL_SUCCESS);
+  }
+  Library other(Settings{{"mpool_grdma_size_limit", "9M"}});
+  EXPECT_EQ(other.status, PINRAIL_ERR_BAD_PARAM);
+}
+
+TEST(GrdmaSettings, unknown_names_and_incomplete_tables_are_errors) {
+  Library library;
+  fake::FakeRegistrar fake;
+  pinrail_mpool_t* pool = nullptr;
+  pinrail_registrar_choice_t choice = lend(fake);
+  EXPECT_EQ(pinrail_mpool_create("nothing", &choice, nullptr, nullptr, &pool), PINRAIL_ERR_NOT_FOUND);
+  pinrail_registrar_t broken = *fake.table();
+  choice.table = &broken;
+  broken.register_mem = nullptr;
+  EXPECT_EQ(pinrail_mpool_create(nullptr, &choice, nullptr, nullptr, &pool), PINRAIL_ERR_BAD_PARAM);
+  broken = *fake.table();
+  broken.granularity = 3000;
+  EXPECT_EQ(pinrail_mpool_create(nullptr, &choice, nullptr, nullptr, &pool), PINRAIL_ERR_BAD_PARAM);
+  choice.table = nullptr;
+  choice.name = "nothing";
+  EXPECT_EQ(pinrail_mpool_create(nullptr, &choice, nullptr, nullptr, &pool), PINRAIL_ERR_NOT_FOUND);
+  EXPECT_EQ(pool, nullptr);
+}
+
+TEST(GrdmaStart, a_thread_that_cannot_be_made_is_named) {
+  const ChildAnswer answer = answer_of([] {
+    if (!refuse_system_call(SYS_clone3, EAGAIN) || !refuse_system_call(SYS_clone, EAGAIN)) return ChildAnswer{-1};
+    testing::internal::CaptureStderr();
+    const Library library(Settings{{"monitor", "patcher"}});
+    const std::string said = testing::internal::GetCapturedStderr();
+    const bool is_other = said.find("thread") == std::string::npos && said.find("patcher") != std::string::npos;
+    return ChildAnswer{library.status == PINRAIL_SUCCESS, said.find("cannot start its thread") != std::string::npos,
+                       is_other};
+  });
+  if (answer[0] == -1 || answer[2] != 0) GTEST_SKIP() << "no filter, or the monitor patcher, works here";
+  EXPECT_EQ(answer, (ChildAnswer{0, 1}));
+}
+
+// F1, R10: what the child registers later may get the memory of the orphan that it has dropped.
+TEST(GrdmaSession, what_a_child_holds_is_held_although_it_has_dropped_an_orphan_of_its_parent) {
+  Library library;
+  fake::FakeRegistrar fake;
+  pinrail_handle_t orphan{};
+  {
+    Pool pool(fake);
+    orphan = pool.must(kBase, kPage);
+    ASSERT_EQ(pool.close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
+  }
+  expect_success_in_child([&] {
+    Library of_child;
+    if (pinrail_mpool_deregister(orphan) != PINRAIL_SUCCESS) return 1;
+    fake::FakeRegistrar other_fake;
+    Pool pool(other_fake, at_most(1));
+    pool.must(kBase + kPage, kPage);
+    pinrail_handle_t other{};
+    if (pool.reg(kBase + 500 * kPage, kPage, &other) == PINRAIL_SUCCESS) return 2;
+    return pool.has(kBase + kPage, kPage) ? 0 : 3;
+  });
+  drop(orphan);
+}
+
+// A child's first call is one as well: what is called from within it is refused.
+TEST(GrdmaSession, a_call_within_the_first_call_of_a_child_is_refused) {
+  Library library;
+  expect_success_in_child([] {
+    static pinrail_status_t within = PINRAIL_SUCCESS;
+    alarm(10);
+    pinrail_set_message_function([](void*, int, const char*, const char*) { within = pinrail_finalize(); }, nullptr);
+    const Library of_child(Settings{{"mpool", "^nonsense"}});  // says that there is none of that name
+    return within == PINRAIL_ERR_BUSY ? 0 : 1;
+  });
 }
 
 }  // namespace

@@ -157,16 +157,6 @@ TEST_F(HitCheck, a_byte_that_is_written_between_the_looks_is_no_difference) {
   EXPECT_EQ(said(), "");
 }
 
-TEST_F(HitCheck, memory_that_the_process_cannot_read_is_not_judged) {
-  const Library library(Settings{{"mpool_grdma_check", "all"}});
-  const Pool pool(table_of(fake_));
-  pool.use(base_, kPage);
-  ASSERT_EQ(mprotect(memory_.base(), kPage, PROT_NONE), 0);
-  pool.use(base_, kPage);
-  EXPECT_EQ(fake_.register_calls(), 1u);
-  EXPECT_EQ(said(), "");
-}
-
 TEST_F(HitCheck, a_check_that_can_compare_nothing_says_so) {
   const Library library(Settings{{"mpool_grdma_check", "all"}});
   pinrail_registrar_t table = table_of(fake_);

@@ -53,18 +53,6 @@ TEST_F(Mrall, a_process_that_has_no_descriptor_left_may_ask_again) {
   munmap(at, 16 * kPage);
 }
 
-TEST_F(Mrall, a_hole_leaves_both_sides_registered) {
-  start();
-  auto* const at = static_cast<char*>(map(16 * kPage));
-  EXPECT_TRUE(becomes_registered(at, 16 * kPage));
-  EXPECT_EQ(munmap(at + 4 * kPage, kPage), 0);
-  EXPECT_EQ(pool_->find(at + 4 * kPage, kPage), PINRAIL_ERR_NOT_FOUND);
-  EXPECT_EQ(pool_->find(at, 16 * kPage), PINRAIL_ERR_NOT_FOUND);
-  EXPECT_TRUE(becomes_registered(at, 4 * kPage));
-  EXPECT_TRUE(becomes_registered(at + 5 * kPage, 11 * kPage));
-  munmap(at, 16 * kPage);
-}
-
 TEST_F(Mrall, mapping_over_and_moving_and_resizing_are_followed) {
   start();
   auto* const at = static_cast<char*>(map(8 * kPage));
@@ -139,14 +127,6 @@ TEST_F(Mrall, a_report_of_a_part_of_a_page_is_one_of_the_page) {
   EXPECT_TRUE(becomes_registered(at, kPage, kWrite));
   for (const fake::FakeRecord& record : device_->live()) EXPECT_EQ((record.base | record.length) % kPage, 0u);
   munmap(at, 2 * kPage);
-}
-
-TEST_F(Mrall, stacks_of_threads_are_registered) {
-  start();
-  std::thread([&] {
-    int local = 0;
-    EXPECT_EQ(pool_->find(&local, sizeof(local), kWrite), PINRAIL_SUCCESS);
-  }).join();
 }
 
 TEST_F(Mrall, no_caller_calls_the_registrar) {
@@ -238,17 +218,6 @@ TEST_F(Mrall, a_device_without_atomics_gets_everything_else) {
   munmap(at, kPage);
 }
 
-TEST_F(Mrall, a_failure_of_another_kind_costs_no_atomics) {
-  start();
-  void* const at = map(kPage, PROT_NONE);
-  device_->fail_register(1, PINRAIL_ERR_BAD_PARAM);
-  mprotect(at, kPage, PROT_READ | PROT_WRITE);
-  pool_->catch_up();
-  EXPECT_EQ(pool_->use(at, kPage, PINRAIL_RIGHTS_MASK), PINRAIL_SUCCESS);
-  EXPECT_EQ(pool_->use(&global_in_data, sizeof(int), PINRAIL_RIGHTS_MASK), PINRAIL_SUCCESS);
-  munmap(at, kPage);
-}
-
 // The question whether the device has atomics may itself lack resources.
 TEST_F(Mrall, a_lack_of_resources_costs_no_atomics) {
   start();
@@ -259,17 +228,6 @@ TEST_F(Mrall, a_lack_of_resources_costs_no_atomics) {
   pool_->catch_up();
   EXPECT_EQ(pool_->use(at, kPage, PINRAIL_RIGHTS_MASK), PINRAIL_SUCCESS);
   munmap(at, kPage);
-}
-
-TEST_F(Mrall, requests_across_pieces_get_one_registration) {
-  start({{"mpool_mrall_largest_piece", "64K"}, {"mpool_mrall_max_reg_size", "64K"}});
-  auto* const at = static_cast<char*>(map(1024 * kPage));
-  EXPECT_TRUE(becomes_registered(at, 1024 * kPage));
-  pinrail_handle_t handle;
-  ASSERT_EQ(pool_->reg(at + 100, 1000 * kPage, kWrite, &handle), PINRAIL_SUCCESS);
-  EXPECT_TRUE(span_of(handle.reg).contains(Span::of(at + 100, 1000 * kPage)));
-  drop(handle);
-  munmap(at, 1024 * kPage);
 }
 
 TEST_F(Mrall, limits_hold_and_what_does_not_fit_is_left_out) {

@@ -280,20 +280,6 @@ TEST_F(Odp, equal_requests_wait_for_one_registration) {
   EXPECT_EQ(device_->register_calls(), 1u);
 }
 
-TEST_F(Odp, query_lists_the_tiles) {
-  start();
-  pool_->use(kBase, kPage);
-  pinrail_pinned_t how;
-  pinrail_range_t parts[4];
-  size_t count = 0;
-  ASSERT_EQ(pinrail_mpool_query(pool_->get(), reinterpret_cast<void*>(kBase + kTile / 2), kTile, kRead, &how, parts, 4,
-                                &count),
-            PINRAIL_SUCCESS);
-  EXPECT_EQ(how, PINRAIL_PINNED_PARTLY);
-  ASSERT_EQ(count, 1u);
-  EXPECT_EQ(parts[0].length, kTile / 2);
-}
-
 TEST_F(Odp, a_checkpoint_leaves_nothing_idle_at_the_device) {
   start();
   pool_->use(kBase, kPage);
@@ -347,18 +333,10 @@ class OdpPins : public Odp {
   pinrail_status_t unpin() { return pinrail_mpool_unpin(pool_->get(), &kRange, 1, kRead); }
 };
 
-TEST_F(OdpPins, a_pinned_tile_serves_requests_though_wider_rights_came_and_were_evicted) {
+TEST_F(OdpPins, a_pinned_tile_serves_requests_though_wider_rights_and_longer_ranges_came_and_were_evicted) {
   start(paging(), at_most(2));
   ASSERT_EQ(pin(), PINRAIL_SUCCESS);
   pool_->use(kBase, kPage, kWrite);
-  pool_->use(kBase + 8 * kTile, kPage);
-  EXPECT_TRUE(pool_->has(kBase, kPage));
-  EXPECT_EQ(unpin(), PINRAIL_SUCCESS);
-}
-
-TEST_F(OdpPins, a_pinned_tile_serves_requests_though_longer_ranges_came_and_were_evicted) {
-  start(paging(), at_most(2));
-  ASSERT_EQ(pin(), PINRAIL_SUCCESS);
   pool_->use(kBase, 2 * kTile);
   pool_->use(kBase + 8 * kTile, kPage);
   EXPECT_TRUE(pool_->has(kBase, kPage));

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Ranges that helper threads register chunk by chunk: pinrail_mpool_prepin_start() and the calls on its handle.
+// Ranges that helper threads register chunk by chunk: pinrail_mpool_prepin_start() and the calls on its handle. Beside
+// events, other jobs, registrars that call back, and threads that end, what is reported as pinned is pinned, and
+// nothing else stays.
+#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -10,10 +12,10 @@
 #include <condition_variable>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "test/mpool/pinning.h"
-#include "test/support/cases.h"
 
 namespace pinrail::test {
 namespace {
@@ -39,6 +41,12 @@ class PrepinStart : public PinningAsked {
     const std::lock_guard<std::mutex> guard(mutex_);
     open_until_ = until;
     changed_.notify_all();
+  }
+  std::thread open_soon() {
+    return std::thread([this] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      open();
+    });
   }
   void wait_for_arrivals(uint64_t count) {
     std::unique_lock<std::mutex> lock(mutex_);
@@ -116,42 +124,6 @@ TEST_F(PrepinStart, a_request_finds_the_queued_chunk_of_each_of_two_overlapping_
   expect_nothing_is_left();
 }
 
-// The helper thread is inside the device with chunk 1, another thread waits for chunks 8 and 9 and registers the
-// former.
-TEST_F(PrepinStart, a_wait_for_what_is_pinned_takes_no_helper_thread_from_another_wait) {
-  make_pool();
-  std::mutex mutex;
-  std::vector<uintptr_t> begun;
-  std::atomic<uintptr_t> blocked{1}, also_blocked{8};
-  device_->on_register([&](const pinrail_register_request_t& request, pinrail_registration_t*) {
-    const uintptr_t chunk = (reinterpret_cast<uintptr_t>(request.addr) - kBase) / kChunk;
-    {
-      const std::lock_guard<std::mutex> lock(mutex);
-      begun.push_back(chunk);
-    }
-    while (chunk == blocked.load() || chunk == also_blocked.load()) std::this_thread::yield();
-  });
-  const auto wait_until_begun = [&](size_t count) {
-    for (;; std::this_thread::yield()) {
-      const std::lock_guard<std::mutex> lock(mutex);
-      if (begun.size() >= count) return begun[count - 1];
-    }
-  };
-  pinrail_prepin_t* const prepin = start(whole_);
-  EXPECT_EQ(wait_until_begun(2), 1u);
-  std::thread other(
-      [&] { EXPECT_EQ(pinrail_prepin_wait_range(prepin, address(kBase + 8 * kChunk), 2 * kChunk), PINRAIL_SUCCESS); });
-  EXPECT_EQ(wait_until_begun(3), 8u);
-  EXPECT_EQ(pinrail_prepin_wait_range(prepin, address(kBase), kPage), PINRAIL_SUCCESS);
-  blocked = UINTPTR_MAX;
-  EXPECT_EQ(wait_until_begun(4), 9u);
-  also_blocked = UINTPTR_MAX;
-  other.join();
-  finish(prepin);
-  EXPECT_EQ(unpin(whole_), PINRAIL_SUCCESS);
-  expect_nothing_is_left();
-}
-
 // The only helper thread is inside the device; the caller registers the chunk by itself, and it is no extra
 // registration.
 TEST_F(PrepinStart, a_request_inside_a_queued_chunk_registers_that_chunk_first) {
@@ -209,10 +181,7 @@ TEST_F(PrepinStart, cancelled_at_any_chunk_it_gives_everything_back) {
     if (n == kChunks) {
       EXPECT_EQ(pinrail_prepin_wait(prepin, nullptr), PINRAIL_SUCCESS);
     }
-    std::thread opener([this] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-      open();
-    });
+    std::thread opener = open_soon();
     EXPECT_EQ(pinrail_prepin_cancel(prepin), PINRAIL_SUCCESS);
     opener.join();
     const pinrail_status_t result = pinrail_prepin_wait(prepin, nullptr);
@@ -289,10 +258,7 @@ TEST_F(PrepinStart, a_pool_is_busy_while_helpers_work_and_force_ends_them) {
   wait_for_arrivals(2);
   EXPECT_EQ(pool_->close(), PINRAIL_ERR_BUSY);
   EXPECT_EQ(pinrail_finalize(), PINRAIL_ERR_BUSY);
-  std::thread opener([this] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    open();
-  });
+  std::thread opener = open_soon();
   EXPECT_EQ(pool_->close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
   opener.join();
   EXPECT_EQ(device_->live_count(), 0u);
@@ -313,79 +279,109 @@ TEST_F(PrepinStart, a_registrar_for_its_callers_alone_has_no_helpers) {
   EXPECT_EQ(unpin(whole_), PINRAIL_SUCCESS);
 }
 
-// The helper threads of the parent do not exist in the child, and may have held the lock.
+// The helper threads of the parent do not exist in the child, and may have held the lock of the job, whose pool may be
+// gone already.
 TEST_F(PrepinStart, a_forked_child_can_free_the_handle_and_nothing_else) {
-  make_pool();
-  close_gate(2);
-  pinrail_prepin_t* const prepin = start(whole_);
-  wait_for_arrivals(2);
-  expect_success_in_child([&] {
-    alarm(10);
-    auto now = sized<pinrail_prepin_progress_t>();
-    int wrong = pinrail_prepin_read_progress(prepin, &now) == PINRAIL_ERR_NOT_AVAILABLE ? 0 : 1;
-    wrong |= pinrail_prepin_wait(prepin, nullptr) == PINRAIL_ERR_NOT_AVAILABLE ? 0 : 2;
-    wrong |= pinrail_prepin_free(prepin) == PINRAIL_SUCCESS ? 0 : 4;
-    pinrail_handle_t handle;
-    wrong |= pool_->reg(kBase + kChunk, kPage, &handle) == PINRAIL_ERR_NOT_AVAILABLE ? 0 : 8;
-    return wrong;
-  });
-  open();
-  EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
-}
-
-// Another thread of the parent may have held the job's lock, whether its pool was still there or not.
-TEST_F(PrepinStart, a_forked_child_can_free_the_handle_though_the_pool_was_gone_before) {
-  make_pool();
-  pinrail_prepin_t* const prepin = start(whole_);
-  ASSERT_EQ(pool_->close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
-  expect_success_in_child([&] {
-    alarm(10);
-    int wrong = pinrail_prepin_wait(prepin, nullptr) == PINRAIL_ERR_NOT_AVAILABLE ? 0 : 1;
-    wrong |= pinrail_prepin_free(prepin) == PINRAIL_SUCCESS ? 0 : 2;
-    return wrong;
-  });
-  EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
+  for (const bool is_pool_gone : {false, true}) {
+    make_pool();
+    close_gate(2);
+    pinrail_prepin_t* const prepin = start(whole_);
+    wait_for_arrivals(2);
+    if (is_pool_gone) {
+      open();
+      ASSERT_EQ(pool_->close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
+    }
+    expect_success_in_child([&] {
+      alarm(10);
+      auto now = sized<pinrail_prepin_progress_t>();
+      int wrong = pinrail_prepin_read_progress(prepin, &now) == PINRAIL_ERR_NOT_AVAILABLE ? 0 : 1;
+      wrong |= pinrail_prepin_wait(prepin, nullptr) == PINRAIL_ERR_NOT_AVAILABLE ? 0 : 2;
+      wrong |= pinrail_prepin_free(prepin) == PINRAIL_SUCCESS ? 0 : 4;
+      return wrong;
+    });
+    open();
+    EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
+  }
 }
 
 // A process may exit while helper threads are inside the device.
 TEST_F(PrepinStart, a_process_may_exit_meanwhile) {
-  const pid_t child = fork();
-  if (child == 0) {
+  const int status = exit_status_of([this]() -> int {
     alarm(10);
-    auto* const registrar = new fake::FakeRegistrar();
-    pinrail_setting_t setting = {"monitor", "external"};
-    pinrail_init_options_t options = PINRAIL_INIT_OPTIONS_INIT;
-    options.defaults = &setting;
-    options.default_count = 1;
-    if (pinrail_init(&options) != PINRAIL_SUCCESS) _exit(1);
-    auto* const pool = new Pool(*registrar);
-    std::atomic<bool> inside{false};
-    registrar->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
-      inside = true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    });
-    pinrail_prepin_t* prepin = nullptr;
-    if (pinrail_mpool_prepin_start(pool->get(), whole_.data(), 1, 1, nullptr, &prepin) != PINRAIL_SUCCESS) _exit(2);
-    while (!inside.load()) std::this_thread::yield();
+    make(settings_);
+    close_gate(2);
+    start(whole_);
+    wait_for_arrivals(2);
     exit(0);
-  }
-  expect_success_of(child);
+  });
+  EXPECT_EQ(status, 0);
 }
 
-TEST_F(PrepinStart, helper_threads_block_all_signals) {
+TEST_F(PrepinStart, a_pin_from_before_an_event_does_not_take_the_place_of_a_newer_one) {
   make_pool();
-  std::atomic<bool> blocked{false};
-  const std::thread::id own = std::this_thread::get_id();
-  device_->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
-    sigset_t mask;
-    pthread_sigmask(SIG_SETMASK, nullptr, &mask);
-    if (std::this_thread::get_id() != own) blocked = sigismember(&mask, SIGUSR1) == 1;
+  const pinrail_range_t first = range(kBase, kChunk), second = range(kBase + 100 * kChunk, kChunk);
+  close_gate(2);
+  pinrail_prepin_t* const slow = start({first, second});
+  wait_for_arrivals(2);
+  report(kBase, kChunk);
+  device_->on_register(nullptr);
+  ASSERT_EQ(pin({first}), PINRAIL_SUCCESS) << "what is mapped there now";
+  open();
+  finish(slow);
+  EXPECT_TRUE(pool_->has(kBase, kChunk));
+  EXPECT_EQ(unpin({first}), PINRAIL_SUCCESS);
+  EXPECT_EQ(unpin({first, second}), PINRAIL_SUCCESS);
+  expect_nothing_is_left();
+}
+
+// F1: a child would keep the memory of the dmabuf alive, and could not close what it does not know.
+TEST_F(PrepinStart, a_dmabuf_may_be_closed_after_the_start_and_a_child_has_no_copy_of_the_descriptor) {
+  fake::FakeOptions fake;
+  fake.kinds = PINRAIL_KIND_HOST | PINRAIL_KIND_DMABUF;
+  make_pool(fake);
+  const int fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  std::atomic<int> copy{-1};
+  std::atomic<bool> may_go{false};
+  device_->on_register([&](const pinrail_register_request_t& request, pinrail_registration_t*) {
+    copy = request.fd;
+    while (!may_go) std::this_thread::yield();
+    EXPECT_EQ(request.kind, uint32_t{PINRAIL_KIND_DMABUF});
+    EXPECT_GE(fcntl(request.fd, F_GETFD), 0);
   });
-  pinrail_prepin_t* const prepin = start(whole_);
-  EXPECT_EQ(pinrail_prepin_wait(prepin, nullptr), PINRAIL_SUCCESS);
-  EXPECT_TRUE(blocked.load());
-  EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
-  EXPECT_EQ(unpin(whole_), PINRAIL_SUCCESS);
+  pinrail_register_options_t wanted = PINRAIL_REGISTER_OPTIONS_INIT;
+  wanted.dmabuf_fd = fd;
+  pinrail_prepin_options_t options = in_chunks(0, 1);
+  options.registration = &wanted;
+  pinrail_prepin_t* job = nullptr;
+  ASSERT_EQ(pinrail_mpool_prepin_start(pool_->get(), whole_.data(), 1, 1, &options, &job), PINRAIL_SUCCESS);
+  close(fd);
+  while (copy < 0) std::this_thread::yield();
+  expect_success_in_child([&] { return fcntl(copy, F_GETFD) >= 0 ? 1 : 0; });
+  may_go = true;
+  finish(job);
+  EXPECT_LT(fcntl(copy, F_GETFD), 0) << "the job's copy is closed, too";
+}
+
+// The helper threads would wait for the registrar call that the function is in.
+TEST_F(PrepinStart, a_registrar_may_pin_and_ask_for_helper_threads) {
+  fake::FakeOptions fake;
+  fake.thread_mode = PINRAIL_THREAD_SERIALIZED;
+  make_pool(fake);
+  bool is_first = true;
+  pinrail_status_t inner = PINRAIL_ERR_ERROR;
+  device_->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
+    if (!std::exchange(is_first, false)) {
+      usleep(20000);  // a helper thread would have taken a chunk by then
+      return;
+    }
+    const pinrail_prepin_options_t options = in_chunks(PINRAIL_PREPIN_PARTIAL, 2);
+    const pinrail_range_t all = range(kBase + 100 * kChunk, 8 * kChunk);
+    inner = pinrail_mpool_prepin(pool_->get(), &all, 1, 1, &options, nullptr);
+  });
+  alarm(20);
+  pool_->use(kBase, kPage);
+  alarm(0);
+  EXPECT_EQ(inner, PINRAIL_ERR_NOT_SUPPORTED) << "R5: inside a registrar nothing is cached";
 }
 
 // Real memory: the pages are there, wherever the helper threads ran.

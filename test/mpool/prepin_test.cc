@@ -2,7 +2,6 @@
 // Memory that is registered ahead of its use, and what is registered: pinrail/pin.h.
 
 #include <algorithm>
-#include <fstream>
 #include <map>
 #include <random>
 #include <set>
@@ -100,6 +99,19 @@ TEST_F(Prepin, ranges_inside_a_registration_do_not_meet_the_limits) {
   EXPECT_EQ(unpin(ranges), PINRAIL_SUCCESS);
   drop(held);
   EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
+}
+
+TEST_F(Prepin, ranges_that_overlap_are_counted_once_against_a_limit) {
+  PoolOptions limits = at_most_bytes(12 * kChunk);
+  limits.count_limit = 12;
+  make_pool({}, limits);
+  chunk_ = kChunk;
+  EXPECT_EQ(pin({range(kBase, 8 * kChunk), range(kBase + 4 * kChunk, 8 * kChunk)}), PINRAIL_SUCCESS);
+  EXPECT_EQ(device_->live_bytes(), 12 * kChunk);
+  pinrail_status_t statuses[2] = {PINRAIL_SUCCESS, PINRAIL_SUCCESS};
+  EXPECT_EQ(pin({range(kBase, 16 * kChunk), range(kBase + 100 * kChunk, kPage)}, 0, statuses),
+            PINRAIL_ERR_OUT_OF_RESOURCE);
+  for (const pinrail_status_t status : statuses) EXPECT_EQ(status, PINRAIL_ERR_ERROR) << "written all the same";
 }
 
 TEST_F(Prepin, neither_a_limit_nor_a_longer_registration_takes_what_is_pinned) {
@@ -227,24 +239,6 @@ TEST_F(Prepin, a_forced_destroy_drops_the_references_of_pins) {
     EXPECT_EQ(pool_->close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
   }
   EXPECT_LT(used.size(), 50u) << "their memory is used again";
-}
-
-int mappings_with_huge_pages() {
-  std::ifstream maps("/proc/self/smaps");
-  int count = 0;
-  for (std::string line; std::getline(maps, line);) {
-    if (line.rfind("VmFlags:", 0) == 0 && line.find(" hg") != std::string::npos) ++count;
-  }
-  return count;
-}
-
-TEST_F(Prepin, huge_pages_at_the_end_of_the_address_space_are_requested_nowhere_else) {
-  make_pool();
-  const int before = mappings_with_huge_pages();
-  const Ranges last = {range(UINTPTR_MAX - 2 * kPage + 1, 100)};
-  EXPECT_EQ(pin(last, PINRAIL_PREPIN_HUGE_PAGES), PINRAIL_SUCCESS) << "the fake maps what it is asked for";
-  EXPECT_EQ(unpin(last), PINRAIL_SUCCESS);
-  EXPECT_EQ(mappings_with_huge_pages(), before);
 }
 
 // A page-by-page oracle under random pins and unpins. A pin inside another one shares its registration, which stays

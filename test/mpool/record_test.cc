@@ -267,32 +267,6 @@ TEST(RecordLife, events_of_a_signal_handler_are_whole_and_counted) {
   EXPECT_GE(std::count(ops.begin(), ops.end(), 'I'), 50);
 }
 
-TEST(RecordLife, a_thousand_threads_leave_whole_events_and_a_whole_trace) {
-  constexpr uintptr_t kThreads = 1000;
-  const TempFolder folder;
-  {
-    const Library library(Settings{{"mpool_base_record", folder.path("t")}});
-    const fake::FakeRegistrar device;
-    const Pool pool(device);
-    std::promise<void> start;
-    const std::shared_future<void> started = start.get_future().share();
-    Team threads(kThreads, [&](uintptr_t i) {
-      started.wait();
-      for (int round = 0; round < 3; ++round) use_place(pool, i);
-    });
-    start.set_value();
-    threads.join();
-    const std::vector<pinrail_mpool_event_t> events = events_of(pool);
-    EXPECT_EQ(events.size(), kThreads) << "one miss each";
-    for (const pinrail_mpool_event_t& event : events) EXPECT_TRUE(is_whole(event)) << event.number;
-    EXPECT_EQ(pool.stats().misses_cold, kThreads);
-    EXPECT_EQ(pool.stats().hits, 2 * kThreads);
-  }
-  std::string ops;
-  EXPECT_EQ(why_refused(folder, &ops), "");
-  EXPECT_EQ(ops.size(), 6 * kThreads);
-}
-
 TEST(Use, what_is_held_idle_or_dead_is_told_apart) {
   const Library library(Settings{{"mpool_grdma_gc_thread", "never"}});
   const fake::FakeRegistrar device;

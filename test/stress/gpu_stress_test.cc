@@ -9,6 +9,7 @@
 
 #include "test/gpu/gpu_library.h"
 #include "test/support/gpu_memory.h"
+#include "test/support/threads.h"
 
 namespace pinrail::test {
 namespace {
@@ -163,7 +164,8 @@ TEST_P(RgpusmStress, many_threads_and_every_invariant_holds) {
   EXPECT_EQ(pool.referenced(), 0u) << "every reference was given back";
   EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
   pool.evict_all();
-  EXPECT_EQ(pool.stats().registered_count, 0u) << "nothing that died was left behind";
+  // The gc thread may be closing some.
+  EXPECT_TRUE(comes_true([&] { return pool.stats().registered_count == 0; })) << "what died was left behind";
   EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
   EXPECT_EQ(cuda_double_open_handles(), 0u);
   for (uint32_t slot = 0; slot < kSlots; ++slot) EXPECT_EQ(exporter_.importers_hook(slot), 0u);

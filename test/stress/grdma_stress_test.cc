@@ -4,15 +4,17 @@
 #include <gtest/gtest.h>
 #include <pinrail/pin.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <deque>
 #include <functional>
+#include <future>
 #include <mutex>
 #include <random>
 #include <thread>
@@ -114,7 +116,7 @@ TEST(GrdmaEviction, a_pool_may_end_while_its_neighbour_evicts_from_it) {
       if (pinrail_mpool_deregister(held) != PINRAIL_SUCCESS) ++wrong;
     }
   });
-  for (int i = 0; i < short_or_long(1000, 3000) && wrong == 0; ++i) {
+  for (int i = 0; i < short_or_long(500, 3000) && wrong == 0; ++i) {
     Pool ending(fake, shared);
     for (uintptr_t page = 0; page < 3; ++page) ending.use(kShared + 2 * page * kPage, kPage);
     if (ending.close() != PINRAIL_SUCCESS) ++wrong;
@@ -161,7 +163,7 @@ TEST(GrdmaEvents, pools_come_and_go_while_events_arrive) {
       }
     });
   }
-  for (int i = 0; i < 300 || events < 2000; ++i) {  // until the reporters really run
+  for (int i = 0; i < 100 || events < 2000; ++i) {  // until the reporters really run
     Pool pool(fake);
     pool.use(kShared + 100 * kPage, kPage);
     pinrail_handle_t handle{};
@@ -220,14 +222,9 @@ INSTANTIATE_TEST_SUITE_P(Modes, SlowRegistrar, ::testing::Values(PINRAIL_THREAD_
 
 // What a call costs does not grow with what else is there: dead registrations that are held, threads that have ended, a
 // pool that is being destroyed. Costs are the calling thread's processor time, compared within one run.
-// PINRAIL_TEST_SCALE=full ("make soak") asks for more threads and registrations; the figures are printed.
+// The figures are printed.
 
 constexpr uintptr_t kBase = 0x10000000;
-
-bool is_full() {
-  return std::getenv("PINRAIL_TEST_SCALE") != nullptr;
-}  // NOLINT(concurrency-mt-unsafe): no thread sets it
-size_t sized(size_t usual, size_t full) { return is_full() ? full : usual; }
 
 double cpu_seconds() {
   timespec time{};
@@ -240,49 +237,10 @@ double seconds_of(const std::function<void()>& work) {
   return cpu_seconds() - begin;
 }
 
-// Threads that have used the pool, and stay until they are let go.
-class Crowd {
- public:
-  Crowd(const Pool& pool, size_t count) {
-    for (size_t i = 0; i < count; ++i) {
-      threads_.emplace_back([this, &pool, count] {
-        pool.use(kBase, kPage);
-        std::unique_lock<std::mutex> lock(mutex_);
-        ++ready_;
-        if (ready_ == count) changed_.notify_all();
-        changed_.wait(lock, [this] { return over_; });
-      });
-    }
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [&] { return ready_ == count; });
-  }
-  ~Crowd() {
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      over_ = true;
-    }
-    changed_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
-  }
-  Crowd(const Crowd&) = delete;
-  Crowd& operator=(const Crowd&) = delete;
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  size_t ready_ = 0;
-  bool over_ = false;
-  std::vector<std::thread> threads_;
-};
-
 class Scale : public ::testing::Test {
  protected:
   const Library library_;
-  fake::FakeRegistrar registrar_{[] {
-    fake::FakeOptions options;
-    options.zero_cost = true;
-    return options;
-  }()};
+  fake::FakeRegistrar registrar_{without_cost()};
 };
 
 // Per drop, where so many are dead and held.
@@ -323,16 +281,77 @@ double cost_of_a_miss(const Pool& pool) {
 TEST_F(Scale, a_miss_costs_the_same_once_threads_have_ended) {
   const Pool pool(registrar_, at_most(1024));
   const double before = cost_of_a_miss(pool);
-  { const Crowd crowd(pool, sized(500, 2000)); }
+  const size_t count = short_or_long(500, 2000);
+  std::atomic<size_t> ready{0};
+  std::promise<void> all;
+  const std::shared_future<void> all_are_ready = all.get_future().share();
+  on_threads(count, [&] {  // they end when all have used the pool
+    pool.use(kBase, kPage);
+    if (++ready == count) all.set_value();
+    all_are_ready.wait();
+  });
   const double after = cost_of_a_miss(pool);
-  std::printf("a miss: %.0f ns after %zu threads have ended, %.0f before\n", after * 1e9, sized(500, 2000),
-              before * 1e9);
+  std::printf("a miss: %.0f ns after %zu threads have ended, %.0f before\n", after * 1e9, count, before * 1e9);
   // When all records were summed for ever, it was 21 times. ThreadSanitizer's own costs grow twofold with such threads.
   EXPECT_LT(after, 5 * before) << after * 1e9 << " ns after, " << before * 1e9 << " before";
 }
 
-}  // namespace
-namespace {
+// R9, and no count wraps: threads that come and go take one buffer and release what others have taken, while one handle
+// is held throughout. It is never evicted; in the end the counts are 0, so it is, and the pool is destroyed.
+TEST(HotBuffer, taken_and_dropped_on_threads_that_come_and_go_it_stays_as_long_as_it_is_held) {
+  constexpr size_t kAtOnce = 50;
+  const Library library;
+  const fake::FakeRegistrar registrar;
+  Pool pool(registrar);
+  const pinrail_handle_t held = pool.must(kBase, kPage);
+  const int64_t operations = short_or_long(1000000, 10000000);
+  std::atomic<int64_t> left{operations}, done{0};
+  std::atomic<uint64_t> wrong{0};
+  std::mutex mutex;
+  std::deque<std::vector<pinrail_handle_t>> passed_on;
+  const auto release_oldest = [&](size_t but) {
+    std::vector<pinrail_handle_t> batch;
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      if (passed_on.size() <= but) return;
+      batch = std::move(passed_on.front());
+      passed_on.pop_front();
+    }
+    for (const pinrail_handle_t handle : batch) wrong += pinrail_mpool_deregister(handle) == PINRAIL_SUCCESS ? 0 : 1;
+  };
+  const auto live = [&] {
+    for (int round = 0; round < 100 && left.fetch_sub(kAtOnce) > 0; ++round) {
+      std::vector<pinrail_handle_t> batch(kAtOnce);
+      for (pinrail_handle_t& handle : batch) {
+        if (pool.reg(kBase, kPage, &handle) != PINRAIL_SUCCESS || handle.reg != held.reg) ++wrong;
+      }
+      done += kAtOnce;
+      {
+        const std::lock_guard<std::mutex> lock(mutex);
+        passed_on.push_back(std::move(batch));
+      }
+      release_oldest(64);
+    }
+  };
+  Team threads(short_or_long(48, 128), [&] {
+    while (left > 0) std::thread(live).join();
+  });
+  for (; left > 0; usleep(1000)) {
+    if (pinrail_mpool_evict(pool.get()) != PINRAIL_ERR_NOT_FOUND || !pool.invariants_hold()) ++wrong;
+  }
+  threads.join();
+  while (!passed_on.empty()) release_oldest(0);
+  EXPECT_EQ(wrong, 0u);
+  EXPECT_EQ(pool.stats().hits, static_cast<uint64_t>(done));
+  EXPECT_EQ(registrar.register_calls(), 1u);
+  EXPECT_EQ(registrar.deregister_calls(), 0u);
+  drop(held);
+  EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
+  EXPECT_EQ(registrar.live_count(), 0u);
+  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
+}
+
+// Threads that pin, stream, use and unmap.
 
 constexpr size_t kPages = 512;
 constexpr size_t kChunk = 8 * kPage;
@@ -435,7 +454,7 @@ TEST(PrepinStress, threads_that_pin_stream_use_and_unmap_leave_nothing) {
 }
 
 TEST(GcThreadStress, a_pool_is_destroyed_while_it_works_and_no_device_is_called_afterwards) {
-  for (int round = 0; round < 300; ++round) {
+  for (int round = 0; round < short_or_long(80, 300); ++round) {
     const Library library(Settings{{"mpool_grdma_gc_thread", "auto"}, {"mpool_grdma_gc_limit", "8K"}});  // ends as well
     fake::FakeRegistrar device;
     Pool pool(device);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // E4 over real pins: memory that comes and goes leaves nothing behind, and the last of it goes without any call. And
 // every byte that the device sees is right.
-// A million rounds: --gtest_also_run_disabled_tests --gtest_filter='*million*'
 #include <gtest/gtest.h>
 #include <pinrail/pinrail.h>
 #include <sys/mman.h>
@@ -94,7 +93,7 @@ class IouringFlat : public ::testing::Test {
     }
     EXPECT_LT(most_used, used + (size_t{4} << 20));
     // While one thread gives back a batch of 256, which other processes may keep from running, up to 256 more of the
-    // dead wait (framework/mpool/engine.h). A leak would pin 20,000.
+    // dead wait (framework/mpool/engine.h). A leak would pin 10,000.
     EXPECT_LE(most_pinned, (2 * 256 + 4) * kLength);
     EXPECT_TRUE(comes_true([] { return vm_pin_bytes() == 0; }));
     std::printf("%d rounds: RssAnon %zu KiB at first, %zu at most; pinned %zu KiB at most, none in the end\n", rounds,
@@ -104,9 +103,7 @@ class IouringFlat : public ::testing::Test {
   pinrail_mpool_t* pool_ = nullptr;
 };
 
-TEST_F(IouringFlat, memory_that_comes_and_goes) { stays_flat(20000); }
-
-TEST_F(IouringFlat, DISABLED_memory_that_comes_and_goes_a_million_times) { stays_flat(1000000); }
+TEST_F(IouringFlat, memory_that_comes_and_goes) { stays_flat(short_or_long(10000, 1000000)); }
 
 // Nothing is pinned but the buffers, whose bytes are counted.
 class IouringFlatAsAsked : public IouringFlat {

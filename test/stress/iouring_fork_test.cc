@@ -205,13 +205,6 @@ TEST_P(DeviceFork, the_parent_writes_first_and_its_device_sees_it) {
   EXPECT_EQ(child.end(), 0);
 }
 
-TEST_P(RealFork, the_child_ends_what_it_inherited_and_the_parent_goes_on) {
-  const Child child([this] { return end_what_was_inherited(pool_, handle_, memory_); });
-  child.wait_until_done();
-  check_device(11);
-  EXPECT_EQ(child.end(), 0);
-}
-
 TEST_P(RealFork, the_child_begins_anew_with_pins_of_its_own) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "ThreadSanitizer starts no threads in forked children, monitors need them";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // monitor/patcher is installed while other threads run and sleep in the very functions, many times over, each in a
-// child that was never patched. PINRAIL_TEST_INSTALLS: how many times (50).
+// child that was never patched.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/userfaultfd.h>
@@ -19,10 +19,7 @@ namespace {
 
 #if PINRAIL_CAN_PATCH
 
-int installs() {
-  const char* const asked = std::getenv("PINRAIL_TEST_INSTALLS");  // NOLINT(concurrency-mt-unsafe): no thread runs yet
-  return asked == nullptr ? 50 : std::atoi(asked);
-}
+int installs() { return short_or_long(25, 1000); }
 
 // A thread that sleeps in munmap() until it is woken: the kernel waits there for the reader of the userfaultfd.
 class Sleeper {
@@ -161,13 +158,13 @@ TEST(PatcherStress, stops_while_events_come) {
     slow_reports = true;
     Hammers hammers;
     int64_t right = 0;
-    for (int i = 0; i < 200; ++i) {
+    for (int i = 0; i < 80; ++i) {
       Patcher patcher(i % 2 == 0 ? "0" : "1");
       right += patcher.status == PINRAIL_SUCCESS ? 1 : 0;
     }
     return ChildAnswer{right, hammers.wrong()};
   });
-  EXPECT_EQ(answer, (ChildAnswer{200, 0}));
+  EXPECT_EQ(answer, (ChildAnswer{80, 0}));
 }
 
 #else

@@ -48,7 +48,7 @@ TEST(Threads, threads_that_came_before_many_others_count_their_own_hits) {
     });
     return shared;
   };
-  for (int round = 0; round < 8; ++round) crowd(600);
+  for (int round = 0; round < 4; ++round) crowd(600);
   EXPECT_EQ(counts.sum().hits, hits);
   EXPECT_EQ(crowd(500), 0u);
 }

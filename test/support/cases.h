@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <string>
 
 #include "test/support/process.h"
 
@@ -84,6 +85,21 @@ bool with_nth_allocation_failing(long n, Body&& body) {
   allocations_left = n;
   body();
   return allocations_left.exchange(0) <= 0;
+}
+// body(n) for n from 1 on, which says whether the n-th allocation was reached, until that was not so several times:
+// threads may allocate in another order. How often it was.
+template <typename Body>
+int for_each_allocation(Body&& body, int harmless = 1) {
+  int reached = 0;
+  for (long n = 1; harmless > 0; ++n) {
+    SCOPED_TRACE("the " + std::to_string(n) + "th allocation fails");
+    if (body(n)) {
+      ++reached;
+    } else {
+      --harmless;
+    }
+  }
+  return reached;
 }
 
 }  // namespace pinrail::test

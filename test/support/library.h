@@ -218,6 +218,13 @@ class Pool : public AnyPool {
   const uint32_t usual_;
 };
 
+// Of a registrar that allocates nothing by itself, and does nothing.
+inline fake::FakeOptions without_cost() {
+  fake::FakeOptions options;
+  options.zero_cost = true;
+  return options;
+}
+
 inline void report(uintptr_t base, size_t length) { pinrail_monitor_report(reinterpret_cast<void*>(base), length); }
 
 // Waits for a child process that ends with 0.

@@ -46,24 +46,14 @@ class LeavingRegistrar {
     };
   }
   const pinrail_registrar_t& table() const { return table_; }
-  // From now on register_mem() waits until may_go_on; is_inside: a call has come there.
-  void hold_registrations() {
-    in_register = [this] {
-      is_inside = true;
-      while (!may_go_on) usleep(100);
-    };
-  }
   void leave_in(In where) { where_ = where; }
   bool has_left() const { return where_ == In::none; }
 
   std::atomic<int> tails{0};
-  std::function<void()> in_register;                     // runs first
-  std::atomic<bool> is_inside{false}, may_go_on{false};  // of hold_registrations()
 
  private:
   static LeavingRegistrar* of(void* self) { return static_cast<LeavingRegistrar*>(self); }
   pinrail_status_t pass(In here) {
-    if (here == In::register_mem && in_register) in_register();
     if (where_ != here) return PINRAIL_SUCCESS;
     where_ = In::none;
     throw std::bad_alloc();
