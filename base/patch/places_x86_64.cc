@@ -6,6 +6,8 @@
 // arguments are where the kernel expects them. Functions that are cancellation points may call another one with the
 // number as an argument; then the call is replaced. Where no jump can be written there, and in functions that make no
 // system call of their own, an instruction near the function's start is replaced.
+#include <algorithm>
+
 #include "base/patch/island.h"
 #include "base/patch/system_call.h"
 
@@ -113,10 +115,8 @@ class Search {
   }
 
   bool is_covered(size_t system_call) const {
-    for (size_t i = 0; i < patch_->count; ++i) {
-      if (patch_->places[i].offset + patch_->places[i].length == system_call) return true;
-    }
-    return false;
+    return std::any_of(patch_->places, patch_->places + patch_->count,
+                       [=](const Place& place) { return size_t{place.offset} + place.length == system_call; });
   }
 
   // Whether the instruction may be the one that a jump replaces in front of a system call.
@@ -181,10 +181,8 @@ class Search {
   }
 
   bool are_writable() const {
-    for (size_t i = 0; i < patch_->count; ++i) {
-      if (!is_writable(patch_->places[i].offset)) return false;
-    }
-    return true;
+    return std::all_of(patch_->places, patch_->places + patch_->count,
+                       [this](const Place& place) { return is_writable(place.offset); });
   }
 
   // Instructions that come before the place at a function's start: a hook that makes the system call returns to the

@@ -49,8 +49,7 @@ const loader::Loader* components = nullptr;  // valid from start() to stop()
 std::atomic<uint64_t> known_loads{0};
 LateTrial late_trial;
 std::atomic<uint64_t> checks{0};
-std::atomic<bool> is_trying{false};  // late_trial is in use
-Allocators allocators;               // used at start-up, and then only inside a LoaderCall
+Allocators allocators;  // used at start-up, and then only inside a LoaderCall, as late_trial is until shut-down
 
 const pinrail_monitor_ops_t* ops_of(const loader::Opened& opened) {
   return static_cast<const pinrail_monitor_ops_t*>(opened.descriptor->ops);
@@ -219,12 +218,10 @@ bool is_time_for_late_trial() {
 
 // The process's malloc may return what was freed only after some use.
 void try_malloc_again() {
-  if (has_raw_callers() || !relies_on_c_library() || !is_time_for_late_trial() || is_trying.exchange(true)) return;
+  if (has_raw_callers() || !relies_on_c_library() || !is_time_for_late_trial()) return;
   const LoaderCall call;
-  const bool found = call && late_trial.finds_raw_calls();
-  is_trying.store(false);
   constexpr ObjectPath kProgram{"the program"};
-  if (found && note_raw_callers()) assume_raw_calls(kProgram);
+  if (call && late_trial.finds_raw_calls() && note_raw_callers()) assume_raw_calls(kProgram);
 }
 
 void check_loaded_objects() {
@@ -271,7 +268,6 @@ void fork_reinit_monitors() {
   fork_reinit_findings();
   new (&allocators) Allocators;
   new (&late_trial) LateTrial;
-  is_trying.store(false);
   fork_reinit_loader_calls();
   components = nullptr;
 }

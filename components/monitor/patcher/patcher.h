@@ -157,8 +157,9 @@ bool fire(const Function& function, uintptr_t address, Scratch* scratch);
 void patch_locked(Context* context) REQUIRES(context->mutex);
 // Tries a function after that. NOT_SUPPORTED: its events do not arrive. Reports errors.
 Status try_locked(Context* context, Site* site, const Function& function, Scratch* scratch) REQUIRES(context->mutex);
-// Prints a message of that topic with the function's name and the consequence.
-void print_topic(const Context& context, const char* topic, const Function& function);
+// Prints a message of that topic with the function's name and the consequence, and with the bytes at its address; 0:
+// without.
+void print_topic(const Context& context, const char* topic, const Function& function, uintptr_t address = 0);
 // Keeps E6: a function that others have changed is tried, and counts as not seen while its events do not arrive.
 void check_sites_locked(Context* context) REQUIRES(context->mutex);
 bool start_thread(Context* context);

@@ -23,21 +23,15 @@ namespace {
 
 constexpr int kMaxTries = 5;  // while another library patches the same function
 
-void report_why(const Context& context, const Function& function, const Site& site, Status status) {
-  if (status.ok()) print_topic(context, "not seen", function);
-  const bool is_unknown = status.is(PINRAIL_ERR_NOT_SUPPORTED) && is_as_in_file(site.address);
-  if (is_unknown) {
-    const std::string bytes = patch::bytes_of(site.address);
-    show(context.services, "unknown code",
-         {{"function", function.name}, {"bytes", bytes.c_str()}, {"consequence", function.consequence}});
-  }
-  const bool is_changed = status.is(PINRAIL_ERR_BUSY) || (status.is(PINRAIL_ERR_NOT_SUPPORTED) && !is_unknown);
-  if (is_changed) print_topic(context, "patched by another", function);
-  if (status.is(PINRAIL_ERR_NOT_AVAILABLE)) print_topic(context, "no safe way", function);
-  if (status.is(PINRAIL_ERR_OUT_OF_RESOURCE)) print_topic(context, "no room", function);
-  if (status.is(PINRAIL_ERR_PERM)) {
-    const bool is_listed = access("/proc/self/maps", R_OK) == 0;
-    print_topic(context, is_listed ? "code cannot be written" : "no list of mappings", function);
+// The topic of the message about a function whose events do not arrive. status: of its patch.
+const char* topic_of(const Site& site, Status status) {
+  switch (status.code()) {
+    case PINRAIL_SUCCESS: return "not seen";
+    case PINRAIL_ERR_BUSY: return "patched by another";
+    case PINRAIL_ERR_NOT_SUPPORTED: return is_as_in_file(site.address) ? "unknown code" : "patched by another";
+    case PINRAIL_ERR_NOT_AVAILABLE: return "no safe way";
+    case PINRAIL_ERR_OUT_OF_RESOURCE: return "no room";
+    default: return access("/proc/self/maps", R_OK) == 0 ? "code cannot be written" : "no list of mappings";
   }
 }
 
@@ -78,8 +72,10 @@ bool patch_once_locked(Context* context) REQUIRES(context->mutex) {
 
 }  // namespace
 
-void print_topic(const Context& context, const char* topic, const Function& function) {
-  show(context.services, topic, {{"function", function.name}, {"consequence", function.consequence}});
+void print_topic(const Context& context, const char* topic, const Function& function, uintptr_t address) {
+  const std::string bytes = address != 0 ? patch::bytes_of(address) : "";
+  show(context.services, topic,
+       {{"function", function.name}, {"consequence", function.consequence}, {"bytes", bytes.c_str()}});
 }
 
 void patch_locked(Context* context) {
@@ -95,7 +91,7 @@ Status try_locked(Context* context, Site* site, const Function& function, Scratc
   site->is_unseen = false;
   const bool is_tried = patched.ok() || patched.is(PINRAIL_ERR_NOT_SUPPORTED) || patched.is(PINRAIL_ERR_BUSY);
   const bool arrives = is_tried && fire(function, site->address, scratch);
-  if (!arrives) report_why(*context, function, *site, patched);
+  if (!arrives) print_topic(*context, topic_of(*site, patched), function, site->address);
   if (!arrives) return patched.ok() || patched.is(PINRAIL_ERR_BUSY) ? Status(PINRAIL_ERR_NOT_SUPPORTED) : patched;
   patch::accept(&site->patch);
   return success();
