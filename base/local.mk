@@ -37,8 +37,8 @@ base/loader/static_components.c: Makefile
 	echo '    NULL};'; } > $@.tmp && mv $@.tmp $@
 
 libpinrail_internal_la_SOURCES += base/report/report.h base/report/report.cc base/param/param.h \
-	base/param/registry_impl.h base/param/registry.cc base/param/declare.cc base/param/settings.cc \
-	base/param/text.cc base/loader/loader.h base/loader/loader_impl.h base/loader/discover.cc \
+	base/param/registry.cc base/param/declare.cc base/param/settings.cc \
+	base/param/text.cc base/loader/loader.h base/loader/discover.cc \
 	base/loader/load.cc base/loader/check.cc
 EXTRA_DIST += base/report/base_help.txt
 

@@ -13,10 +13,10 @@
 #include <cstddef>
 #include <cstring>
 #include <system_error>
+#include <utility>
 
 #include "base/core/files.h"
 #include "base/loader/loader.h"
-#include "base/loader/loader_impl.h"
 
 namespace pinrail::loader {
 namespace {
@@ -207,56 +207,50 @@ uint64_t size_of(const void* symbol) {
 #endif
 }
 
+Status refuse(std::string* why_out, pinrail_status_t status, std::string why) {
+  *why_out = std::move(why);
+  return status;
+}
+
 }  // namespace
 
 Status check_descriptor(const pinrail_component_t& descriptor, const Framework& framework, std::string_view name,
                         std::string* why_out) {
   const std::string its_framework = text_of(descriptor.framework);
   if (its_framework != framework.name) {
-    *why_out = "says that it is of framework " + quoted(its_framework) + ", not " + quoted(framework.name);
-    return PINRAIL_ERR_ERROR;
+    return refuse(why_out, PINRAIL_ERR_ERROR,
+                  "says that it is of framework " + quoted(its_framework) + ", not " + quoted(framework.name));
   }
   const std::string differences = differences_of(descriptor, framework);
   if (!differences.empty()) {
-    *why_out = "was built against another Pinrail: " + differences;
-    return PINRAIL_ERR_VERSION;
+    return refuse(why_out, PINRAIL_ERR_VERSION, "was built against another Pinrail: " + differences);
   }
   const std::string its_name = text_of(descriptor.name);
   if (its_name != name) {
-    *why_out = "says that its name is " + quoted(its_name) + ", its file name says " + quoted(name);
-    return PINRAIL_ERR_ERROR;
+    return refuse(why_out, PINRAIL_ERR_ERROR,
+                  "says that its name is " + quoted(its_name) + ", its file name says " + quoted(name));
   }
-  if (descriptor.ops == nullptr || descriptor.open == nullptr) {
-    *why_out = descriptor.ops == nullptr ? "has no table of functions" : "has no open()";
-    return PINRAIL_ERR_ERROR;
-  }
+  if (descriptor.ops == nullptr) return refuse(why_out, PINRAIL_ERR_ERROR, "has no table of functions");
+  if (descriptor.open == nullptr) return refuse(why_out, PINRAIL_ERR_ERROR, "has no open()");
   if (framework.is_complete != nullptr && !framework.is_complete(descriptor.ops)) {
-    *why_out = "lacks a function that is not optional (component.h)";
-    return PINRAIL_ERR_ERROR;
+    return refuse(why_out, PINRAIL_ERR_ERROR, "lacks a function that is not optional (component.h)");
   }
   if (descriptor.params == nullptr && descriptor.param_count != 0) {
-    *why_out = "counts parameters but has none";
-    return PINRAIL_ERR_ERROR;
+    return refuse(why_out, PINRAIL_ERR_ERROR, "counts parameters but has none");
   }
   return success();
 }
 
 Status find_descriptor(void* handle, const pinrail_component_t** descriptor_out, std::string* why_out) {
   void* const symbol = dlsym(handle, "pinrail_component");
-  if (symbol == nullptr) {
-    *why_out = "exports no symbol pinrail_component";
-    return PINRAIL_ERR_ERROR;
-  }
+  if (symbol == nullptr) return refuse(why_out, PINRAIL_ERR_ERROR, "exports no symbol pinrail_component");
   const auto* descriptor = static_cast<const pinrail_component_t*>(symbol);
   const uint64_t bytes = size_of(symbol);
-  if (bytes == 0) {
-    *why_out = "exports a symbol pinrail_component that lies nowhere";
-    return PINRAIL_ERR_ERROR;
-  }
+  if (bytes == 0) return refuse(why_out, PINRAIL_ERR_ERROR, "exports a symbol pinrail_component that lies nowhere");
   if (bytes < kFixedPart || bytes < descriptor->size) {
-    *why_out = "exports a symbol pinrail_component of " + std::to_string(bytes) +
-               " bytes (this library: " + std::to_string(sizeof(pinrail_component_t)) + ")";
-    return PINRAIL_ERR_VERSION;
+    return refuse(why_out, PINRAIL_ERR_VERSION,
+                  "exports a symbol pinrail_component of " + std::to_string(bytes) +
+                      " bytes (this library: " + std::to_string(sizeof(pinrail_component_t)) + ")");
   }
   *descriptor_out = descriptor;
   return success();

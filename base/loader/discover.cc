@@ -10,7 +10,6 @@
 
 #include "base/core/files.h"
 #include "base/loader/loader.h"
-#include "base/loader/loader_impl.h"
 #include "base/param/param.h"
 #include "base/report/report.h"
 
@@ -42,39 +41,32 @@ std::vector<std::string> entries_of(DIR* folder) {
 
 }  // namespace
 
-Loader::Loader(param::Registry& params, const pinrail_host_t& services, const pinrail_component_t* const* built_in)
-    : impl_(new Impl{params, services, built_in, {}, {}, {}, {}}) {}
-
-Loader::~Loader() { close_all(); }
-
-const std::vector<const Listed*>& Loader::listed() const { return impl_->list; }
-
-void Loader::Impl::log(int level, const std::string& line) const {
-  report::log("loader", static_cast<int>(params.value("mca_base_verbose").i), level, line);
+void Loader::log(int level, const std::string& line) const {
+  report::log("loader", static_cast<int>(params_.value("mca_base_verbose").i), level, line);
 }
 
 // Returns the framework with its selection, or NULL.
-const Chosen* Loader::Impl::chosen(std::string_view framework) const {
-  const auto found = std::find_if(frameworks.begin(), frameworks.end(),
+const Chosen* Loader::chosen(std::string_view framework) const {
+  const auto found = std::find_if(frameworks_.begin(), frameworks_.end(),
                                   [framework](const Chosen& it) { return it.framework.name == framework; });
-  return found != frameworks.end() ? &*found : nullptr;
+  return found != frameworks_.end() ? &*found : nullptr;
 }
 
 // Returns the component, or NULL.
-Component* Loader::Impl::component(std::string_view framework, std::string_view name) const {
-  for (const auto& component : components) {
+Component* Loader::component(std::string_view framework, std::string_view name) const {
+  for (const auto& component : components_) {
     if (component->listed.framework == framework && component->listed.name == name) return component.get();
   }
   return nullptr;
 }
 
 // Declares the loader's own parameter and those that each framework has.
-Status Loader::Impl::declare_own(const std::vector<Framework>& wanted) {
+Status Loader::declare_own(const std::vector<Framework>& wanted) {
   const std::string path = joined(default_component_path());
   const pinrail_param_t own = param::declaration(
       kPathParam, path.c_str(), "Folders to look for components in, with : between them; the first wins.",
       PINRAIL_TYPE_STRING, PINRAIL_SCOPE_READONLY, 2);
-  Status result = params.declare("", "", &own, 1);
+  Status result = params_.declare("", "", &own, 1);
   for (const Framework& framework : wanted) {
     const pinrail_param_t selection = param::declaration(
         "", "",
@@ -84,35 +76,35 @@ Status Loader::Impl::declare_own(const std::vector<Framework>& wanted) {
     const pinrail_param_t verbose = param::declaration(
         "verbose", "0", "What the components of the framework say, unless they set their own: 0 to 100.",
         PINRAIL_TYPE_INT, PINRAIL_SCOPE_SETTABLE, 8, 100);
-    const Status selection_status = params.declare(framework.name, "", &selection, 1);
-    const Status verbose_status = params.declare(framework.name, "base", &verbose, 1);
-    if (!selection_status.ok()) result = selection_status;
-    if (!verbose_status.ok()) result = verbose_status;
+    for (const Status status :
+         {params_.declare(framework.name, "", &selection, 1), params_.declare(framework.name, "base", &verbose, 1)}) {
+      if (!status.ok()) result = status;
+    }
   }
   return result;
 }
 
 // Reads and parses the selection list of a framework. BAD_PARAM, with a message, if it is malformed.
-Status Loader::Impl::choose(const Framework& framework) {
+Status Loader::choose(const Framework& framework) {
   Chosen chosen{framework, {}};
   std::string why;
   pinrail_param_info_t info{};
-  Status status = params.find(framework.name, &info);
+  Status status = params_.find(framework.name, &info);
   if (status.ok()) status = Selection::parse(info.value, &chosen.selection, &why);
   if (status.ok()) {
-    frameworks.push_back(std::move(chosen));
+    frameworks_.push_back(std::move(chosen));
     return status;
   }
   report::help("wrong selection list", {{"value", info.value},
                                         {"name", framework.name},
-                                        {"source", params.origin(framework.name).c_str()},
+                                        {"source", params_.origin(framework.name).c_str()},
                                         {"why", why.c_str()}});
   return status;
 }
 
 // Records a component unless one of its name was found before.
-void Loader::Impl::add(Chosen* chosen, const std::string& name, const std::string& path,
-                       const pinrail_component_t* descriptor) {
+void Loader::add(Chosen* chosen, const std::string& name, const std::string& path,
+                 const pinrail_component_t* descriptor) {
   const std::string framework = chosen->framework.name;
   const Component* earlier = component(framework, name);
   if (earlier != nullptr) {
@@ -125,28 +117,28 @@ void Loader::Impl::add(Chosen* chosen, const std::string& name, const std::strin
   found->listed.framework = framework;
   found->listed.name = name;
   found->listed.path = path;
-  // The priority of a file is unknown yet; Loader::Impl::load() evaluates `selected` again.
+  // The priority of a file is unknown yet; Loader::load() evaluates `selected` again.
   if (descriptor != nullptr) found->listed.priority = descriptor->priority;  // known before it is loaded: built in
   found->listed.selected = chosen->selection.allows(name, found->listed.priority);
   found->descriptor = descriptor;
-  components.push_back(std::move(found));
+  components_.push_back(std::move(found));
 }
 
 // Records the components that are linked into the library.
-void Loader::Impl::find_built_in() {
-  for (const pinrail_component_t* const* next = built_in; next != nullptr && *next != nullptr; ++next) {
-    for (Chosen& chosen : frameworks) {
+void Loader::find_built_in() {
+  for (const pinrail_component_t* const* next = built_in_; next != nullptr && *next != nullptr; ++next) {
+    for (Chosen& chosen : frameworks_) {
       if (text_of((*next)->framework) == chosen.framework.name) add(&chosen, text_of((*next)->name), kBuiltIn, *next);
     }
   }
 }
 
 // Records the component of a file that is named <framework>_<component>.so; other files are skipped.
-void Loader::Impl::add_file(const std::string& folder, const std::string& file) {
+void Loader::add_file(const std::string& folder, const std::string& file) {
   const std::string path = folder + "/" + file;
   if (file.size() <= kSuffix.size() || file.compare(file.size() - kSuffix.size(), kSuffix.size(), kSuffix) != 0) return;
   const std::string stem = file.substr(0, file.size() - kSuffix.size());
-  for (Chosen& chosen : frameworks) {
+  for (Chosen& chosen : frameworks_) {
     const std::string prefix = std::string(chosen.framework.name) + "_";
     if (!param::starts_with(stem, prefix)) continue;
     const std::string name = stem.substr(prefix.size());
@@ -158,14 +150,14 @@ void Loader::Impl::add_file(const std::string& folder, const std::string& file) 
 }
 
 // Records the components in a folder. A folder that other users may change is skipped with a warning (files/X2).
-void Loader::Impl::find_in_folder(const std::string& folder) {
+void Loader::find_in_folder(const std::string& folder) {
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(opendir(folder.c_str()), closedir);
   struct stat about {};
   if (stream == nullptr || fstat(dirfd(stream.get()), &about) != 0) {
     const std::string why = std::generic_category().message(errno);
     // A folder that the user named should exist; folders of the default path need not.
     pinrail_param_info_t info{};
-    const bool by_default = params.find(kPathParam, &info).ok() && info.source == PINRAIL_SOURCE_DEFAULT;
+    const bool by_default = params_.find(kPathParam, &info).ok() && info.source == PINRAIL_SOURCE_DEFAULT;
     log(by_default ? PINRAIL_LOG_DEBUG : PINRAIL_LOG_WARN,
         "no components in " + folder + " (" + kPathParam + "): " + why);
     return;
@@ -180,31 +172,31 @@ void Loader::Impl::find_in_folder(const std::string& folder) {
 }
 
 // Records the components in the folders of mca_base_component_path; earlier folders win.
-void Loader::Impl::find_in_folders() {
-  const std::string path = params.value(kPathParam).s;
+void Loader::find_in_folders() {
+  const std::string path = params_.value(kPathParam).s;
   for (const std::string_view folder : param::split(path, ":")) find_in_folder(std::string(folder));
 }
 
-void Loader::Impl::sort_components() {
-  std::sort(components.begin(), components.end(), [](const auto& a, const auto& b) {
+void Loader::sort_components() {
+  std::sort(components_.begin(), components_.end(), [](const auto& a, const auto& b) {
     return std::tie(a->chosen, a->listed.name) < std::tie(b->chosen, b->listed.name);
   });
-  for (const auto& component : components) list.push_back(&component->listed);
+  for (const auto& component : components_) list_.push_back(&component->listed);
 }
 
 // Finds the components of all frameworks and declares their parameters. BAD_PARAM: a parameter is malformed.
 Status Loader::discover(const std::vector<Framework>& frameworks) {
-  Status result = impl_->declare_own(frameworks);
+  Status result = declare_own(frameworks);
   if (!result.ok()) return result;
   for (const Framework& framework : frameworks) {
-    const Status status = impl_->choose(framework);
+    const Status status = choose(framework);
     if (!status.ok()) result = status;
   }
   if (!result.ok()) return result;
-  impl_->find_built_in();
-  impl_->find_in_folders();
-  impl_->sort_components();
-  return impl_->load_all();
+  find_built_in();
+  find_in_folders();
+  sort_components();
+  return load_all();
 }
 
 namespace {
@@ -220,24 +212,23 @@ bool contains(const std::vector<std::string>& names, std::string_view name) {
 // Parses a selection list. BAD_PARAM, and a reason in *why_out, if it is malformed.
 Status Selection::parse(std::string_view text, Selection* selection_out, std::string* why_out) {
   Selection selection;
+  const auto refuse = [why_out](const std::string& why) {
+    *why_out = why;
+    return Status(PINRAIL_ERR_BAD_PARAM);
+  };
   text = param::trim(text);
   selection.exclude = !text.empty() && text[0] == '^';
   if (selection.exclude) text.remove_prefix(1);
   for (const std::string_view name : param::split(text, ",")) {
     if (!param::is_name(name)) {
-      *why_out = name[0] == '^' ? "^ must be the first character, and leaves out the whole list"
-                                : "\"" + std::string(name) + "\" is not a component's name";
-      return PINRAIL_ERR_BAD_PARAM;
+      return refuse(name[0] == '^' ? "^ must be the first character, and leaves out the whole list"
+                                   : "\"" + std::string(name) + "\" is not a component's name");
     }
     if (!contains(selection.names, name)) selection.names.emplace_back(name);
   }
-  if (selection.exclude && selection.names.empty()) {
-    *why_out = "^ leaves out nothing";
-    return PINRAIL_ERR_BAD_PARAM;
-  }
+  if (selection.exclude && selection.names.empty()) return refuse("^ leaves out nothing");
   if (contains(selection.names, kNone) && (selection.exclude || selection.names.size() != 1)) {
-    *why_out = "none stands alone";
-    return PINRAIL_ERR_BAD_PARAM;
+    return refuse("none stands alone");
   }
   *selection_out = std::move(selection);
   return success();

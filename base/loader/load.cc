@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "base/loader/loader.h"
-#include "base/loader/loader_impl.h"
 #include "base/param/param.h"
 #include "base/report/report.h"
 
@@ -45,18 +44,18 @@ std::string loader_error(const std::string& path) {
 }  // namespace
 
 // Skips the component with one message. If the user asked for it by name, require_named() reports it instead.
-void Loader::Impl::refuse(Component* component, Status status, const std::string& why) {
+void Loader::refuse(Component* component, Status status, const std::string& why) {
   Listed& listed = component->listed;
   listed.status = status;
   listed.reason = why;
   component->descriptor = nullptr;
-  params.expect(param::full_name(listed.framework, listed.name, ""));
+  params_.expect(param::full_name(listed.framework, listed.name, ""));
   if (component->is_requested()) return;
   log(PINRAIL_LOG_WARN, "skipped " + listed.path + ": it " + why);
 }
 
 // Checks and maps the component's file and finds its descriptor. After an error the component is refused.
-Status Loader::Impl::map(Component* component) {
+Status Loader::map(Component* component) {
   const std::string& path = component->listed.path;
   std::string why;
   Status status = check_file(path, &why);
@@ -73,13 +72,13 @@ Status Loader::Impl::map(Component* component) {
 }
 
 // BAD_PARAM: the user gave a malformed value. A component whose declarations are wrong is skipped.
-Status Loader::Impl::declare_params(Component* component) {
+Status Loader::declare_params(Component* component) {
   const Listed& listed = component->listed;
   const pinrail_component_t& descriptor = *component->descriptor;
-  Status status = params.declare(listed.framework, listed.name, descriptor.params, descriptor.param_count,
-                                 descriptor.synonym_prefixes);
+  Status status = params_.declare(listed.framework, listed.name, descriptor.params, descriptor.param_count,
+                                  descriptor.synonym_prefixes);
   if (status.ok() && !declares_verbose(descriptor)) {
-    status = params.declare(listed.framework, listed.name, &kVerbose, 1, descriptor.synonym_prefixes);
+    status = params_.declare(listed.framework, listed.name, &kVerbose, 1, descriptor.synonym_prefixes);
   }
   if (status.ok() || status.is(PINRAIL_ERR_BAD_PARAM)) return status;
   refuse(component, status, "declares its parameters wrongly");
@@ -88,7 +87,7 @@ Status Loader::Impl::declare_params(Component* component) {
 
 // Loads one selected component. Returns an error only for a malformed parameter; a component with another fault is
 // refused, and the result is SUCCESS.
-Status Loader::Impl::load(Component* component) {
+Status Loader::load(Component* component) {
   Listed& listed = component->listed;
   const Chosen& chosen = *component->chosen;
   const bool is_file = component->descriptor == nullptr;
@@ -108,19 +107,19 @@ Status Loader::Impl::load(Component* component) {
 }
 
 // Loads all selected components. Returns BAD_PARAM if a parameter is malformed.
-Status Loader::Impl::load_all() {
+Status Loader::load_all() {
   Status result = success();
-  for (const auto& component : components) {
+  for (const auto& component : components_) {
     Listed& listed = component->listed;
     if (!listed.selected) {
-      params.expect(param::full_name(listed.framework, listed.name, ""));
+      params_.expect(param::full_name(listed.framework, listed.name, ""));
       continue;
     }
     const Status status = load(component.get());
     if (!status.ok()) result = status;
   }
-  for (const auto& component : components) {
-    if (!component->listed.selected) component->listed.reason = why_not_selected(component->listed, params);
+  for (const auto& component : components_) {
+    if (!component->listed.selected) component->listed.reason = why_not_selected(component->listed, params_);
   }
   return result;
 }
@@ -145,14 +144,14 @@ void pin(const std::string& path) {
 
 // Calls the component's open() and records the result. If it fails, a message says so, unless the component was asked
 // for by name: then require_named() reports it.
-void Loader::Impl::open_one(Component* component) {
+void Loader::open_one(Component* component) {
   Listed& listed = component->listed;
   std::vector<Opened>& opened = component->chosen->opened;
   const pinrail_component_t* const descriptor = component->descriptor;
   void* context = nullptr;
   fill_host(component);
   if (listed.framework == kHookFramework && component->handle != nullptr) pin(listed.path);
-  opened.reserve(components.size());  // before open(), because close_all() must find every opened component
+  opened.reserve(components_.size());  // before open(), because close_all() must find every opened component
   const LastLogLine words;
   listed.status = answer_of_component([&] { return descriptor->open(&component->host, &context); });
   if (listed.status.ok()) {
@@ -168,35 +167,35 @@ void Loader::Impl::open_one(Component* component) {
 }
 
 // Reports a component that was asked for and not found. Returns NOT_FOUND.
-Status Loader::Impl::report_missing(const Chosen& chosen, const std::string& name) {
+Status Loader::report_missing(const Chosen& chosen, const std::string& name) {
   const std::string framework = chosen.framework.name;
   const std::string advice =
       param::did_you_mean(name, names_of(framework),
                           "see what there is with pinrail_info, or set mca_base_component_path") +
       (framework == "rcache" ? "; which index a pool uses is mpool_grdma_rcache_name" : "");
-  report::help("no such component", {{"source", params.origin(framework).c_str()},
+  report::help("no such component", {{"source", params_.origin(framework).c_str()},
                                      {"framework", framework.c_str()},
                                      {"name", name.c_str()},
-                                     {"path", params.value("mca_base_component_path").s},
+                                     {"path", params_.value("mca_base_component_path").s},
                                      {"advice", advice.c_str()}});
   return PINRAIL_ERR_NOT_FOUND;
 }
 
 // Reports a component that was asked for and is not open. Returns the status of its checks or its open().
-Status Loader::Impl::report_unusable(const Component& component) {
+Status Loader::report_unusable(const Component& component) {
   const Listed& listed = component.listed;
   const std::string why = listed.path + " " + listed.reason;
   report::help("component unusable", {{"framework", listed.framework.c_str()},
                                       {"name", listed.name.c_str()},
-                                      {"source", params.origin(listed.framework).c_str()},
+                                      {"source", params_.origin(listed.framework).c_str()},
                                       {"why", why.c_str()},
                                       {"status", status_name(listed.status.code())}});
   return listed.status;
 }
 
-std::vector<std::string_view> Loader::Impl::names_of(std::string_view framework) const {
+std::vector<std::string_view> Loader::names_of(std::string_view framework) const {
   std::vector<std::string_view> names;
-  for (const auto& component : components) {
+  for (const auto& component : components_) {
     if (component->listed.framework == framework) names.emplace_back(component->listed.name);
   }
   return names;
@@ -207,17 +206,14 @@ void Loader::check_exclusions(const std::vector<std::string>& shipped) {
   const auto has = [](const auto& list, std::string_view name) {
     return std::find(list.begin(), list.end(), name) != list.end();
   };
-  for (const Chosen& chosen : impl_->frameworks) {
+  for (const Chosen& chosen : frameworks_) {
     if (!chosen.selection.exclude) continue;
     const std::string framework = chosen.framework.name;
-    const std::vector<std::string_view> names = impl_->names_of(framework);
+    const std::vector<std::string_view> names = names_of(framework);
     for (const std::string& name : chosen.selection.names) {
-      std::string component = framework;
-      component += '_';
-      component += name;
-      if (has(names, name) || has(shipped, component)) continue;
+      if (has(names, name) || has(shipped, param::full_name(framework, name, ""))) continue;
       const std::string advice = param::did_you_mean(name, names, "see what there is with pinrail_info");
-      report::help("nothing left out", {{"source", impl_->params.origin(framework).c_str()},
+      report::help("nothing left out", {{"source", params_.origin(framework).c_str()},
                                         {"framework", framework.c_str()},
                                         {"name", name.c_str()},
                                         {"advice", advice.c_str()}});
@@ -226,7 +222,7 @@ void Loader::check_exclusions(const std::vector<std::string>& shipped) {
 }
 
 // Returns an error if a component that was asked for by name is not open.
-Status Loader::Impl::require_named(const Chosen& chosen) {
+Status Loader::require_named(const Chosen& chosen) {
   Status result = success();
   if (chosen.selection.exclude || chosen.selection.is_none()) return result;
   for (const std::string& name : chosen.selection.names) {
@@ -240,26 +236,26 @@ Status Loader::Impl::require_named(const Chosen& chosen) {
 
 // Opens the selected components of a framework; an error if one that was asked for by name is not open.
 Status Loader::open(std::string_view framework) {
-  const Chosen* chosen = impl_->chosen(framework);
-  if (chosen == nullptr) return PINRAIL_ERR_BAD_PARAM;
+  const Chosen* const selected = chosen(framework);
+  if (selected == nullptr) return PINRAIL_ERR_BAD_PARAM;
   std::vector<Component*> wanted;
-  for (const auto& component : impl_->components) {
+  for (const auto& component : components_) {
     const bool usable = component->descriptor != nullptr && component->listed.selected && !component->opened;
     if (usable && component->listed.framework == framework) wanted.push_back(component.get());
   }
   std::sort(wanted.begin(), wanted.end(), opens_before);
-  for (Component* component : wanted) impl_->open_one(component);
-  return impl_->require_named(*chosen);
+  for (Component* component : wanted) open_one(component);
+  return require_named(*selected);
 }
 
 const std::vector<Opened>& Loader::opened(std::string_view framework) const {
-  const Chosen* const chosen = impl_->chosen(framework);
-  return chosen != nullptr ? chosen->opened : impl_->none;
+  const Chosen* const selected = chosen(framework);
+  return selected != nullptr ? selected->opened : none_;
 }
 
 // Closes the components in reverse order of opening, and unmaps them.
 void Loader::close_all() {
-  for (auto chosen = impl_->frameworks.rbegin(); chosen != impl_->frameworks.rend(); ++chosen) {
+  for (auto chosen = frameworks_.rbegin(); chosen != frameworks_.rend(); ++chosen) {
     for (; !chosen->opened.empty(); chosen->opened.pop_back()) {
       const Opened& last = chosen->opened.back();
       if (last.descriptor->close == nullptr) continue;
@@ -267,7 +263,7 @@ void Loader::close_all() {
                        [&] { last.descriptor->close(last.context); });
     }
   }
-  for (auto next = impl_->components.rbegin(); next != impl_->components.rend(); ++next) {
+  for (auto next = components_.rbegin(); next != components_.rend(); ++next) {
     if ((*next)->handle == nullptr) continue;
     (*next)->descriptor = nullptr;
     dlclose(std::exchange((*next)->handle, nullptr));
@@ -361,11 +357,11 @@ void host_help(const pinrail_host_t* host, const char* topic, const pinrail_help
 }  // namespace
 
 // Start-up context. Fills the component's host table before its open().
-void Loader::Impl::fill_host(Component* component) {
+void Loader::fill_host(Component* component) {
   const Listed& listed = component->listed;
-  component->params = &params;
-  component->verbosity = params.watch(param::full_name(listed.framework, listed.name, "verbose"));
-  component->host = services;
+  component->params = &params_;
+  component->verbosity = params_.watch(param::full_name(listed.framework, listed.name, "verbose"));
+  component->host = services_;
   component->host.size = sizeof(pinrail_host_t);
   component->host.abi = PINRAIL_HOST_ABI;
   component->host.self = component;

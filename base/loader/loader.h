@@ -18,8 +18,10 @@
 #define PINRAIL_BASE_LOADER_LOADER_H
 
 #include <cxxabi.h>
-#include <pinrail/component.h>
+#include <pinrail/component_mpool.h>
 
+#include <atomic>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <string>
@@ -74,15 +76,35 @@ struct Selection {
   bool is_none() const;
 };
 
-class Loader {
+// A framework, the user's selection for it, and its opened components, the highest priority first.
+struct Chosen {
+  Framework framework{};
+  Selection selection;
+  std::vector<Opened> opened;
+};
+
+// A component that was found. Its address does not change, because its host table points to it.
+struct Component {
+  Chosen* chosen;  // its framework
+  Listed listed;
+  void* handle = nullptr;                           // of dlopen, or NULL if it is built in
+  const pinrail_component_t* descriptor = nullptr;  // NULL: not loaded, or refused
+  bool opened = false;
+  pinrail_host_t host{};
+  param::Registry* params = nullptr;
+  const std::atomic<int64_t>* verbosity = nullptr;
+
+  bool is_requested() const { return chosen->selection.requests(listed.name); }
+};
+
+class Loader : NonCopyable {
  public:
   // services: the part of the host table that the loader does not fill (registrar, rcache, monitor and registration
   // services). It is copied for each component.
   Loader(param::Registry& params, const pinrail_host_t& services,
-         const pinrail_component_t* const* built_in = pinrail_static_components);
-  ~Loader();
-  Loader(const Loader&) = delete;
-  Loader& operator=(const Loader&) = delete;
+         const pinrail_component_t* const* built_in = pinrail_static_components)
+      : params_(params), services_(services), built_in_(built_in) {}
+  ~Loader() { close_all(); }
 
   // Finds the components of all frameworks and declares their parameters (also selection lists and verbosities) and
   // mca_base_component_path. Call it once. BAD_PARAM: a parameter's value is malformed.
@@ -104,21 +126,51 @@ class Loader {
   void close_all();
 
   // Sorted by framework, in the order of discover(), then by name. Does not change after the last open().
-  const std::vector<const Listed*>& listed() const;
+  const std::vector<const Listed*>& listed() const { return list_; }
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  void log(int level, const std::string& line) const;
+  const Chosen* chosen(std::string_view framework) const;
+  Component* component(std::string_view framework, std::string_view name) const;
+
+  Status declare_own(const std::vector<Framework>& wanted);
+  Status choose(const Framework& framework);
+  void find_built_in();
+  void find_in_folders();
+  void find_in_folder(const std::string& folder);
+  void add_file(const std::string& folder, const std::string& file);
+  void add(Chosen* chosen, const std::string& name, const std::string& path, const pinrail_component_t* descriptor);
+  void sort_components();
+
+  Status load_all();
+  Status load(Component* component);
+  Status map(Component* component);
+  Status declare_params(Component* component);
+  void refuse(Component* component, Status status, const std::string& why);
+
+  void fill_host(Component* component);
+  void open_one(Component* component);
+  Status require_named(const Chosen& chosen);
+  std::vector<std::string_view> names_of(std::string_view framework) const;
+  Status report_missing(const Chosen& chosen, const std::string& name);
+  Status report_unusable(const Component& component);
+
+  param::Registry& params_;
+  const pinrail_host_t services_;
+  const pinrail_component_t* const* built_in_;
+
+  std::vector<Chosen> frameworks_;
+  std::vector<std::unique_ptr<Component>> components_;  // sorted by framework, in the order of `frameworks_`, and name
+  std::vector<const Listed*> list_;                     // in the same order
+  const std::vector<Opened> none_;                      // of a framework that discover() has not named
 };
 
 // Records the last line that a component logs on this thread while an object of this class exists, also if the line is
 // not shown. If the component cannot be used, that line is the reason. Objects may be nested; start-up or API context.
-class LastLogLine {
+class LastLogLine : NonCopyable {
  public:
   LastLogLine();
   ~LastLogLine();
-  LastLogLine(const LastLogLine&) = delete;
-  LastLogLine& operator=(const LastLogLine&) = delete;
   // Returns for example "NOT_AVAILABLE (no RDMA device: /sys/class/infiniband is missing or empty)".
   std::string with(Status status) const;
 
@@ -131,6 +183,21 @@ class LastLogLine {
 // Checks a component's file. PERM and a reason: other users may change it (files/X2). ERROR and a reason: it is not a
 // complete ELF object of this machine.
 Status check_file(const std::string& path, std::string* why_out);
+
+// A name in a descriptor, which need not be terminated.
+template <size_t N>
+std::string text_of(const char (&field)[N]) {
+  return {field, strnlen(field, N)};
+}
+
+// Compares the part of a descriptor that never moves, and the size of its table. VERSION: it was built against another
+// interface. ERROR: it has another framework or name, or lacks something. In both cases *why_out gets one line with
+// both sides of each difference.
+Status check_descriptor(const pinrail_component_t& descriptor, const Framework& framework, std::string_view name,
+                        std::string* why_out);
+
+// Finds the descriptor of a mapped shared object. ERROR: it exports none. VERSION: the exported object is too small.
+Status find_descriptor(void* handle, const pinrail_component_t** descriptor_out, std::string* why_out);
 
 // Returns the default search path: a folder beside the shared object that contains this function (installed:
 // <libdir>/pinrail; if that object is in a folder .libs of a build tree: components/.libs beside it), then the

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Registers declarations: checks and copies each one, gives it its value, and adds it to the registry. Start-up
-// context; Registry::declare() takes the registry's lock, and the functions of Registry::Impl are called with it held.
+// context; Registry::declare() takes the registry's lock; functions whose names end in _locked
+// are called with it held.
 #include <algorithm>
 #include <tuple>
 
 #include "base/param/param.h"
-#include "base/param/registry_impl.h"
 #include "base/report/report.h"
 
 namespace pinrail::param {
@@ -89,7 +89,7 @@ bool is_ordered_before(const std::unique_ptr<Parameter>& a, const std::unique_pt
 }  // namespace
 
 // Returns the parameter whose value this one takes as long as it is not set itself, or NULL.
-Parameter* Registry::Impl::followed_by_locked(const Parameter& parameter) const {
+Parameter* Registry::followed_by_locked(const Parameter& parameter) const {
   const bool of_component =
       !parameter.framework.empty() && !parameter.component.empty() && parameter.component != "base";
   if (!of_component || !is_number(parameter)) return nullptr;
@@ -99,11 +99,11 @@ Parameter* Registry::Impl::followed_by_locked(const Parameter& parameter) const 
 }
 
 // The value is passed on as a number: the follower may have other names for its values, or may lack this one.
-Value Registry::Impl::followed_value_locked(const Parameter& parameter, const Value& followed) {
+Value Registry::followed_value_locked(const Parameter& parameter, const Value& followed) {
   Value taken = followed;
   std::string why;
   const std::string number = std::to_string(followed.typed.i);
-  return read_value(parameter.declaration, number, &strings, &taken, &why).ok() ? taken : parameter.own;
+  return read_value(parameter.declaration, number, &strings_, &taken, &why).ok() ? taken : parameter.own;
 }
 
 // Where replace_default() gave the parameter another default, that one is listed as its default.
@@ -117,40 +117,40 @@ static void list_replaced_default(const Settings& settings, Strings* strings, Pa
 }
 
 // Gives the parameter its own value: the default, or the one of the strongest source that sets it.
-Status Registry::Impl::take_value_locked(Parameter* parameter) {
+Status Registry::take_value_locked(Parameter* parameter) {
   const pinrail_param_t& declaration = parameter->declaration;
   std::string why;
-  if (!read_value(declaration, declaration.fallback, &strings, &parameter->own, &why).ok()) {
+  if (!read_value(declaration, declaration.fallback, &strings_, &parameter->own, &why).ok()) {
     why = "its default \"" + std::string(declaration.fallback) + "\" " + why;
     report_fault({parameter->framework, parameter->component, nullptr}, declaration.name, why.c_str());
     return PINRAIL_ERR_ERROR;
   }
-  list_replaced_default(settings, &strings, parameter);
-  const Given* given = settings.decide(parameter->name, declaration.synonyms);
+  list_replaced_default(settings_, &strings_, parameter);
+  const Given* given = settings_.decide(parameter->name, declaration.synonyms);
   parameter->precedence = precedence_of(given);
-  note_hidden_values(*parameter, given, settings);
+  note_hidden_values(*parameter, given, settings_);
   if (given == nullptr) return success();
   if (declaration.scope == PINRAIL_SCOPE_CONSTANT) {
     report::help("constant parameter", {{"source", given->origin().c_str()}, {"name", parameter->name.c_str()}});
     return PINRAIL_ERR_BAD_PARAM;
   }
-  if (!read_value(declaration, given->value, &strings, &parameter->own, &why).ok()) {
+  if (!read_value(declaration, given->value, &strings_, &parameter->own, &why).ok()) {
     report_malformed(*parameter, *given, why);
     return PINRAIL_ERR_BAD_PARAM;
   }
   parameter->own.source = given->source();
-  parameter->own.file = strings.keep(given->file);
-  parameter->own.from = strings.keep(given->from);
+  parameter->own.file = strings_.keep(given->file);
+  parameter->own.from = strings_.keep(given->from);
   parameter->own.line = given->line;
-  note_old_names(*parameter, settings);
+  note_old_names(*parameter, settings_);
   return success();
 }
 
 // Checks and copies a declaration and gives it its value. ERROR: the declaration is wrong. BAD_PARAM: a setting of it
 // is wrong. Both are reported.
-Status Registry::Impl::prepare_locked(const Family& family, const pinrail_param_t& declaration,
-                                      std::unique_ptr<Parameter>* parameter_out) {
-  auto parameter = copy_declaration(family, declaration, &strings);
+Status Registry::prepare_locked(const Family& family, const pinrail_param_t& declaration,
+                                std::unique_ptr<Parameter>* parameter_out) {
+  auto parameter = copy_declaration(family, declaration, &strings_);
   const char* fault = fault_of(declaration);
   // Only a framework's selection list is a parameter without a name of its own.
   const bool nameless = parameter->declaration.name[0] == '\0' && !family.component.empty();
@@ -170,14 +170,14 @@ Status Registry::Impl::prepare_locked(const Family& family, const pinrail_param_
 }
 
 // Adds checked declarations to the registry.
-void Registry::Impl::commit_locked(std::vector<std::unique_ptr<Parameter>> declared) {
+void Registry::commit_locked(std::vector<std::unique_ptr<Parameter>> declared) {
   for (std::unique_ptr<Parameter>& owner : declared) {
     Parameter* const parameter = owner.get();
-    names[parameter->name] = parameter;
+    names_[parameter->name] = parameter;
     for_texts(parameter->declaration.synonyms,
-              [&](const char* synonym) NO_THREAD_SAFETY_ANALYSIS { names.emplace(synonym, parameter); });
-    parameters.insert(std::upper_bound(parameters.begin(), parameters.end(), owner, is_ordered_before),
-                      std::move(owner));
+              [&](const char* synonym) NO_THREAD_SAFETY_ANALYSIS { names_.emplace(synonym, parameter); });
+    parameters_.insert(std::upper_bound(parameters_.begin(), parameters_.end(), owner, is_ordered_before),
+                       std::move(owner));
     parameter->followed = followed_by_locked(*parameter);
     const Parameter* const followed = parameter->followed;
     const bool follows = followed != nullptr && followed->precedence > parameter->precedence;
@@ -193,11 +193,11 @@ Status Registry::declare(std::string_view framework, std::string_view component,
   if (!result.ok()) return result;
 
   // All declarations are checked, so that all malformed values are reported at once.
-  Guard guard(impl_->mutex);
+  Guard guard(mutex_);
   std::vector<std::unique_ptr<Parameter>> declared;
   for (size_t i = 0; i < count; ++i) {
     std::unique_ptr<Parameter> parameter;
-    Status status = impl_->prepare_locked(family, params[i], &parameter);
+    Status status = prepare_locked(family, params[i], &parameter);
     if (status.ok() && has_name(declared, parameter->name)) {
       report_fault(family, params[i].name, "it is declared twice");
       status = PINRAIL_ERR_ERROR;
@@ -205,7 +205,7 @@ Status Registry::declare(std::string_view framework, std::string_view component,
     if (status.ok()) declared.push_back(std::move(parameter));
     if (!status.ok()) result = status;
   }
-  if (result.ok()) impl_->commit_locked(std::move(declared));
+  if (result.ok()) commit_locked(std::move(declared));
   return result;
 }
 

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The registry's functions, except declare() and read_sources(). Each takes the registry's lock, and those of
-// Registry::Impl are called with it held. finish(), which warns of settings that name no parameter, runs at start-up;
-// the others in start-up or API context.
+// The registry's functions, except declare() and read_sources(). Each takes the registry's lock, and those whose
+// names end in _locked are called with it held. finish(), which warns of settings that name no parameter, runs at
+// start-up; the others in start-up or API context.
 #include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "base/core/status.h"
 #include "base/param/param.h"
-#include "base/param/registry_impl.h"
 #include "base/report/report.h"
 
 namespace pinrail::param {
@@ -62,44 +61,41 @@ Status copy_info(const pinrail_param_info_t& info, pinrail_param_info_t* info_ou
   return success();
 }
 
-Registry::Registry() : impl_(std::make_unique<Impl>()) {}
-Registry::~Registry() = default;
-
 // The registry's lock is held. Returns the parameter of this name or synonym, or NULL.
-Parameter* Registry::Impl::lookup_locked(std::string_view name) const {
-  const auto found = names.find(name);
-  return found != names.end() ? found->second : nullptr;
+Parameter* Registry::lookup_locked(std::string_view name) const {
+  const auto found = names_.find(name);
+  return found != names_.end() ? found->second : nullptr;
 }
 
 Status Registry::find(std::string_view name, pinrail_param_info_t* info_out) const {
-  Guard guard(impl_->mutex);
-  const Parameter* parameter = impl_->lookup_locked(name);
+  Guard guard(mutex_);
+  const Parameter* parameter = lookup_locked(name);
   if (parameter == nullptr) return PINRAIL_ERR_NOT_FOUND;
   *info_out = info_of(*parameter);
   return success();
 }
 
 Status Registry::at(size_t index, pinrail_param_info_t* info_out) const {
-  Guard guard(impl_->mutex);
-  if (index >= impl_->parameters.size()) return PINRAIL_ERR_NOT_FOUND;
-  *info_out = info_of(*impl_->parameters[index]);
+  Guard guard(mutex_);
+  if (index >= parameters_.size()) return PINRAIL_ERR_NOT_FOUND;
+  *info_out = info_of(*parameters_[index]);
   return success();
 }
 
 size_t Registry::count() const {
-  Guard guard(impl_->mutex);
-  return impl_->parameters.size();
+  Guard guard(mutex_);
+  return parameters_.size();
 }
 
 pinrail_param_value_t Registry::value(std::string_view name) const {
-  Guard guard(impl_->mutex);
-  const Parameter* parameter = impl_->lookup_locked(name);
+  Guard guard(mutex_);
+  const Parameter* parameter = lookup_locked(name);
   return parameter != nullptr ? parameter->value.typed : pinrail_param_value_t{};
 }
 
 const std::atomic<int64_t>* Registry::watch(std::string_view name) const {
-  Guard guard(impl_->mutex);
-  const Parameter* parameter = impl_->lookup_locked(name);
+  Guard guard(mutex_);
+  const Parameter* parameter = lookup_locked(name);
   return parameter != nullptr ? &parameter->number : nullptr;
 }
 
@@ -110,8 +106,8 @@ std::string Registry::describe(std::string_view name) const {
 }
 
 std::string Registry::origin(std::string_view name) const {
-  Guard guard(impl_->mutex);
-  const Parameter* parameter = impl_->lookup_locked(name);
+  Guard guard(mutex_);
+  const Parameter* parameter = lookup_locked(name);
   if (parameter == nullptr) return "nowhere";
   const std::string where = origin_of(parameter->value);
   const bool follows = parameter->followed != nullptr && parameter->value.source != parameter->own.source;
@@ -160,9 +156,9 @@ void say(std::string_view name, std::string_view value, const Refusal& refusal) 
 
 }  // namespace
 
-void Registry::Impl::set_own_value_locked(Parameter* parameter, const Value& own) {
+void Registry::set_own_value_locked(Parameter* parameter, const Value& own) {
   std::vector<std::pair<Parameter*, Value>> changes = {{parameter, own}};
-  for (const auto& each : parameters) {
+  for (const auto& each : parameters_) {
     const bool follows = each->followed == parameter && each->precedence < Precedence::set;
     if (follows) changes.emplace_back(each.get(), followed_value_locked(*each, own));
   }
@@ -175,18 +171,18 @@ void Registry::Impl::set_own_value_locked(Parameter* parameter, const Value& own
 Status Registry::set(std::string_view name, std::string_view value) {
   Refusal refusal;
   {
-    Guard guard(impl_->mutex);
-    Parameter* const parameter = impl_->lookup_locked(name);
-    refusal = parameter == nullptr ? not_found(name, impl_->all_names_locked()) : check_settable(*parameter);
+    Guard guard(mutex_);
+    Parameter* const parameter = lookup_locked(name);
+    refusal = parameter == nullptr ? not_found(name, all_names_locked()) : check_settable(*parameter);
     Value set_value;
     std::string why;
-    if (refusal.status.ok() && !read_value(parameter->declaration, value, &impl_->strings, &set_value, &why).ok()) {
+    if (refusal.status.ok() && !read_value(parameter->declaration, value, &strings_, &set_value, &why).ok()) {
       refusal = {PINRAIL_ERR_BAD_PARAM, "that " + why, value_now(*parameter),
                  "give " + accepted(parameter->declaration)};
     }
     if (refusal.status.ok()) {
       set_value.source = PINRAIL_SOURCE_API;
-      impl_->set_own_value_locked(parameter, set_value);
+      set_own_value_locked(parameter, set_value);
     }
   }
   if (!refusal.status.ok()) say(name, value, refusal);
@@ -231,33 +227,33 @@ void warn(const Given& given, const std::string& advice) {
 
 }  // namespace
 
-std::vector<std::string_view> Registry::Impl::all_names_locked() const {
+std::vector<std::string_view> Registry::all_names_locked() const {
   std::vector<std::string_view> all;
-  for (const auto& entry : names) all.emplace_back(entry.first);
+  for (const auto& entry : names_) all.emplace_back(entry.first);
   return all;
 }
 
 // Start-up context, no lock. Settings of this component's parameters get no warning.
-void Registry::expect(std::string_view component) { impl_->expected.emplace(component); }
+void Registry::expect(std::string_view component) { expected_.emplace(component); }
 
 // Start-up context. Takes the registry's lock. Warns of each setting that names no parameter.
 void Registry::finish(const std::vector<std::string>& shipped) {
-  Guard guard(impl_->mutex);
-  const std::vector<std::string_view> names = impl_->all_names_locked();
+  Guard guard(mutex_);
+  const std::vector<std::string_view> names = all_names_locked();
   std::set<std::string> frameworks = {"mca"};
-  std::set<std::string> absent = impl_->expected;
+  std::set<std::string> absent = expected_;
   absent.insert(shipped.begin(), shipped.end());
-  for (const auto& parameter : impl_->parameters) {
+  for (const auto& parameter : parameters_) {
     absent.erase(full_name(parameter->framework, parameter->component, ""));
     if (!parameter->framework.empty()) frameworks.insert(parameter->framework);
   }
 
-  for (const Given* given : impl_->settings.unused()) {
+  for (const Given* given : settings_.unused()) {
     if (belongs_to_any(given->name, absent)) continue;
     const std::string_view near = suggest(given->name, names);
     const std::string longer = near.empty() ? endings(given->name, names) : "";
     if (!near.empty()) {
-      warn(*given, "did you mean " + impl_->lookup_locked(near)->name + "?");
+      warn(*given, "did you mean " + lookup_locked(near)->name + "?");
     } else if (!longer.empty()) {
       warn(*given, "did you mean " + longer + "?");
     } else if (starts_with(given->name, kEnvironmentPrefix)) {

@@ -15,7 +15,6 @@
 
 #include "base/core/files.h"
 #include "base/param/param.h"
-#include "base/param/registry_impl.h"
 #include "base/report/report.h"
 #include "config.h"
 
@@ -245,13 +244,13 @@ Sources process_sources() {
 }
 
 Status Registry::read_sources(const Sources& sources) {
-  const Status read = impl_->settings.read(sources);
+  const Status read = settings_.read(sources);
   const Status declared = declare("", "", kBaseParams, std::size(kBaseParams));
   return read.ok() ? declared : read;
 }
 
 void Registry::replace_default(const std::string& name, const std::string& value) {
-  impl_->settings.add({name, value, "", 0, kDerivedDefault});
+  settings_.add({name, value, "", 0, kDerivedDefault});
 }
 
 // Reads parameter files. Start-up context, no lock.

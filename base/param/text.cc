@@ -146,19 +146,14 @@ const char* parse_unsigned(std::string_view text, uint64_t* value_out) {
   return parse_magnitude(text, value_out);
 }
 
+constexpr std::string_view kSuffixes = "KMGT";  // of sizes, each 1024 times the one before
+
 // Returns by how many bits a size suffix shifts: 10 for k, 20 for m. 0 if the character is no suffix.
 unsigned suffix_shift(char c) {
-  switch (c) {
-    case 'k':
-    case 'K': return 10;
-    case 'm':
-    case 'M': return 20;
-    case 'g':
-    case 'G': return 30;
-    case 't':
-    case 'T': return 40;
-    default: return 0;
+  for (unsigned i = 0; i < kSuffixes.size(); ++i) {
+    if (lower(c) == lower(kSuffixes[i])) return 10 * (i + 1);
   }
+  return 0;
 }
 
 const char* parse_size(std::string_view text, uint64_t* value_out) {
@@ -238,7 +233,6 @@ std::string format_unsigned(uint64_t value) { return value == kUnlimited ? "unli
 // Formats with the largest suffix that leaves a whole number.
 std::string format_size(uint64_t value) {
   if (value == 0 || value == kUnlimited) return format_unsigned(value);
-  constexpr std::string_view kSuffixes = "KMGT";
   size_t powers = 0;
   while (powers < kSuffixes.size() && value % 1024 == 0) {
     value /= 1024;

@@ -7,7 +7,7 @@
 #include <exception>
 #include <memory>
 
-#include "base/loader/loader_impl.h"
+#include "base/loader/loader.h"
 #include "base/param/param.h"
 #include "framework/api/api.h"
 #include "test/conform/suite/component.h"

@@ -12,7 +12,7 @@
 #include <new>
 
 #include "base/core/own_component.h"
-#include "base/loader/loader_impl.h"
+#include "base/loader/loader.h"
 #include "contrib/tools/common/memory_events.h"
 #include "framework/api/api.h"
 #include "framework/monitor/monitor.h"

@@ -13,7 +13,6 @@
 #include <thread>
 
 #include "base/loader/loader.h"
-#include "base/loader/loader_impl.h"
 #include "test/conform/suite/component.h"
 #include "test/fake/fake_registrar.h"
 #include "test/support/memory.h"

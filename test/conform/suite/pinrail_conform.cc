@@ -18,7 +18,7 @@
 #include <iostream>
 #include <set>
 
-#include "base/loader/loader_impl.h"
+#include "base/loader/loader.h"
 #include "contrib/tools/common/program.h"
 #include "test/conform/suite/component.h"
 #include "test/conform/suite/registrar.h"

@@ -10,7 +10,6 @@
 
 #include "base/loader/loader.h"
 #include "base/param/param.h"
-#include "base/param/registry_impl.h"
 #include "test/support/cases.h"
 #include "test/support/files.h"
 
