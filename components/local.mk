@@ -22,8 +22,7 @@ components_mpool_grdma_la_CXXFLAGS = $(room_cxxflags) $(PINRAIL_LTO)
 
 component_libraries += components/mpool_mrall.la
 components_mpool_mrall_la_SOURCES = components/mpool/mrall/mrall_component.cc components/mpool/mrall/mrall.h \
-	components/mpool/mrall/mrall_register.cc components/mpool/mrall/mrall_make.cc \
-	components/mpool/mrall/mrall_maps.h components/mpool/mrall/mrall_maps.cc
+	components/mpool/mrall/mrall_make.cc components/mpool/mrall/mrall_maps.cc
 components_mpool_mrall_la_LDFLAGS = $(component_ldflags)
 components_mpool_mrall_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_mpool_mrall)
 components_mpool_mrall_la_CXXFLAGS = $(room_cxxflags)
@@ -105,9 +104,7 @@ components_mpool_gpusm_la_LDFLAGS = $(component_ldflags)
 components_mpool_gpusm_la_LIBADD = $(component_gpu_pool_libs)
 components_mpool_gpusm_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_mpool_gpusm)
 components_mpool_gpusm_la_CXXFLAGS = $(room_cxxflags)
-components_mpool_rgpusm_la_SOURCES = \
-	components/mpool/rgpusm/rgpusm_component.cc components/mpool/rgpusm/rgpusm_register.cc \
-	components/mpool/rgpusm/rgpusm.h
+components_mpool_rgpusm_la_SOURCES = components/mpool/rgpusm/rgpusm_component.cc
 components_mpool_rgpusm_la_LDFLAGS = $(component_ldflags)
 components_mpool_rgpusm_la_LIBADD = $(component_gpu_pool_libs)
 components_mpool_rgpusm_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_mpool_rgpusm)

@@ -5,8 +5,8 @@ public_headers = \
 	framework/include/pinrail/component_rcache.h framework/include/pinrail/component_mpool.h
 
 libpinrail_internal_la_SOURCES += framework/registrar/registrar.h framework/registrar/registrar.cc \
-	framework/registrar/registrar_bind.cc framework/registrar/request.h framework/registrar/fork_marks.h \
-	framework/registrar/fork_marks.cc framework/monitor/monitor.h framework/monitor/monitor.cc \
+	framework/registrar/registrar_bind.cc framework/registrar/request.h \
+	framework/monitor/monitor.h framework/monitor/monitor.cc \
 	framework/monitor/loaded_objects.h framework/monitor/loaded_objects.cc framework/monitor/own_calls.h \
 	framework/monitor/own_calls.cc framework/monitor/findings.h framework/monitor/findings.cc \
 	framework/monitor/selection.cc framework/monitor/started_hook.h framework/monitor/started_hook.cc \
@@ -14,13 +14,13 @@ libpinrail_internal_la_SOURCES += framework/registrar/registrar.h framework/regi
 	framework/monitor/known_mappings_hook.h framework/monitor/known_mappings_hook.cc framework/monitor/mapping.h \
 	framework/monitor/mapping.cc framework/monitor/coverage.h framework/monitor/coverage.cc \
 	framework/rcache/rcache.h framework/rcache/rcache.cc framework/mpool/recorder.h framework/mpool/recorder.cc \
-	framework/mpool/mpool.h framework/mpool/mpool.cc framework/mpool/default_limits.h \
-	framework/mpool/default_limits.cc framework/mpool/forward.h \
-	framework/mpool/params.h framework/mpool/messages.h framework/mpool/budget.h framework/mpool/engine.h \
+	framework/mpool/mpool.h framework/mpool/mpool.cc \
+	framework/mpool/forward.h \
+	framework/mpool/params.h framework/mpool/budget.h framework/mpool/engine.h \
 	framework/mpool/pool_base.h framework/mpool/indexed_pool.h framework/mpool/pool_cache.h \
 	framework/mpool/pool_area.h framework/mpool/pool_registrations.h framework/mpool/gc_list.h \
-	framework/mpool/gpu_block.h framework/mpool/allocator.h framework/mpool/allocator.cc \
-	framework/mpool/allocator_slabs.cc framework/mpool/allocator_regions.cc \
+	framework/mpool/allocator.h framework/mpool/allocator.cc \
+	framework/mpool/allocator_slabs.cc \
 	framework/mpool/gc_thread.h framework/mpool/gc_thread.cc \
 	framework/mpool/pool_works.h framework/mpool/hit_check.h framework/mpool/hit_check.cc framework/api/api.h \
 	framework/api/api_init.cc framework/api/api_services.cc framework/api/api_pool.cc \

@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -73,6 +74,22 @@ inline void show_errno(const pinrail_host_t* host, const char* topic, size_t byt
   show(host, topic, {{"bytes", NumberText(bytes).c_str()}, {"errno", ErrnoText(error).c_str()}});
 }
 
+// What a registrar answers when the system has refused to pin so many bytes; shows a message for an unexpected errno.
+inline Status status_of_refusal(const pinrail_host_t* host, size_t bytes, int error) {
+  switch (error) {
+    case 0: return success();
+    case ENOMEM:
+    case ENOSPC:
+    case EAGAIN: return PINRAIL_ERR_OUT_OF_RESOURCE;
+    case EFAULT:
+    case EOVERFLOW: return PINRAIL_ERR_BAD_PARAM;
+    case EOPNOTSUPP: return PINRAIL_ERR_NOT_SUPPORTED;
+    case EPERM:
+    case EACCES: return PINRAIL_ERR_PERM;
+    default: show_errno(host, "register failed", bytes, error); return PINRAIL_ERR_ERROR;
+  }
+}
+
 // Logs why something is not there; the line is shown from verbosity 10 on.
 inline void log_reason(const pinrail_host_t* host, const char* what, const char* why) {
   char line[256];
@@ -111,6 +128,27 @@ bool load_function(void* library, const char* name, Function* function_out) {
   *function_out = reinterpret_cast<Function>(dlsym(library, name));
   return *function_out != nullptr;
 }
+
+// Private memory of this process, for trials, as long as the object exists.
+class OwnPages : NonCopyable {
+ public:
+  explicit OwnPages(size_t bytes) : bytes_(bytes), at_(map(nullptr, bytes, 0)) {}
+  ~OwnPages() {
+    if (is_mapped()) munmap(at_, bytes_);
+  }
+
+  bool is_mapped() const { return at_ != MAP_FAILED; }  // false: errno says why
+  unsigned char* at() const { return static_cast<unsigned char*>(at_); }
+  // Other memory takes its place, in one step: were it unmapped first, another thread could be given the addresses.
+  bool replace() { return map(at_, bytes_, MAP_FIXED) == at_; }
+
+ private:
+  static void* map(void* at, size_t bytes, int flags) {
+    return mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+  }
+  const size_t bytes_;
+  void* const at_;
+};
 
 // F1: makes a word that is 1 in this process and 0 in a forked child, because the kernel wipes it. NULL: it does not.
 inline std::atomic<uint32_t>* make_alive_word() {

@@ -17,13 +17,19 @@
 #include "framework/mpool/mpool.h"
 
 namespace pinrail::api {
+namespace {
+
+// Whether the pool still caches the registration, so that no event has ended it.
+bool is_cached(pinrail_handle_t handle) { return handle.reg != nullptr && is_indexed(handle.reg); }
+
+}  // namespace
 
 // Registers a large range chunk by chunk and hands out the registrations in order, on request or some
 // chunks ahead of the caller by a helper thread.
 //
 // Owns     the references of the chunks that are registered and not handed out; its helper thread.
 // Threads  next() and stop() may run together with the helper thread; a stream has one caller at a time. API context,
-//          inside a deferred::Call; the caller holds no lock.
+//          inside a deferred::Call; the caller holds no lock. Register calls are made outside of it and without a lock.
 //
 // At most one thread registers new chunks at a time, with no lock held: they come in the order of addresses. At most
 // `ahead` chunks are registered and not handed out.
@@ -48,11 +54,57 @@ class ChunkStream : public mpool::PoolWork {
   // Starts the helper thread. False: it cannot be started; the stream works without it.
   bool start_helper() { return helper_.start("pinrail-ahead", run_helper, this); }
   // Hands out the next chunk. NOT_FOUND: there are no more. Other errors are the registrar's; the call may be repeated.
-  Status next(pinrail_handle_t* handle_out, Span* span_out);
+  Status next(pinrail_handle_t* handle_out, Span* span_out) {
+    Piece piece = {{}, {nullptr, 0}};
+    bool was_ready = false;
+    {
+      Guard guard(mutex_);
+      while (ready_.empty() && registering_) changed_.wait(mutex_);
+      was_ready = !ready_.empty();
+      if (stopped_ || (!was_ready && next_ >= wanted_.span.end)) return PINRAIL_ERR_NOT_FOUND;
+      piece = was_ready ? ready_.front() : Piece{begin_locked(), {nullptr, 0}};
+      if (was_ready) ready_.front().handle = {nullptr, 0};  // it stays in its place until it is handed out
+    }
+    Status status = success();
+    if (!is_cached(piece.handle)) {
+      drop_pin(piece.handle);
+      status = register_piece(piece.span, &piece.handle);
+      if (was_ready && status.is_lack() && give_back_ready()) status = register_piece(piece.span, &piece.handle);
+    }
+    if (!was_ready) end(piece.span, status);
+    if (!status.ok()) return status;
+    if (was_ready) {
+      Guard guard(mutex_);
+      if (!stopped_) ready_.pop_front();
+      changed_.notify_all();
+    }
+    *span_out = piece.span;
+    *handle_out = piece.handle;
+    return status;
+  }
 
-  bool is_unfinished() override;
+  bool is_unfinished() override {
+    Guard guard(mutex_);
+    return !stopped_;
+  }
   // Drops what was not handed out. Further calls of next() return NOT_FOUND.
-  void stop() override;
+  void stop() override {
+    {
+      Guard guard(mutex_);
+      stopped_ = true;
+      changed_.notify_all();
+    }
+    {
+      const own_threads::Work ending;
+      helper_.join();
+    }
+    std::list<Piece> ready;
+    {
+      Guard guard(mutex_);
+      ready.swap(ready_);
+    }
+    for (const Piece& piece : ready) drop_pin(piece.handle);
+  }
 
  private:
   struct Piece {
@@ -60,14 +112,84 @@ class ChunkStream : public mpool::PoolWork {
     pinrail_handle_t handle;
   };
 
-  static void run_helper(void* stream);
-  void run_ahead();
-  bool begin_ahead(Span* span_out);
-  Span begin_locked() REQUIRES(mutex_);
-  bool give_back_ready();
-  void end(const Span& span, Status status);
-  Status register_piece(const Span& span, pinrail_handle_t* handle_out);
-  Status keep(const Span& span, pinrail_handle_t handle);
+  static void run_helper(void* stream) {
+    const deferred::Call call;
+    static_cast<ChunkStream*>(stream)->run_ahead();
+  }
+  // The helper thread: keeps `ahead` chunks ready, until two in a row cannot be kept. For one an event may have been
+  // faster; what the pool does not cache would be registered twice for each chunk.
+  void run_ahead() {
+    Span span;
+    for (int in_a_row = 0; in_a_row < 2 && begin_ahead(&span);) {
+      const own_threads::Work work;
+      pinrail_handle_t handle;
+      Status status = register_piece(span, &handle);
+      const bool is_registered = status.ok();
+      if (is_registered) status = keep(span, handle);
+      end(span, status);
+      in_a_row = is_registered && status.is(PINRAIL_ERR_NOT_SUPPORTED) ? in_a_row + 1 : 0;
+    }
+  }
+  // Waits until the helper thread may register, and begins the next chunk. False: it ends.
+  bool begin_ahead(Span* span_out) {
+    Guard guard(mutex_);
+    for (;;) {
+      if (stopped_ || next_ >= wanted_.span.end) return false;
+      if (!registering_ && !paused_ && ready_.size() < wanted_.ahead) break;
+      changed_.wait(mutex_);
+    }
+    *span_out = begin_locked();
+    return true;
+  }
+  // The caller becomes the one that registers.
+  Span begin_locked() REQUIRES(mutex_) {
+    registering_ = true;
+    const size_t to_cut = wanted_.step - next_ % wanted_.step;
+    return Span::of(next_, std::min(to_cut, static_cast<size_t>(wanted_.span.end - next_)));
+  }
+  // Gives back the registrations of what is ready, which keeps its place, and pauses the helper thread (api_chunks/C3).
+  // False: there was none. May throw bad_alloc; then nothing has changed.
+  bool give_back_ready() {
+    std::list<Piece> ready;
+    {
+      Guard guard(mutex_);
+      while (registering_) changed_.wait(mutex_);
+      ready = ready_;
+      for (Piece& piece : ready_) piece.handle = {nullptr, 0};
+      paused_ = true;
+    }
+    bool is_any = false;
+    for (const Piece& piece : ready) {
+      is_any = is_any || piece.handle.reg != nullptr;
+      drop_pin(piece.handle);
+    }
+    return is_any;
+  }
+  void end(const Span& span, Status status) {
+    Guard guard(mutex_);
+    registering_ = false;
+    paused_ = !status.ok();
+    if (status.ok()) next_ = span.end;
+    changed_.notify_all();
+  }
+  Status register_piece(const Span& span, pinrail_handle_t* handle_out) {
+    const deferred::CallerScope outside;
+    return pinrail_mpool_register(wanted_.pool, pointer(span.base), span.length(), wanted_.access, wanted_.flags,
+                                  handle_out);
+  }
+  // NOT_SUPPORTED: the pool does not cache it, or an event was faster. OUT_OF_RESOURCE: there is no memory for it.
+  // Either way its reference was dropped.
+  Status keep(const Span& span, pinrail_handle_t handle) {
+    const Status kept = guarded([&]() -> Status {
+      if (!is_cached(handle)) return PINRAIL_ERR_NOT_SUPPORTED;
+      Guard guard(mutex_);
+      ready_.push_back({span, handle});
+      return success();
+    });
+    if (kept.ok()) return kept;
+    drop_pin(handle);
+    return kept;
+  }
 
   const Wanted wanted_;
   OwnThread helper_;
@@ -79,154 +201,6 @@ class ChunkStream : public mpool::PoolWork {
   bool paused_ GUARDED_BY(mutex_) = false;  // api_chunks/C3
   bool stopped_ GUARDED_BY(mutex_) = false;
 };
-
-// API context, inside a deferred::Call. Register calls are made outside of it and without a lock. Functions whose names
-// end in _locked run under the stream's lock; the others take it where they need it.
-
-namespace {
-
-// Whether the pool still caches the registration, so that no event has ended it.
-bool is_cached(pinrail_handle_t handle) { return handle.reg != nullptr && is_indexed(handle.reg); }
-
-}  // namespace
-
-// The caller becomes the one that registers.
-Span ChunkStream::begin_locked() {
-  registering_ = true;
-  const size_t to_cut = wanted_.step - next_ % wanted_.step;
-  return Span::of(next_, std::min(to_cut, static_cast<size_t>(wanted_.span.end - next_)));
-}
-
-void ChunkStream::end(const Span& span, Status status) {
-  Guard guard(mutex_);
-  registering_ = false;
-  paused_ = !status.ok();
-  if (status.ok()) next_ = span.end;
-  changed_.notify_all();
-}
-
-Status ChunkStream::register_piece(const Span& span, pinrail_handle_t* handle_out) {
-  const deferred::CallerScope outside;
-  return pinrail_mpool_register(wanted_.pool, pointer(span.base), span.length(), wanted_.access, wanted_.flags,
-                                handle_out);
-}
-
-// Gives back the registrations of what is ready, which keeps its place, and pauses the helper thread (api_chunks/C3).
-// False: there was none. May throw bad_alloc; then nothing has changed.
-bool ChunkStream::give_back_ready() {
-  std::list<Piece> ready;
-  {
-    Guard guard(mutex_);
-    while (registering_) changed_.wait(mutex_);
-    ready = ready_;
-    for (Piece& piece : ready_) piece.handle = {nullptr, 0};
-    paused_ = true;
-  }
-  bool is_any = false;
-  for (const Piece& piece : ready) {
-    is_any = is_any || piece.handle.reg != nullptr;
-    drop_pin(piece.handle);
-  }
-  return is_any;
-}
-
-Status ChunkStream::next(pinrail_handle_t* handle_out, Span* span_out) {
-  Piece piece = {{}, {nullptr, 0}};
-  bool was_ready = false;
-  {
-    Guard guard(mutex_);
-    while (ready_.empty() && registering_) changed_.wait(mutex_);
-    was_ready = !ready_.empty();
-    if (stopped_ || (!was_ready && next_ >= wanted_.span.end)) return PINRAIL_ERR_NOT_FOUND;
-    piece = was_ready ? ready_.front() : Piece{begin_locked(), {nullptr, 0}};
-    if (was_ready) ready_.front().handle = {nullptr, 0};  // it stays in its place until it is handed out
-  }
-  Status status = success();
-  if (!is_cached(piece.handle)) {
-    drop_pin(piece.handle);
-    status = register_piece(piece.span, &piece.handle);
-    if (was_ready && status.is_lack() && give_back_ready()) status = register_piece(piece.span, &piece.handle);
-  }
-  if (!was_ready) end(piece.span, status);
-  if (!status.ok()) return status;
-  if (was_ready) {
-    Guard guard(mutex_);
-    if (!stopped_) ready_.pop_front();
-    changed_.notify_all();
-  }
-  *span_out = piece.span;
-  *handle_out = piece.handle;
-  return status;
-}
-
-void ChunkStream::run_helper(void* stream) {
-  const deferred::Call call;
-  static_cast<ChunkStream*>(stream)->run_ahead();
-}
-
-// Waits until the helper thread may register, and begins the next chunk. False: it ends.
-bool ChunkStream::begin_ahead(Span* span_out) {
-  Guard guard(mutex_);
-  for (;;) {
-    if (stopped_ || next_ >= wanted_.span.end) return false;
-    if (!registering_ && !paused_ && ready_.size() < wanted_.ahead) break;
-    changed_.wait(mutex_);
-  }
-  *span_out = begin_locked();
-  return true;
-}
-
-// The helper thread: keeps `ahead` chunks ready, until two in a row cannot be kept. For one an event may have been
-// faster; what the pool does not cache would be registered twice for each chunk.
-void ChunkStream::run_ahead() {
-  Span span;
-  for (int in_a_row = 0; in_a_row < 2 && begin_ahead(&span);) {
-    const own_threads::Work work;
-    pinrail_handle_t handle;
-    Status status = register_piece(span, &handle);
-    const bool is_registered = status.ok();
-    if (is_registered) status = keep(span, handle);
-    end(span, status);
-    in_a_row = is_registered && status.is(PINRAIL_ERR_NOT_SUPPORTED) ? in_a_row + 1 : 0;
-  }
-}
-
-// NOT_SUPPORTED: the pool does not cache it, or an event was faster. OUT_OF_RESOURCE: there is no memory for it. Either
-// way its reference was dropped.
-Status ChunkStream::keep(const Span& span, pinrail_handle_t handle) {
-  const Status kept = guarded([&]() -> Status {
-    if (!is_cached(handle)) return PINRAIL_ERR_NOT_SUPPORTED;
-    Guard guard(mutex_);
-    ready_.push_back({span, handle});
-    return success();
-  });
-  if (kept.ok()) return kept;
-  drop_pin(handle);
-  return kept;
-}
-
-bool ChunkStream::is_unfinished() {
-  Guard guard(mutex_);
-  return !stopped_;
-}
-
-void ChunkStream::stop() {
-  {
-    Guard guard(mutex_);
-    stopped_ = true;
-    changed_.notify_all();
-  }
-  {
-    const own_threads::Work ending;
-    helper_.join();
-  }
-  std::list<Piece> ready;
-  {
-    Guard guard(mutex_);
-    ready.swap(ready_);
-  }
-  for (const Piece& piece : ready) drop_pin(piece.handle);
-}
 
 }  // namespace pinrail::api
 
@@ -278,7 +252,7 @@ pinrail_status_t pinrail_chunks_begin(pinrail_mpool_t* pool, void* addr, size_t 
   const auto base = reinterpret_cast<uintptr_t>(addr);
   const char* const fault =
       pool == nullptr || chunks_out == nullptr ? "pool or chunks_out is NULL" : api::fault_of_range(addr, length);
-  if (fault != nullptr) return api::refuse("pinrail_chunks_begin", fault);
+  if (fault != nullptr) return api::refuse(__func__, fault);
   api::handle_fork();
   *chunks_out = {base, base + length, api::step_of(pool, 0)};
   return PINRAIL_SUCCESS;
@@ -286,7 +260,7 @@ pinrail_status_t pinrail_chunks_begin(pinrail_mpool_t* pool, void* addr, size_t 
 
 pinrail_status_t pinrail_chunks_next(pinrail_chunks_t* chunks, void** addr_out, size_t* length_out) {
   if (chunks == nullptr || addr_out == nullptr || length_out == nullptr) {
-    return api::refuse("pinrail_chunks_next", "chunks, addr_out or length_out is NULL");
+    return api::refuse(__func__, "chunks, addr_out or length_out is NULL");
   }
   if (chunks->next >= chunks->end) return PINRAIL_ERR_NOT_FOUND;
   // Cut at multiples of the step, so that overlapping buffers share pieces.
@@ -301,13 +275,12 @@ pinrail_status_t pinrail_chunks_next(pinrail_chunks_t* chunks, void** addr_out, 
 pinrail_status_t pinrail_chunk_stream_open(pinrail_mpool_t* pool, void* addr, size_t length, uint32_t access,
                                            const pinrail_chunk_options_t* options,
                                            pinrail_chunk_stream_t** stream_out) {
-  constexpr const char* kCall = "pinrail_chunk_stream_open";
   pinrail_chunk_options_t given = PINRAIL_CHUNK_OPTIONS_INIT;
   const char* fault = pool == nullptr || stream_out == nullptr ? "pool or stream_out is NULL" : nullptr;
   if (fault == nullptr) fault = api::fault_of_range(addr, length);
   if (fault == nullptr) fault = api::fault_of_access(access);
   if (fault == nullptr && options != nullptr) fault = api::fault_of(*options);
-  if (fault != nullptr) return api::refuse(kCall, fault);
+  if (fault != nullptr) return api::refuse(__func__, fault);
   if (options != nullptr) given = *options;
   return api::on_pool(pool, [&] {
     const Span span = Span::of(reinterpret_cast<uintptr_t>(addr), length);
@@ -318,7 +291,7 @@ pinrail_status_t pinrail_chunk_stream_open(pinrail_mpool_t* pool, void* addr, si
 pinrail_status_t pinrail_chunk_stream_next(pinrail_chunk_stream_t* stream, pinrail_handle_t* handle_out,
                                            void** addr_out, size_t* length_out) {
   if (stream == nullptr || handle_out == nullptr) {
-    return api::refuse("pinrail_chunk_stream_next", "stream or handle_out is NULL");
+    return api::refuse(__func__, "stream or handle_out is NULL");
   }
   return api::on_work(stream->stream.get(), [=](api::ChunkStream* chunks) {
     pinrail_handle_t handle;
@@ -333,6 +306,6 @@ pinrail_status_t pinrail_chunk_stream_next(pinrail_chunk_stream_t* stream, pinra
 }
 
 pinrail_status_t pinrail_chunk_stream_close(pinrail_chunk_stream_t* stream) {
-  if (stream == nullptr) return api::refuse("pinrail_chunk_stream_close", "stream is NULL");
+  if (stream == nullptr) return api::refuse(__func__, "stream is NULL");
   return api::end_work(stream, stream->stream.get());
 }

@@ -76,92 +76,9 @@ Status subscribe(pinrail_monitor_event_t event, void* arg, pinrail_subscription_
   return status;
 }
 
-}  // namespace
-}  // namespace pinrail::api
-
-using namespace pinrail;
-
-// Hook context. Reports no error, because it may run in a signal handler.
-pinrail_status_t pinrail_mpool_invalidate_range(pinrail_mpool_t* pool, void* addr, size_t length) {
-  if (pool == nullptr || api::fault_of_range(addr, length) != nullptr) return PINRAIL_ERR_BAD_PARAM;
-  if (gate::is_child()) return PINRAIL_SUCCESS;  // the parent's pool: no thread here will ever release its locks
-  const bool is_host = (pool->registrar->table.kinds & PINRAIL_KIND_HOST) != 0;
-  const Span span = Span::of(addr, length);
-  const Span lost = is_host ? monitor::whole_pages_hook(span) : span;
-  const deferred::CauseScope cause("program");
-  api::invalidate_hook(pool, lost.base, lost.length());
-  return PINRAIL_SUCCESS;
-}
-
-pinrail_status_t pinrail_mpool_evict(pinrail_mpool_t* pool) {
-  if (pool == nullptr) return api::refuse("pinrail_mpool_evict", "pool is NULL");
-  return api::in_call([=](pinrail_thread_t* thread) {
-    const pinrail_status_t status = pool->ops->evict(pool->module, thread);
-    if (record::is_on()) record::evicted(status);
-    return status;
-  });
-}
-
-pinrail_status_t pinrail_mpool_progress(pinrail_mpool_t* pool) {
-  if (pool == nullptr) return api::refuse("pinrail_mpool_progress", "pool is NULL");
-  return api::in_call([=](pinrail_thread_t* thread) { return pool->ops->progress(pool->module, thread); });
-}
-
-pinrail_status_t pinrail_mpool_ft_event(pinrail_mpool_t* pool, pinrail_ft_state_t state) {
-  constexpr const char* kCall = "pinrail_mpool_ft_event";
-  if (pool == nullptr) return api::refuse(kCall, "pool is NULL");
-  if (state < PINRAIL_FT_CHECKPOINT || state > PINRAIL_FT_TERM) return api::refuse(kCall, "there is no such state");
-  return api::in_call([=](pinrail_thread_t* thread) { return api::ft_event(pool, thread, state); });
-}
-
-pinrail_status_t pinrail_mpool_read_stats(pinrail_mpool_t* pool, pinrail_mpool_stats_t* stats_out) {
-  constexpr const char* kCall = "pinrail_mpool_read_stats";
-  if (pool == nullptr || stats_out == nullptr) return api::refuse(kCall, "pool or stats_out is NULL");
-  const size_t size = stats_out->size;
-  if (!api::is_size_of_stats(size)) {
-    return api::refuse(kCall, "stats_out->size is not sizeof(pinrail_mpool_stats_t)");
-  }
-  const deferred::Call call;
-  if (!call) return PINRAIL_ERR_BUSY;
-  api::handle_fork();
-  pinrail_mpool_stats_t totals{};
-  const pinrail_status_t status = pool->ops->stats(pool->module, &totals);
-  if (status != PINRAIL_SUCCESS) return status;
-  totals.size = size;
-  std::memcpy(stats_out, &totals, size);
-  return PINRAIL_SUCCESS;
-}
-
-int pinrail_monitor_works(void) {
-  api::handle_fork();
-  return api::library() != nullptr && monitor::works(nullptr) ? 1 : 0;
-}
-
-pinrail_status_t pinrail_monitor_subscribe(pinrail_monitor_event_t event, void* arg,
-                                           pinrail_subscription_t** subscription_out) {
-  return guarded([&] { return api::subscribe(event, arg, subscription_out); });
-}
-
-void pinrail_monitor_unsubscribe(pinrail_subscription_t* subscription) {
-  if (subscription == nullptr) return;
-  api::handle_fork();
-  monitor::unsubscribe_foreign(subscription->entry);
-  delete subscription;
-}
-
-// Hook or API context.
-void pinrail_monitor_report(void* addr, size_t length) {
-  const deferred::CauseScope cause("program");
-  monitor::report_hook(0, reinterpret_cast<uintptr_t>(addr), length);
-}
-
-namespace pinrail::api {
-
 // Requests with options, and the details of a registration. API context; the caller holds no lock and may hold
 // references. A successful register call returns one more. pinrail/pinrail.h and registrar.h document the public
 // functions.
-
-namespace {
 
 // Calls the pool, after all checks of the arguments.
 pinrail_status_t register_with(pinrail_mpool_t* pool, void* addr, size_t length, uint32_t access, uint32_t flags,
@@ -205,26 +122,98 @@ const char* fault_of_options(const pinrail_register_options_t& options) {
 
 using namespace pinrail;
 
+// Hook context. Reports no error, because it may run in a signal handler.
+pinrail_status_t pinrail_mpool_invalidate_range(pinrail_mpool_t* pool, void* addr, size_t length) {
+  if (pool == nullptr || api::fault_of_range(addr, length) != nullptr) return PINRAIL_ERR_BAD_PARAM;
+  if (gate::is_child()) return PINRAIL_SUCCESS;  // the parent's pool: no thread here will ever release its locks
+  const bool is_host = (pool->registrar->table.kinds & PINRAIL_KIND_HOST) != 0;
+  const Span span = Span::of(addr, length);
+  const Span lost = is_host ? monitor::whole_pages_hook(span) : span;
+  const deferred::CauseScope cause("program");
+  api::invalidate_hook(pool, lost.base, lost.length());
+  return PINRAIL_SUCCESS;
+}
+
+pinrail_status_t pinrail_mpool_evict(pinrail_mpool_t* pool) {
+  if (pool == nullptr) return api::refuse(__func__, "pool is NULL");
+  return api::in_call([=](pinrail_thread_t* thread) {
+    const pinrail_status_t status = pool->ops->evict(pool->module, thread);
+    if (record::is_on()) record::evicted(status);
+    return status;
+  });
+}
+
+pinrail_status_t pinrail_mpool_progress(pinrail_mpool_t* pool) {
+  if (pool == nullptr) return api::refuse(__func__, "pool is NULL");
+  return api::in_call([=](pinrail_thread_t* thread) { return pool->ops->progress(pool->module, thread); });
+}
+
+pinrail_status_t pinrail_mpool_ft_event(pinrail_mpool_t* pool, pinrail_ft_state_t state) {
+  if (pool == nullptr) return api::refuse(__func__, "pool is NULL");
+  if (state < PINRAIL_FT_CHECKPOINT || state > PINRAIL_FT_TERM) return api::refuse(__func__, "there is no such state");
+  return api::in_call([=](pinrail_thread_t* thread) { return api::ft_event(pool, thread, state); });
+}
+
+pinrail_status_t pinrail_mpool_read_stats(pinrail_mpool_t* pool, pinrail_mpool_stats_t* stats_out) {
+  if (pool == nullptr || stats_out == nullptr) return api::refuse(__func__, "pool or stats_out is NULL");
+  const size_t size = stats_out->size;
+  if (!api::is_size_of_stats(size)) {
+    return api::refuse(__func__, "stats_out->size is not sizeof(pinrail_mpool_stats_t)");
+  }
+  const deferred::Call call;
+  if (!call) return PINRAIL_ERR_BUSY;
+  api::handle_fork();
+  pinrail_mpool_stats_t totals{};
+  const pinrail_status_t status = pool->ops->stats(pool->module, &totals);
+  if (status != PINRAIL_SUCCESS) return status;
+  totals.size = size;
+  std::memcpy(stats_out, &totals, size);
+  return PINRAIL_SUCCESS;
+}
+
+int pinrail_monitor_works(void) {
+  api::handle_fork();
+  return api::library() != nullptr && monitor::works(nullptr) ? 1 : 0;
+}
+
+pinrail_status_t pinrail_monitor_subscribe(pinrail_monitor_event_t event, void* arg,
+                                           pinrail_subscription_t** subscription_out) {
+  return guarded([&] { return api::subscribe(event, arg, subscription_out); });
+}
+
+void pinrail_monitor_unsubscribe(pinrail_subscription_t* subscription) {
+  if (subscription == nullptr) return;
+  api::handle_fork();
+  monitor::unsubscribe_foreign(subscription->entry);
+  delete subscription;
+}
+
+// Hook or API context.
+void pinrail_monitor_report(void* addr, size_t length) {
+  const deferred::CauseScope cause("program");
+  monitor::report_hook(0, reinterpret_cast<uintptr_t>(addr), length);
+}
+
 pinrail_status_t pinrail_mpool_register_with(pinrail_mpool_t* pool, void* addr, size_t length, uint32_t access,
                                              uint32_t flags, const pinrail_register_options_t* options,
                                              pinrail_handle_t* handle_out) {
-  constexpr const char* kCall = "pinrail_mpool_register_with";
   if (options == nullptr) return pinrail_mpool_register(pool, addr, length, access, flags, handle_out);
   const uint64_t access_and_flags = access | uint64_t{flags} << PINRAIL_ACCESS_FLAGS_SHIFT;
   const char* fault = api::fault_of_request(pool, addr, length, access_and_flags, handle_out);
   if (fault == nullptr) fault = api::fault_of_options(*options);
-  if (fault != nullptr) return api::refuse(kCall, fault);
+  if (fault != nullptr) return api::refuse(__func__, fault);
   const pinrail_status_t status = api::in_call([=](pinrail_thread_t* thread) {
     return api::register_with(pool, addr, length, access, flags, *options, thread, handle_out);
   });
   return api::report_if_bad(
-      status, kCall, "the range, in whole pages, does not lie within the memory or the dmabuf that can be registered");
+      status, __func__,
+      "the range, in whole pages, does not lie within the memory or the dmabuf that can be registered");
 }
 
 pinrail_status_t pinrail_registration_read_details(const pinrail_registration_t* reg,
                                                    pinrail_registration_details_t* details_out) {
   if (reg == nullptr || details_out == nullptr) {
-    return api::refuse("pinrail_registration_read_details", "reg or details_out is NULL");
+    return api::refuse(__func__, "reg or details_out is NULL");
   }
   const void* const details = api::details_of(reg);
   if (details != nullptr) {

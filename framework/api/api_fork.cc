@@ -17,7 +17,6 @@
 #include "framework/monitor/loaded_objects.h"
 #include "framework/monitor/monitor.h"
 #include "framework/mpool/gc_thread.h"
-#include "framework/registrar/fork_marks.h"
 #include "framework/registrar/registrar.h"
 
 namespace pinrail::api {

@@ -17,7 +17,7 @@
 #include "base/core/status.h"
 #include "framework/api/api.h"
 #include "framework/monitor/monitor.h"
-#include "framework/mpool/default_limits.h"
+#include "framework/mpool/mpool.h"
 
 #define TEXT_OF(value) TEXT_OF_EXPANDED(value)
 #define TEXT_OF_EXPANDED(value) #value
@@ -157,7 +157,7 @@ size_t pinrail_component_count(void) { return listed() != nullptr ? listed()->si
 
 pinrail_status_t pinrail_component_at(size_t index, pinrail_component_info_t* info_out) {
   if (info_out == nullptr || !ends_between_fields<pinrail_component_info_t>(info_out->size)) {
-    return refuse("pinrail_component_at", "info_out is NULL, or its size is not sizeof(pinrail_component_info_t)");
+    return refuse(__func__, "info_out is NULL, or its size is not sizeof(pinrail_component_info_t)");
   }
   if (index >= pinrail_component_count()) return PINRAIL_ERR_NOT_FOUND;
   copy_sized(info_of(*(*listed())[index]), info_out);
@@ -166,7 +166,7 @@ pinrail_status_t pinrail_component_at(size_t index, pinrail_component_info_t* in
 
 pinrail_status_t pinrail_memory_kind_at(size_t index, pinrail_memory_kind_t* kind_out) {
   if (kind_out == nullptr || !ends_between_fields<pinrail_memory_kind_t>(kind_out->size)) {
-    return refuse("pinrail_memory_kind_at", "kind_out is NULL, or its size is not sizeof(pinrail_memory_kind_t)");
+    return refuse(__func__, "kind_out is NULL, or its size is not sizeof(pinrail_memory_kind_t)");
   }
   pinrail_memory_kind_t kind{};
   kind.size = sizeof(kind);
@@ -185,9 +185,8 @@ const pinrail_build_fact_t* pinrail_build_at(size_t index) {
 
 pinrail_status_t pinrail_mpool_left_out(pinrail_mpool_t* pool, pinrail_left_out_t* entries_out, size_t room,
                                         size_t* count_out) {
-  constexpr const char* kCall = "pinrail_mpool_left_out";
-  if (pool == nullptr || count_out == nullptr) return refuse(kCall, "pool or count_out is NULL");
-  if (entries_out == nullptr && room != 0) return refuse(kCall, "entries_out is NULL");
+  if (pool == nullptr || count_out == nullptr) return refuse(__func__, "pool or count_out is NULL");
+  if (entries_out == nullptr && room != 0) return refuse(__func__, "entries_out is NULL");
   return api::on_pool(pool, [=]() -> pinrail_status_t {
     if (pool->ops->left_out == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
     return pool->ops->left_out(pool->module, entries_out, room, count_out);
@@ -201,13 +200,13 @@ size_t pinrail_param_count(void) {
 
 pinrail_status_t pinrail_param_at(size_t index, pinrail_param_info_t* info_out) {
   const char* const fault = info_out == nullptr ? "info_out is NULL" : nullptr;
-  return read_param("pinrail_param_at", fault, info_out,
+  return read_param(__func__, fault, info_out,
                     [=](const Registry& params, pinrail_param_info_t* info) { return params.at(index, info); });
 }
 
 pinrail_status_t pinrail_param_find(const char* name, pinrail_param_info_t* info_out) {
   const char* const fault = name == nullptr || info_out == nullptr ? "name or info_out is NULL" : nullptr;
-  return read_param("pinrail_param_find", fault, info_out,
+  return read_param(__func__, fault, info_out,
                     [=](const Registry& params, pinrail_param_info_t* info) { return params.find(name, info); });
 }
 
@@ -234,7 +233,7 @@ const char* pinrail_param_source_name(pinrail_param_source_t source) {
 
 pinrail_status_t pinrail_machine_read(pinrail_machine_t* machine_out) {
   if (machine_out == nullptr || !is_possible(machine_out->size)) {
-    return api::refuse("pinrail_machine_read", "machine_out is NULL, or its size is not sizeof(pinrail_machine_t)");
+    return api::refuse(__func__, "machine_out is NULL, or its size is not sizeof(pinrail_machine_t)");
   }
   const NoCancel no_cancel;  // reading files is a cancellation point
   return guarded([machine_out] { copy_sized(public_machine(read_machine()), machine_out); });

@@ -211,7 +211,7 @@ pinrail_status_t pinrail_mpool_prepin(pinrail_mpool_t* pool, const pinrail_range
                                       pinrail_status_t* statuses_out) {
   api::Call wanted = {pool, ranges, count, access, PINRAIL_PREPIN_OPTIONS_INIT};
   const char* const fault = read_call(&wanted, options);
-  if (fault != nullptr) return api::refuse("pinrail_mpool_prepin", fault);
+  if (fault != nullptr) return api::refuse(__func__, fault);
   for (size_t i = 0; i < count && statuses_out != nullptr; ++i) statuses_out[i] = PINRAIL_ERR_ERROR;  // not tried yet
   return api::on_pool(pool, [&] { return api::prepin(wanted, statuses_out); });
 }
@@ -219,47 +219,44 @@ pinrail_status_t pinrail_mpool_prepin(pinrail_mpool_t* pool, const pinrail_range
 pinrail_status_t pinrail_mpool_prepin_start(pinrail_mpool_t* pool, const pinrail_range_t* ranges, size_t count,
                                             uint32_t access, const pinrail_prepin_options_t* options,
                                             pinrail_prepin_t** prepin_out) {
-  constexpr const char* kCall = "pinrail_mpool_prepin_start";
   api::Call wanted = {pool, ranges, count, access, PINRAIL_PREPIN_OPTIONS_INIT};
   const char* const fault = read_call(&wanted, options);
-  if (fault != nullptr) return api::refuse(kCall, fault);
-  if (prepin_out == nullptr) return api::refuse(kCall, "prepin_out is NULL");
+  if (fault != nullptr) return api::refuse(__func__, fault);
+  if (prepin_out == nullptr) return api::refuse(__func__, "prepin_out is NULL");
   return api::on_pool(pool, [&] { return api::prepin_start(wanted, prepin_out); });
 }
 
 pinrail_status_t pinrail_prepin_read_progress(pinrail_prepin_t* prepin, pinrail_prepin_progress_t* progress_out) {
-  constexpr const char* kCall = "pinrail_prepin_read_progress";
   if (progress_out == nullptr || progress_out->size != sizeof(*progress_out)) {
-    return api::refuse(kCall, "progress_out is NULL, or its size is not set");
+    return api::refuse(__func__, "progress_out is NULL, or its size is not set");
   }
-  return on_job(kCall, prepin, [=](PinJob* job) { job->read_progress(progress_out); });
+  return on_job(__func__, prepin, [=](PinJob* job) { job->read_progress(progress_out); });
 }
 
 pinrail_status_t pinrail_prepin_wait(pinrail_prepin_t* prepin, pinrail_status_t* statuses_out) {
-  return on_job("pinrail_prepin_wait", prepin, [=](PinJob* job) { return job->wait(statuses_out); });
+  return on_job(__func__, prepin, [=](PinJob* job) { return job->wait(statuses_out); });
 }
 
 pinrail_status_t pinrail_prepin_wait_range(pinrail_prepin_t* prepin, void* addr, size_t length) {
-  constexpr const char* kCall = "pinrail_prepin_wait_range";
   const char* const fault = api::fault_of_range(addr, length);
-  if (fault != nullptr) return api::refuse(kCall, fault);
-  return on_job(kCall, prepin,
+  if (fault != nullptr) return api::refuse(__func__, fault);
+  return on_job(__func__, prepin,
                 [=](PinJob* job) { return job->wait_range(Span::of(reinterpret_cast<uintptr_t>(addr), length)); });
 }
 
 pinrail_status_t pinrail_prepin_cancel(pinrail_prepin_t* prepin) {
-  return on_job("pinrail_prepin_cancel", prepin, [=](PinJob* job) { job->stop(); });
+  return on_job(__func__, prepin, [=](PinJob* job) { job->stop(); });
 }
 
 pinrail_status_t pinrail_prepin_free(pinrail_prepin_t* prepin) {
-  if (prepin == nullptr) return api::refuse("pinrail_prepin_free", "prepin is NULL");
+  if (prepin == nullptr) return api::refuse(__func__, "prepin is NULL");
   return api::end_work(prepin, prepin->job.get());
 }
 
 pinrail_status_t pinrail_mpool_unpin(pinrail_mpool_t* pool, const pinrail_range_t* ranges, size_t count,
                                      uint32_t access) {
   const char* const fault = api::fault_of(pool, ranges, count, access);
-  if (fault != nullptr) return api::refuse("pinrail_mpool_unpin", fault);
+  if (fault != nullptr) return api::refuse(__func__, fault);
   api::handle_fork();
   if (api::is_inherited(pool)) return PINRAIL_SUCCESS;  // pins of a parent's pool are not undone in a child
   return guarded([&] { return api::unpin(pool, ranges, count, access); });
@@ -268,12 +265,11 @@ pinrail_status_t pinrail_mpool_unpin(pinrail_mpool_t* pool, const pinrail_range_
 pinrail_status_t pinrail_mpool_query(pinrail_mpool_t* pool, const void* addr, size_t length, uint32_t access,
                                      pinrail_pinned_t* pinned_out, pinrail_range_t* ranges_out, size_t room,
                                      size_t* parts_out) {
-  constexpr const char* kCall = "pinrail_mpool_query";
-  if (pool == nullptr || pinned_out == nullptr) return api::refuse(kCall, "pool or pinned_out is NULL");
-  if (ranges_out == nullptr && room != 0) return api::refuse(kCall, "ranges_out is NULL");
+  if (pool == nullptr || pinned_out == nullptr) return api::refuse(__func__, "pool or pinned_out is NULL");
+  if (ranges_out == nullptr && room != 0) return api::refuse(__func__, "ranges_out is NULL");
   const char* fault = api::fault_of_range(addr, length);
   if (fault == nullptr) fault = api::fault_of_access(access);
-  if (fault != nullptr) return api::refuse(kCall, fault);
+  if (fault != nullptr) return api::refuse(__func__, fault);
   return api::on_pool(pool, [&] {
     const Span range = Span::of(reinterpret_cast<uintptr_t>(addr), length);
     return api::query(pool, range, access, pinned_out, ranges_out, room, parts_out);

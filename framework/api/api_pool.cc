@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/core/calling_thread.h"
 #include "base/registration/registration.h"
 #include "base/registration/thread.h"
 #include "base/report/report.h"
@@ -168,6 +167,69 @@ Status destroy_one(pinrail_mpool_t* pool, uint32_t flags) {
   return status;
 }
 
+// Memory that is registered already (pinrail/alloc.h documents the public functions). API context; the caller holds no
+// lock. A pool's allocator is made by its first allocation.
+
+using mpool::Allocator;
+
+constexpr uint32_t kWithoutAtomics = PINRAIL_RIGHTS_MASK & ~uint32_t{PINRAIL_ACCESS_REMOTE_ATOMIC};
+
+// With atomics if the device has them. NOT_SUPPORTED: the registration is not in the index, so later calls cannot hit
+// it.
+Status pin(void* pool_pointer, void* addr, size_t length, pinrail_handle_t* handle_out) {
+  auto* const pool = static_cast<pinrail_mpool_t*>(pool_pointer);
+  const deferred::CallerScope scope;
+  pinrail_handle_t handle;
+  Status status = pinrail_mpool_register(pool, addr, length, PINRAIL_RIGHTS_MASK, PINRAIL_FLAG_PERSISTENT, &handle);
+  const bool may_lack_atomics = !status.ok() && !status.is_lack();
+  if (may_lack_atomics) {
+    status = pinrail_mpool_register(pool, addr, length, kWithoutAtomics, PINRAIL_FLAG_PERSISTENT, &handle);
+  }
+  if (!status.ok()) return status;
+  if (!is_indexed(handle.reg)) {
+    drop_pin(handle);
+    return PINRAIL_ERR_NOT_SUPPORTED;
+  }
+  *handle_out = handle;
+  return status;
+}
+
+void unpin(void*, pinrail_handle_t handle) { drop_pin(handle); }
+
+mpool::AllocatorSettings settings_of(const param::Registry& params, const pinrail_registrar_t& device) {
+  constexpr size_t kSlab = Allocator::kSlab;
+  mpool::AllocatorSettings settings;
+  settings.region_bytes = (static_cast<size_t>(params.value("mpool_alloc_region").u) + kSlab - 1) / kSlab * kSlab;
+  settings.keep_bytes = static_cast<size_t>(params.value("mpool_alloc_keep").u);
+  settings.one_each = params.value("mpool_alloc_backing").i != 0;
+  settings.unit = std::max(settings.unit, device.granularity);
+  return settings;
+}
+
+Allocator* allocator_of(pinrail_mpool_t* pool) {
+  Allocator* const allocator = pool->allocator.load(std::memory_order_acquire);  // acquire: as made_on_first_use()
+  if (allocator != nullptr) return allocator;  // without a look at parameters, which takes their lock
+  return mpool::made_on_first_use(&pool->allocator, mpool::Pinner{pool, pin, unpin},
+                                  settings_of(*the_registry(), pool->registrar->table));
+}
+
+const char* fault_of(size_t length, size_t alignment, int node) {
+  if (length == 0) return "length is 0";
+  if ((alignment & (alignment - 1)) != 0) return "alignment is not a power of two";
+  if (alignment > Allocator::kSlab) return "alignment is more than 2 MiB";
+  return node < PINRAIL_NODE_ANY || node >= Allocator::kNodes ? "numa_node is no node's number" : nullptr;
+}
+
+// Calls function(allocator, number of the thread). NOT_AVAILABLE: in a forked child.
+template <typename Function>
+pinrail_status_t with_allocator(pinrail_mpool_t* pool, Function&& function) {
+  return on_pool(pool, [&]() -> Status {
+    const pinrail_thread_t* const thread = thread::current();
+    if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+    return function(allocator_of(pool), thread->index);
+  });
+}
+
 }  // namespace
 
 bool is_inside_registrar() {
@@ -217,6 +279,7 @@ Status close_pools(Library* in) {
 }  // namespace pinrail::api
 
 using namespace pinrail;
+using api::refuse;
 
 pinrail_status_t pinrail_mpool_create(const char* mpool, const pinrail_registrar_choice_t* registrar,
                                       const char* cache_name, const pinrail_mpool_options_t* options,
@@ -242,116 +305,37 @@ const char* pinrail_mpool_registrar_name(const pinrail_mpool_t* pool) {
   return pool == nullptr ? "" : pool->registrar->name.c_str();
 }
 
-// Memory that is registered already (pinrail/alloc.h documents the public functions). API context; the caller holds no
-// lock. A pool's allocator is made by its first allocation.
-
-namespace pinrail::api {
-namespace {
-
-using mpool::Allocator;
-
-constexpr uint32_t kWithoutAtomics = PINRAIL_RIGHTS_MASK & ~uint32_t{PINRAIL_ACCESS_REMOTE_ATOMIC};
-
-// With atomics if the device has them. NOT_SUPPORTED: the registration is not in the index, so later calls cannot hit
-// it.
-Status pin(void* pool_pointer, void* addr, size_t length, pinrail_handle_t* handle_out) {
-  auto* const pool = static_cast<pinrail_mpool_t*>(pool_pointer);
-  const deferred::CallerScope scope;
-  pinrail_handle_t handle;
-  Status status = pinrail_mpool_register(pool, addr, length, PINRAIL_RIGHTS_MASK, PINRAIL_FLAG_PERSISTENT, &handle);
-  const bool may_lack_atomics = !status.ok() && !status.is_lack();
-  if (may_lack_atomics) {
-    status = pinrail_mpool_register(pool, addr, length, kWithoutAtomics, PINRAIL_FLAG_PERSISTENT, &handle);
-  }
-  if (!status.ok()) return status;
-  if (!is_indexed(handle.reg)) {
-    drop_pin(handle);
-    return PINRAIL_ERR_NOT_SUPPORTED;
-  }
-  *handle_out = handle;
-  return status;
-}
-
-void unpin(void*, pinrail_handle_t handle) { drop_pin(handle); }
-
-mpool::AllocatorSettings settings_of(const param::Registry& params, const pinrail_registrar_t& device) {
-  constexpr size_t kSlab = Allocator::kSlab;
-  mpool::AllocatorSettings settings;
-  settings.region_bytes = (static_cast<size_t>(params.value("mpool_alloc_region").u) + kSlab - 1) / kSlab * kSlab;
-  settings.keep_bytes = static_cast<size_t>(params.value("mpool_alloc_keep").u);
-  settings.one_each = params.value("mpool_alloc_backing").i != 0;
-  settings.unit = std::max(settings.unit, device.granularity);
-  return settings;
-}
-
-// The pool's allocator, made on first use. acquire: pairs with the exchange.
-Allocator* allocator_of(pinrail_mpool_t* pool) {
-  Allocator* allocator = pool->allocator.load(std::memory_order_acquire);
-  if (allocator != nullptr) return allocator;
-  auto made = std::make_unique<Allocator>(mpool::Pinner{pool, pin, unpin},
-                                          settings_of(*the_registry(), pool->registrar->table));
-  if (pool->allocator.compare_exchange_strong(allocator, made.get())) return made.release();
-  return allocator;
-}
-
-const char* fault_of(size_t length, size_t alignment, int node) {
-  if (length == 0) return "length is 0";
-  if ((alignment & (alignment - 1)) != 0) return "alignment is not a power of two";
-  if (alignment > Allocator::kSlab) return "alignment is more than 2 MiB";
-  return node < PINRAIL_NODE_ANY || node >= Allocator::kNodes ? "numa_node is no node's number" : nullptr;
-}
-
-// Calls function(allocator, number of the thread). NOT_AVAILABLE: in a forked child.
-template <typename Function>
-pinrail_status_t with_allocator(pinrail_mpool_t* pool, Function&& function) {
-  return on_pool(pool, [&]() -> Status {
-    const pinrail_thread_t* const thread = thread::current();
-    if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-    return function(allocator_of(pool), thread->index);
-  });
-}
-
-}  // namespace
-}  // namespace pinrail::api
-
-using namespace pinrail;
-using api::refuse;
-
 pinrail_status_t pinrail_mpool_alloc(pinrail_mpool_t* pool, size_t length, size_t alignment, int numa_node,
                                      void** addr_out) {
-  constexpr const char* kCall = "pinrail_mpool_alloc";
-  if (pool == nullptr || addr_out == nullptr) return refuse(kCall, "pool or addr_out is NULL");
+  if (pool == nullptr || addr_out == nullptr) return refuse(__func__, "pool or addr_out is NULL");
   const char* const fault = api::fault_of(length, alignment, numa_node);
-  if (fault != nullptr) return refuse(kCall, fault);
+  if (fault != nullptr) return refuse(__func__, fault);
   return api::with_allocator(pool, [&](mpool::Allocator* allocator, uint32_t thread) {
     return allocator->alloc(thread, length, alignment, numa_node, addr_out);
   });
 }
 
 pinrail_status_t pinrail_mpool_realloc(pinrail_mpool_t* pool, void* addr, size_t length, void** addr_out) {
-  constexpr const char* kCall = "pinrail_mpool_realloc";
-  if (pool == nullptr || addr_out == nullptr) return refuse(kCall, "pool or addr_out is NULL");
-  if (length == 0) return refuse(kCall, "length is 0");
+  if (pool == nullptr || addr_out == nullptr) return refuse(__func__, "pool or addr_out is NULL");
+  if (length == 0) return refuse(__func__, "length is 0");
   const pinrail_status_t status = api::with_allocator(pool, [&](mpool::Allocator* allocator, uint32_t thread) {
     return allocator->realloc(thread, addr, length, addr_out);
   });
-  return api::report_if_bad(status, kCall, "addr is not an allocation of this pool");
+  return api::report_if_bad(status, __func__, "addr is not an allocation of this pool");
 }
 
 pinrail_status_t pinrail_mpool_free(pinrail_mpool_t* pool, void* addr) {
-  constexpr const char* kCall = "pinrail_mpool_free";
-  if (pool == nullptr) return refuse(kCall, "pool is NULL");
+  if (pool == nullptr) return refuse(__func__, "pool is NULL");
   if (addr == nullptr) return PINRAIL_SUCCESS;
   const pinrail_status_t status = api::with_allocator(
       pool, [&](mpool::Allocator* allocator, uint32_t thread) { return allocator->free(thread, addr); });
   if (status == PINRAIL_ERR_NOT_AVAILABLE) return PINRAIL_SUCCESS;  // in a forked child: memory of the parent's pool
-  return api::report_if_bad(status, kCall, "addr is not an allocation of this pool, or was freed before");
+  return api::report_if_bad(status, __func__, "addr is not an allocation of this pool, or was freed before");
 }
 
 pinrail_status_t pinrail_mpool_alloc_read_stats(pinrail_mpool_t* pool, pinrail_alloc_stats_t* stats_out) {
-  constexpr const char* kCall = "pinrail_mpool_alloc_read_stats";
-  if (pool == nullptr || stats_out == nullptr) return refuse(kCall, "pool or stats_out is NULL");
+  if (pool == nullptr || stats_out == nullptr) return refuse(__func__, "pool or stats_out is NULL");
   if (stats_out->size != sizeof(*stats_out))
-    return refuse(kCall, "stats_out->size is not sizeof(pinrail_alloc_stats_t)");
+    return refuse(__func__, "stats_out->size is not sizeof(pinrail_alloc_stats_t)");
   return api::on_pool(pool, [&] { api::allocator_of(pool)->stats(stats_out); });
 }

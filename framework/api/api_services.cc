@@ -20,7 +20,6 @@
 #include "framework/monitor/monitor.h"
 #include "framework/mpool/gc_thread.h"
 #include "framework/rcache/rcache.h"
-#include "framework/registrar/fork_marks.h"
 #include "framework/registrar/registrar.h"
 
 namespace pinrail::api {

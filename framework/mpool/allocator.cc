@@ -10,13 +10,7 @@
 namespace pinrail::mpool {
 
 Allocator::Heap* Allocator::heap_of(int node) {
-  std::atomic<Heap*>& place = heaps_[static_cast<size_t>(node) + 1];
-  // acquire: pairs with the exchange below.
-  Heap* heap = place.load(std::memory_order_acquire);
-  if (heap != nullptr) return heap;
-  auto made = std::make_unique<Heap>(node);
-  if (place.compare_exchange_strong(heap, made.get())) return made.release();
-  return heap;
+  return made_on_first_use(&heaps_[static_cast<size_t>(node) + 1], node);
 }
 
 uint32_t Allocator::most_in_magazine(unsigned cls) {
@@ -110,7 +104,7 @@ unsigned Allocator::class_at(const Slab* slab) {
 
 // Finds the used object that begins at the address. False: there is none.
 // relaxed: two frees of one object that run at once are not told apart; each of them alone is.
-bool Allocator::find_used(const void* addr, Slab** slab_out, unsigned* cls_out, uint32_t* index_out) const {
+bool Allocator::find_used(const void* addr, Used* used_out) const {
   Slab* const slab = find(addr);
   const unsigned cls = class_at(slab);
   if (cls == kFree) return false;
@@ -118,9 +112,7 @@ bool Allocator::find_used(const void* addr, Slab** slab_out, unsigned* cls_out, 
   const uint32_t index = is_alone ? 0 : index_of(*slab, addr);
   const uintptr_t begin = slab->base + (is_alone ? 0 : index * size_classes::size_of(cls));
   if (index >= slab->capacity || begin != reinterpret_cast<uintptr_t>(addr)) return false;
-  *slab_out = slab;
-  *cls_out = cls;
-  *index_out = index;
+  *used_out = {slab, cls, index};
   return slab->notes[index].load(std::memory_order_relaxed) == kUsed;
 }
 
@@ -129,8 +121,7 @@ Status Allocator::free_alone(Slab* slab) {
   Region* const region = slab->region;
   {
     Guard guard(mutex_);
-    std::vector<Region*>& regions = region->heap->regions;
-    regions.erase(std::find(regions.begin(), regions.end(), region));
+    take_out_locked(region);
   }
   end_region(region, true);
   return success();
@@ -138,19 +129,21 @@ Status Allocator::free_alone(Slab* slab) {
 
 // Makes the thread's magazines, if it has none yet, and fails for no lack of memory.
 Status Allocator::free(uint32_t thread, void* addr) {
-  Slab* slab;
-  unsigned cls;
-  uint32_t index;
-  if (!find_used(addr, &slab, &cls, &index)) return PINRAIL_ERR_BAD_PARAM;
-  if (cls == kAlone) return free_alone(slab);
-  slab->notes[index].store(0, std::memory_order_relaxed);
-  Magazines* const magazines = magazines_of(slab->region->heap, thread);
+  Used used;
+  if (!find_used(addr, &used)) return PINRAIL_ERR_BAD_PARAM;
+  if (used.cls == kAlone) return free_alone(used.slab);
+  used.slab->notes[used.index].store(0, std::memory_order_relaxed);
+  Magazines* const magazines = magazines_of(used.slab->region->heap, thread);
   if (magazines == nullptr) {
     put(&addr, 1);
   } else {
-    keep(magazines, cls, &addr, 1);
+    keep(magazines, used.cls, &addr, 1);
   }
   return success();
+}
+
+size_t Allocator::bytes_of_object(const Slab& slab, unsigned cls) {
+  return cls == kAlone ? slab.region->length : size_classes::size_of(cls);
 }
 
 // The bytes of the place that an allocation of the length gets.
@@ -162,22 +155,29 @@ size_t Allocator::room_for(size_t length) const {
 
 Status Allocator::realloc(uint32_t thread, void* addr, size_t length, void** addr_out) {
   if (addr == nullptr) return alloc(thread, length, 0, PINRAIL_NODE_ANY, addr_out);
-  Slab* slab;
-  unsigned cls;
-  uint32_t index;
-  if (!find_used(addr, &slab, &cls, &index)) return PINRAIL_ERR_BAD_PARAM;
-  const size_t room = cls == kAlone ? slab->region->length : size_classes::size_of(cls);
+  Used used;
+  if (!find_used(addr, &used)) return PINRAIL_ERR_BAD_PARAM;
+  const size_t room = bytes_of_object(*used.slab, used.cls);
   if (length <= room && (length > room / 2 || room_for(length) >= room)) {
     *addr_out = addr;
     return success();
   }
   void* moved = nullptr;
-  const Status status = alloc(thread, length, 0, slab->region->heap->node, &moved);
+  const Status status = alloc(thread, length, 0, used.slab->region->heap->node, &moved);
   if (!status.ok()) return status;
   std::memcpy(moved, addr, std::min(room, length));
   *addr_out = moved;  // before the old place is given back: a registrar's function may end this thread there
   Status(free(thread, addr)).ignore();
   return success();
+}
+
+// How many objects of the slab are used.
+uint32_t Allocator::used_in(const Slab& slab) {
+  const unsigned cls = slab.cls.load();
+  if (cls == kFree || cls == kPreparing) return 0;
+  uint32_t used = 0;
+  for (uint32_t at = 0; at < slab.capacity; ++at) used += slab.notes[at].load(std::memory_order_relaxed);
+  return used;
 }
 
 void Allocator::stats(pinrail_alloc_stats_t* stats_out) {
@@ -193,12 +193,9 @@ void Allocator::stats(pinrail_alloc_stats_t* stats_out) {
       if (region->backing == Backing::transparent) totals.transparent_bytes += region->length;
       for (size_t i = 0; i < region->slab_count; ++i) {
         const Slab& slab = region->slabs[i];
-        const unsigned cls = slab.cls.load();
-        if (cls == kFree || cls == kPreparing) continue;
-        uint64_t used = 0;
-        for (uint32_t at = 0; at < slab.capacity; ++at) used += slab.notes[at].load(std::memory_order_relaxed);
+        const uint64_t used = used_in(slab);
         totals.allocations += used;
-        totals.allocated_bytes += used * (cls == kAlone ? region->length : size_classes::size_of(cls));
+        if (used != 0) totals.allocated_bytes += used * bytes_of_object(slab, slab.cls.load());
       }
     }
   }
@@ -208,14 +205,8 @@ void Allocator::stats(pinrail_alloc_stats_t* stats_out) {
 
 // Whether a part of the region is allocated.
 bool Allocator::is_used(const Region& region) {
-  for (size_t i = 0; i < region.slab_count; ++i) {
-    const Slab& slab = region.slabs[i];
-    if (slab.cls.load() == kFree || slab.notes == nullptr) continue;
-    for (uint32_t at = 0; at < slab.capacity; ++at) {
-      if (slab.notes[at].load(std::memory_order_relaxed) == kUsed) return true;
-    }
-  }
-  return false;
+  return std::any_of(region.slabs.get(), region.slabs.get() + region.slab_count,
+                     [](const Slab& s) { return used_in(s) != 0; });
 }
 
 Status Allocator::close(bool force) {

@@ -70,6 +70,16 @@ constexpr unsigned class_of(size_t length, size_t alignment) {
 
 }  // namespace size_classes
 
+// What the place points to, made on first use; several threads may ask at once. May throw bad_alloc. acquire: pairs
+// with the exchange.
+template <typename T, typename... Arguments>
+T* made_on_first_use(std::atomic<T*>* place, const Arguments&... arguments) {
+  T* known = place->load(std::memory_order_acquire);
+  if (known != nullptr) return known;
+  auto made = std::make_unique<T>(arguments...);
+  return place->compare_exchange_strong(known, made.get()) ? made.release() : known;
+}
+
 struct AllocatorSettings {
   size_t region_bytes = size_t{32} << 20;  // a multiple of 2 MiB
   size_t keep_bytes = size_t{64} << 20;
@@ -126,6 +136,13 @@ class Allocator {
     std::vector<uint16_t> free_list;                // Allocator::mutex_
     std::unique_ptr<std::atomic<uint8_t>[]> notes;  // kUsed, by object
     Slab *previous = nullptr, *next = nullptr;      // Allocator::mutex_; in its heap's list of the class
+  };
+
+  // A used object: the index is that in the slab.
+  struct Used {
+    Slab* slab;
+    unsigned cls;
+    uint32_t index;
   };
 
   struct Region {
@@ -189,7 +206,7 @@ class Allocator {
   Status take_from_slabs(Heap* heap, unsigned cls, Magazines* magazines, void** object_out);
   uint32_t take_locked(Heap* heap, unsigned cls, uint32_t wanted, void** objects_out) REQUIRES(mutex_);
   Status add_slab(Heap* heap, unsigned cls);
-  void give_slab_back(Slab* slab);
+  void give_slab_back_locked(Slab* slab) REQUIRES(mutex_);
   Slab* take_free_slab_locked(Heap* heap) REQUIRES(mutex_);
   static void prepare(Slab* slab, unsigned cls);
   bool put(void* const* objects, uint32_t count);
@@ -205,11 +222,12 @@ class Allocator {
   static bool is_live(const Region* region);
   Status renew(Region* region);
   void end_region(Region* region, bool unmaps);
-  void end_all(Emptied* emptied);
   Region* take_idle_locked() REQUIRES(mutex_);
   Status alloc_alone(Heap* heap, size_t length, size_t alignment, void** addr_out);
   Status free_alone(Slab* slab);
-  bool find_used(const void* addr, Slab** slab_out, unsigned* cls_out, uint32_t* index_out) const;
+  bool find_used(const void* addr, Used* used_out) const;
+  static uint32_t used_in(const Slab& slab);
+  static size_t bytes_of_object(const Slab& slab, unsigned cls);
   size_t room_for(size_t length) const;
   static bool is_used(const Region& region);
   static unsigned class_at(const Slab* slab);

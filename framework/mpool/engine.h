@@ -80,7 +80,6 @@ class Engine : public PoolBase {
     pinrail_mpool_stats_t totals{};
     self()->counters(&totals);
     totals.indexed = self()->count_indexed();
-    totals.dead_bytes = self()->dead_bytes();
     cache_->count_use(this, &totals);
     const Usage usage = cache_->usage();
     totals.registered_bytes = usage.bytes;
@@ -313,7 +312,6 @@ class Engine : public PoolBase {
 
   // What a pool may hide.
   void after_close(pinrail_registration_t*) {}
-  uint64_t dead_bytes() const { return gc_list.bytes(); }
   uint64_t pinned_bytes() { return cache_->pinned_bytes(true); }
 
   Self* self() { return static_cast<Self*>(this); }

@@ -25,15 +25,61 @@
 #ifndef PINRAIL_FRAMEWORK_MPOOL_GPU_POOL_H
 #define PINRAIL_FRAMEWORK_MPOOL_GPU_POOL_H
 
+#include <pinrail/gpu.h>
+
+#include <cstddef>
 #include <memory>
 #include <unordered_map>
-#include <vector>
 
 #include "base/hit/hints.h"
 #include "base/slots/slots.h"
 #include "framework/mpool/engine.h"
 #include "framework/mpool/forward.h"
 #include "framework/mpool/params.h"
+
+// The block of pinrail/gpu.h: its owner seals it, a peer checks it. All functions may run together, in any context.
+namespace pinrail {
+
+static_assert(sizeof(pinrail_gpu_block_t) == PINRAIL_GPU_BLOCK_BYTES, "the block is what the header promises");
+static_assert(offsetof(pinrail_gpu_block_t, size) == 64, "a hit reads one line");
+
+// FNV-1a hash of all bytes before the checksum. It detects damage, not forgery.
+inline uint64_t checksum_of(const pinrail_gpu_block_t& block) {
+  const auto* bytes = reinterpret_cast<const unsigned char*>(&block);
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (size_t i = 0; i < offsetof(pinrail_gpu_block_t, checksum); ++i) hash = (hash ^ bytes[i]) * 0x100000001b3u;
+  return hash;
+}
+
+// Completes a block: magic, version, size and checksum.
+inline void seal_block(pinrail_gpu_block_t* block) {
+  block->magic = PINRAIL_GPU_BLOCK_MAGIC;
+  block->version = PINRAIL_GPU_BLOCK_VERSION;
+  block->size = PINRAIL_GPU_BLOCK_BYTES;
+  block->checksum = checksum_of(*block);
+}
+
+// Whether the block has the magic and the version of this release.
+inline bool has_known_head(const pinrail_gpu_block_t& block) {
+  const uint32_t version = block.version;
+  return ((block.magic ^ PINRAIL_GPU_BLOCK_MAGIC) | (version ^ PINRAIL_GPU_BLOCK_VERSION)) == 0;
+}
+
+// Whether the range is not empty and lies within an allocation of that many bytes.
+inline bool is_inside(uint64_t bytes, size_t offset, size_t length) {
+  const size_t end = offset + length;
+  return end > offset && end <= bytes;
+}
+
+// Checks the head of a block. BAD_PARAM: no block, or an invalid range. VERSION: another version or size.
+inline Status check_head(const pinrail_gpu_block_t& block) {
+  if (block.magic != PINRAIL_GPU_BLOCK_MAGIC) return PINRAIL_ERR_BAD_PARAM;
+  if (block.version != PINRAIL_GPU_BLOCK_VERSION || block.size != PINRAIL_GPU_BLOCK_BYTES) return PINRAIL_ERR_VERSION;
+  const bool is_range = block.base != 0 && block.length != 0 && fits(block.base, block.length);
+  return is_range ? success() : Status(PINRAIL_ERR_BAD_PARAM);
+}
+
+}  // namespace pinrail
 
 namespace pinrail::gpu_pool {
 
@@ -261,7 +307,6 @@ class Pool : public mpool::Engine<Pool, Settings> {
   StaleMapping clear_stale_mapping(pinrail_thread_t* thread, const Request& request, int* stage);
   size_t close_idle_overlapping(pinrail_thread_t* thread, const Peer& peer, const Span& span, bool* held_out);
   size_t count_indexed() const;
-  uint64_t dead_bytes() const;
   uint64_t pinned_bytes() const { return cache_->pinned_bytes(false); }  // the registrar says where memory is mapped
 
   const uint64_t quick_;                     // state::kQuick or 0

@@ -212,16 +212,6 @@ size_t Pool::count_indexed() const {
   return table_.size();
 }
 
-// Referenced or not.
-uint64_t Pool::dead_bytes() const {
-  uint64_t bytes = 0;
-  Guard guard(cache_->mutex);
-  for_each_locked([&](const pinrail_registration_t* reg) {
-    if ((state::load(reg) & state::kDead) != 0) bytes += reg->length;
-  });
-  return bytes;
-}
-
 // gpu_pool/X2, as far as the cache lock keeps it still.
 const char* Pool::check() {
   const char* broken = Engine::check();

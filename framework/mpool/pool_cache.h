@@ -23,7 +23,7 @@
 #include "base/sync/lock.h"
 #include "framework/mpool/budget.h"
 #include "framework/mpool/gc_list.h"
-#include "framework/mpool/messages.h"
+#include "framework/mpool/params.h"
 #include "framework/mpool/pool_registrations.h"
 
 namespace pinrail::mpool {
@@ -258,6 +258,7 @@ class Cache {
         totals->held_bytes += reg->length;
         ++totals->held_count;
       } else if ((word & state::kDead) != 0) {
+        totals->dead_bytes += reg->length;
         ++totals->dead_count;
       }
     }

@@ -21,7 +21,6 @@
 #include "base/sync/call_scope.h"
 #include "base/sync/hook_scope.h"
 #include "base/sync/own_threads.h"
-#include "framework/registrar/fork_marks.h"
 #include "framework/registrar/request.h"
 
 namespace pinrail::registrar {

@@ -72,7 +72,7 @@ TEST_P(GpuFt, after_a_restart_the_driver_hears_nothing_of_the_past_life) {
   EXPECT_TRUE(pool.invariants_hold());
 }
 
-// rgpusm/P2: an exporter that defers its frees would wait for us for ever.
+// rgpusm_component/P2: an exporter that defers its frees would wait for us for ever.
 TEST_P(GpuFt, after_a_restart_no_exporter_counts_us) {
   Bystander bystander;
   slots::Exporter exporter;

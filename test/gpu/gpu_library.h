@@ -25,7 +25,7 @@
 
 #include "base/slots/segment.h"
 #include "base/slots/slots.h"
-#include "framework/mpool/gpu_block.h"
+#include "framework/mpool/gpu_pool.h"
 #include "test/fake/cuda/cuda_double.h"
 #include "test/support/files.h"
 #include "test/support/library.h"

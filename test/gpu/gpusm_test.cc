@@ -205,7 +205,7 @@ class Importer {
   Importer& operator=(const Importer&) = delete;
   void crash() {
     if (child_ <= 0) return;
-    kill(child_, SIGKILL);
+    ::kill(child_, SIGKILL);
     waitpid(child_, nullptr, 0);
     child_ = -1;
   }

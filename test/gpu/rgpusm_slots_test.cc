@@ -94,7 +94,7 @@ TEST_F(RgpusmSlots, an_importer_is_counted_from_open_to_close) {
   EXPECT_EQ(cuda_double_open_handles(), 0u);
 }
 
-// R10; rgpusm/P2: an exporter that defers its frees would wait for us for ever.
+// R10; rgpusm_component/P2: an exporter that defers its frees would wait for us for ever.
 TEST_F(RgpusmSlots, a_forced_destroy_closes_what_is_held_and_leaves_no_importer) {
   const pinrail_handle_t handle = pool_.must(block_);
   const std::string said = said_by([&] { EXPECT_EQ(pool_.close(), PINRAIL_ERR_BUSY); });

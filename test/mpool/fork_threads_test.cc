@@ -15,7 +15,7 @@
 #include <functional>
 #include <thread>
 
-#include "framework/registrar/fork_marks.h"
+#include "framework/registrar/registrar.h"
 #include "test/support/cases.h"
 #include "test/support/host_table.h"
 #include "test/support/library.h"

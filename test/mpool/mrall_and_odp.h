@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/registration/registration.h"
-#include "components/mpool/mrall/mrall_maps.h"
+#include "components/mpool/mrall/mrall.h"
 #include "test/support/library.h"
 #include "test/support/threads.h"
 

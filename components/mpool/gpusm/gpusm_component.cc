@@ -4,13 +4,11 @@
 #include <time.h>
 
 #include <memory>
-#include <new>
 
 #include "base/core/calling_thread.h"
 #include "base/core/kernel.h"
 #include "base/core/own_component.h"
 #include "base/core/span.h"
-#include "framework/mpool/gpu_block.h"
 #include "framework/mpool/gpu_pool.h"
 #include "framework/registrar/request.h"
 
@@ -33,8 +31,20 @@
 //     back.
 
 namespace pinrail::gpusm {
+namespace {
 
 using mpool::Component;
+
+template <typename T>
+void raise(std::atomic<T>* most, T value) {
+  T known = most->load();
+  while (known < value && !most->compare_exchange_weak(known, value)) {
+  }
+}
+
+pinrail_gpu_block_t* block_of(pinrail_registration_t* reg) {
+  return static_cast<pinrail_gpu_block_t*>(registrar_tail(reg));
+}
 
 // What a free of exported memory does.
 enum class Free : uint8_t { notify, defer };
@@ -44,35 +54,162 @@ class Session {
  public:
   // Creates a session by the component's parameters; hooks arrive from here on. Without shared memory blocks have no
   // slot, which is reported.
-  static Status create(const pinrail_host_t* host, std::unique_ptr<Session>* session_out);
-  ~Session();
+  static Status create(const pinrail_host_t* host, std::unique_ptr<Session>* session_out) {
+    pinrail_param_value_t most{}, free_way{}, timeout{};
+    Status status = read_params(host, {{"max_exports", &most}, {"free", &free_way}, {"free_timeout", &timeout}});
+    const auto slots = static_cast<uint32_t>(most.u);
+    std::unique_ptr<Session> session(new Session(host));
+    session->free_ = free_way.i == 1 ? Free::defer : Free::notify;
+    session->free_timeout_ms_ = timeout.u;
+    if (status.ok()) status = slots::this_process(&session->self_);
+    if (!status.ok()) return status;
+    session->exports_ = std::make_unique<Export[]>(slots);
+    const Status made_segment = session->exporter_.create(session->self_, slots);
+    if (made_segment.is(PINRAIL_ERR_OUT_OF_RESOURCE)) return made_segment;
+    if (!made_segment.ok()) show(host, "no segment");
+    status = host->monitor_subscribe(host, PINRAIL_KIND_GPU, report_hook, session.get(), &session->subscription_);
+    if (status.ok()) *session_out = std::move(session);
+    return status;
+  }
+  // monitor_unsubscribe() waits for hooks in flight, which read the exports.
+  ~Session() {
+    if (subscription_ != nullptr) host_->monitor_unsubscribe(host_, subscription_);
+  }
 
   // Sets the identity of the pool's own peer. The caller holds the cache lock, or no other thread knows the peer yet.
-  void set_own_peer(gpu_pool::Peer* own) const;
+  void set_own_peer(gpu_pool::Peer* own) const {
+    own->owner = {self_.pid, self_.start, exporter_.segment()};
+    own->deaths = exporter_.segment() != 0 ? exporter_.deaths() : nullptr;
+  }
   // Fills in the owner's part of a block and takes a slot. OUT_OF_RESOURCE, TEMP_OUT_OF_RESOURCE: there is no free
   // slot, which is reported.
-  Status fill_owner(const gpu_pool::Key& key, gpu_pool::Identity* name, pinrail_gpu_block_t* block);
-  // Ends the block's slot, so that peers must ask for a new block. With Free::defer the slot and its range stay as long
-  // as importers have the memory open, because a free of the memory still has to wait for them (gpusm_component/O3).
-  void end_slot(gpu_pool::Identity* name);
+  Status fill_owner(const gpu_pool::Key& key, gpu_pool::Identity* name, pinrail_gpu_block_t* block) {
+    block->pid = self_.pid;
+    block->user = self_.user;
+    block->start = self_.start;
+    block->machine = self_.machine;
+    block->segment = exporter_.segment();
+    block->slot_word = block->slot = 0;
+    if (exporter_.segment() != 0) {
+      uint32_t slot = 0;
+      uint64_t slot_word = 0;
+      Status taken = exporter_.take(&slot, &slot_word);
+      if (taken.is(PINRAIL_ERR_OUT_OF_RESOURCE)) {
+        give_back_kept(Importers::any);
+        taken = exporter_.take(&slot, &slot_word);
+      }
+      if (!taken.ok()) {
+        const bool is_full = taken.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+        show(host_, is_full ? "no room for slots" : "too many exports");
+        return taken;
+      }
+      name->slot = exporter_.word(slot);
+      name->slot_word = slot_word;
+      block->slot = slot;
+      block->slot_word = slot_word;
+      put(slot, key.base, key.length);
+    }
+    seal_block(block);
+    return success();
+  }
+  // Ends the block's slot before another allocation can use it, also after an eviction: peers then need a new block.
+  // With Free::defer the slot and its range stay as long as importers have the memory open, because a free of the
+  // memory still has to wait for them (gpusm_component/O3).
+  void end_slot(gpu_pool::Identity* name) {
+    if (name->slot == nullptr) return;
+    const auto slot = static_cast<uint32_t>(name->slot - exporter_.word(0));
+    exporter_.kill_hook(slot);
+    name->slot = nullptr;
+    if (free_ == Free::defer && exporter_.importers_hook(slot) != 0) {
+      keep(slot);
+    } else {
+      give_back(slot);
+    }
+  }
   // Gives back the slots that stayed and have no importer any more, and frees what a crashed importer has left.
-  void look_at_importers();
+  void look_at_importers() {
+    exporter_.forget_one_dead();
+    give_back_kept(Importers::none);
+  }
   // Stops the hooks and waits for those in flight. If `next` is of another process, the segment is left to the old
   // one.
-  void end(const Session& next);
-  // Memory of the range is about to be freed: see gpusm_component.cc. Hook context.
-  void free_hook(uintptr_t base, size_t length);
+  void end(const Session& next) {
+    host_->monitor_unsubscribe(host_, subscription_);
+    subscription_ = nullptr;
+    if (self_.is(next.self_)) return;
+    exporter_.disown();
+  }
+  // Memory of the range is about to be freed: its slots change before the free returns. Hook context: it may run inside
+  // an allocator, so it takes no lock and does not allocate. Ends all slots of the range before it waits for the
+  // importers of the first. Free::defer: one time limit for all. A thread that holds the gate does not wait (gate/T2):
+  // such an event was postponed, so the free has happened already.
+  void free_hook(uintptr_t base, size_t length) {
+    const Span span = Span::of(base, length);
+    for_overlapping_hook(span, [&](uint32_t slot) { exporter_.kill_hook(slot); });
+    if (free_ != Free::defer || host_->depth_hook()->gates != 0) return;
+    const int64_t until = now_ms_hook() + static_cast<int64_t>(free_timeout_ms_);
+    for_overlapping_hook(span, [&](uint32_t slot) { wait_for_importers_hook(slot, until); });
+  }
 
  private:
   explicit Session(const pinrail_host_t* host) : host_(host) {}
-  static void report_hook(void* life, uintptr_t base, size_t length);
-  void wait_for_importers_hook(uint32_t slot, int64_t until);
-  void put(uint32_t slot, uintptr_t base, size_t length);
-  void give_back(uint32_t slot);
-  void keep(uint32_t slot);
-  // Gives back the slots that stayed and have no importer any more; Importers::any: all of them.
+  static void report_hook(void* session, uintptr_t base, size_t length) {
+    static_cast<Session*>(session)->free_hook(base, length);
+  }
+  // Waits until no importer has the memory open, or until the time limit. The caller is about to free GPU memory, which
+  // waits for the GPU anyway. Peers close within their gc_interval; a crashed peer is not waited for. The slot stays
+  // until then (gpusm_component/O3); if it serves other memory nevertheless, that is not waited for.
+  void wait_for_importers_hook(uint32_t slot, int64_t until) {
+    const NoCancel no_cancel;
+    const uint64_t freed = exporter_.incarnation_hook(slot);
+    if (exports_[slot].waited.load() == freed) return;
+    constexpr unsigned kLookEvery = 50;  // pauses: checking a process costs as much as a dozen pauses
+    const timespec pause{0, 200000};
+    for (unsigned pauses = 0; exporter_.importers_hook(slot) != 0 && exporter_.incarnation_hook(slot) == freed;
+         ++pauses) {
+      if (pauses % kLookEvery == 0) {
+        exporter_.forget_dead_hook(slot);
+        continue;
+      }
+      if (now_ms_hook() >= until) break;
+      nanosleep(&pause, nullptr);
+    }
+    exports_[slot].waited.store(freed);
+  }
+  void put(uint32_t slot, uintptr_t base, size_t length) {
+    exports_[slot].base.store(base);
+    exports_[slot].end.store(base + length);
+    raise(&used_, slot + 1);
+    raise(&highest_, base + length);
+    uintptr_t lowest = lowest_.load();
+    while (lowest > base && !lowest_.compare_exchange_weak(lowest, base)) {
+    }
+  }
+  void give_back(uint32_t slot) {
+    exports_[slot].end.store(0);
+    exporter_.give_back(slot);
+  }
+  void keep(uint32_t slot) {
+    kept_.fetch_add(1);
+    exports_[slot].is_kept.store(true);
+  }
   enum class Importers : uint8_t { none, any };
-  void give_back_kept(Importers whose);
+  // Gives back the slots that stayed and have no importer any more; Importers::any: all of them. The thread that
+  // exchanges the mark of a slot has it alone meanwhile.
+  void give_back_kept(Importers whose) {
+    const uint32_t used = kept_.load() != 0 ? used_.load() : 0;
+    for (uint32_t slot = 0; slot < used; ++slot) {
+      std::atomic<bool>& is_kept = exports_[slot].is_kept;
+      if (!is_kept.load() || !is_kept.exchange(false)) continue;
+      kept_.fetch_sub(1);
+      if (whose == Importers::none) exporter_.forget_dead_hook(slot);
+      if (whose == Importers::any || exporter_.importers_hook(slot) == 0) {
+        give_back(slot);
+      } else {
+        keep(slot);
+      }
+    }
+  }
   // Calls visit(slot) for each slot whose memory overlaps the span. Without a lock: a free among what was exported
   // looks at all slots that were ever taken, a nanosecond each.
   template <typename Visit>
@@ -105,33 +242,119 @@ class Session {
 
 class Pool final : public gpu_pool::Pool {
  public:
-  static Status create(Component* component, const pinrail_mpool_config_t& config, gpu_pool::Pool** pool_out);
+  // Creates a pool. NOT_SUPPORTED: the registrar does not export GPU memory.
+  static Status create(Component* component, const pinrail_mpool_config_t& config, gpu_pool::Pool** pool_out) {
+    const pinrail_registrar_t& registrar = *config.limits;
+    if ((registrar.kinds & PINRAIL_KIND_GPU) == 0 || registrar.identify == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
+    if (registrar.tail_size < sizeof(pinrail_gpu_block_t)) return PINRAIL_ERR_NOT_SUPPORTED;
+    gpu_pool::Settings settings;
+    Status status = gpu_pool::read_settings(component->host, config, "mpool_gpusm_", &settings);
+    if (!status.ok()) return status;
+    std::unique_ptr<Pool> pool(new Pool(component, config, settings, Hits::pool));
+    status = Session::create(component->host, &pool->session_);
+    if (!status.ok()) return status;
+    pool->own_peer_ = new gpu_pool::Peer;
+    pool->session_->set_own_peer(pool->own_peer_);
+    status = pool->join();
+    if (!status.ok()) return status;
+    pool->add_peer(pool->own_peer_);
+    *pool_out = pool.release();
+    return status;
+  }
+  ~Pool() override {
+    if (!has_peers()) delete own_peer_;  // create() failed before add_peer()
+  }
   // Returns a referenced registration of the allocation that holds the range; in the index, or by a new handle.
   // NOT_FOUND: the range is not GPU memory. BAD_PARAM: it exceeds one allocation.
   Status register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
-                      pinrail_handle_t* handle_out);
+                      pinrail_handle_t* handle_out) {
+    gpu_pool::Request request;
+    request.access_and_flags = access_and_flags;
+    Status status = identify(addr, length, &request.key);
+    if (!status.ok()) return status;
+    pinrail_registration_t* reg = nullptr;
+    const bool is_hit =
+        (request.flags() & PINRAIL_FLAG_CACHE_BYPASS) == 0 && gpu_pool::Pool::find(thread, request.key, &reg).ok();
+    if (!is_hit) status = acquire(thread, request, &reg);
+    if (!status.ok()) return status;
+    // Other registrations at these addresses are of freed memory, even if no free was reported (gpusm_component/O1).
+    if (!is_hit) kill_overlapping(thread, reg);
+    *handle_out = gpu_pool::handle_of(reg);
+    return status;
+  }
   // The same from the index only; NOT_FOUND if it has none.
-  Status find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
-              pinrail_handle_t* handle_out);
+  Status find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t, pinrail_handle_t* handle_out) {
+    gpu_pool::Key key;
+    pinrail_registration_t* reg = nullptr;
+    if (!identify(addr, length, &key).ok() || !gpu_pool::Pool::find(thread, key, &reg).ok()) {
+      return PINRAIL_ERR_NOT_FOUND;
+    }
+    *handle_out = gpu_pool::handle_of(reg);
+    return success();
+  }
+  // Copies the allocation's block, from the index or new. The reference is dropped before the return.
   Status export_range(pinrail_thread_t* thread, uintptr_t addr, size_t length, pinrail_gpu_block_t* block_out,
-                      size_t* offset_out);
+                      size_t* offset_out) {
+    if (!settings_.leave_pinned) return PINRAIL_ERR_NOT_SUPPORTED;
+    pinrail_handle_t handle{};
+    const Status status = register_mem(thread, addr, length, 0, &handle);
+    if (!status.ok()) return status;
+    *block_out = *block_of(handle.reg);
+    *offset_out = addr - reinterpret_cast<uintptr_t>(handle.reg->base);
+    return deregister(thread, handle);
+  }
   void free_hook(uintptr_t base, size_t length) { session_->free_hook(base, length); }
 
  private:
   using gpu_pool::Pool::Pool;
-  ~Pool() override;
-  // Asks the driver for the allocation that holds the range. Errors as register_mem().
-  Status identify(uintptr_t addr, size_t length, gpu_pool::Key* key_out);
-  Status after_open(const gpu_pool::Request& request, pinrail_registration_t* reg) override;
-  void end_slot(pinrail_registration_t* reg) override;
-  void before_progress(pinrail_thread_t* thread) override;
-  Status restart(pinrail_thread_t* thread) override;
+  // Asks the driver for the allocation that holds the range: on each call, so that no block of freed memory is given
+  // out. Errors as register_mem().
+  Status identify(uintptr_t addr, size_t length, gpu_pool::Key* key_out) {
+    pinrail_gpu_range_t range{};
+    const Status status = pinrail::identify(*config_.limits, Span::of(addr, length), &range);
+    if (!status.ok()) return status;
+    key_out->pid = static_cast<uint32_t>(own_peer_->owner.pid);
+    key_out->start = own_peer_->owner.start;
+    key_out->segment = own_peer_->owner.segment;
+    key_out->base = reinterpret_cast<uintptr_t>(range.base);
+    key_out->length = range.length;
+    key_out->id = range.buffer_id;
+    key_out->peer = own_peer_;
+    return success();
+  }
+  // Completes the block after the registrar has filled in its part, and identifies the memory once more
+  // (gpusm_component/O2). NOT_FOUND: it was freed meanwhile.
+  Status after_open(const gpu_pool::Request& request, pinrail_registration_t* reg) override {
+    pinrail_gpu_block_t* block = block_of(reg);
+    Status status = session_->fill_owner(request.key, &gpu_pool::identity_of(reg), block);
+    if (!status.ok()) return status;
+    gpu_pool::Key now;
+    status = identify(request.key.base, request.key.length, &now);
+    if (!status.ok()) return status;
+    return now.id == request.key.id && block->buffer_id == now.id ? success() : Status(PINRAIL_ERR_NOT_FOUND);
+  }
+  // The registrar has forgotten the registration: ends its slot.
+  void end_slot(pinrail_registration_t* reg) override { session_->end_slot(&gpu_pool::identity_of(reg)); }
+  // Importers may have closed what stayed for them, or crashed.
+  void before_progress(pinrail_thread_t*) override { session_->look_at_importers(); }
+  // Creates the new session before it ends the old one, so that an error changes nothing. The caller ensures that no
+  // other call runs on the pool.
+  Status restart(pinrail_thread_t* thread) override {
+    std::unique_ptr<Session> next;
+    Status status = Session::create(host_, &next);
+    if (status.ok()) status = restart_registrar(thread);
+    if (!status.ok()) return status;
+    session_->end(*next);
+    release_all(thread, gpu_pool::Device::restarted);
+    Guard guard(cache_->mutex);
+    next->set_own_peer(own_peer_);
+    session_.swap(next);
+    return status;
+  }
 
   std::unique_ptr<Session> session_;
   gpu_pool::Peer* own_peer_ = nullptr;
 };
-
-namespace {
 
 constexpr char kHelp[] =
 #include "components/mpool/gpusm/gpusm_help.txt"
@@ -196,308 +419,3 @@ constexpr pinrail_component_t kComponent =
 }  // namespace pinrail::gpusm
 
 const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = pinrail::gpusm::kComponent;
-
-namespace pinrail::gpusm {
-namespace {
-
-template <typename T>
-void raise(std::atomic<T>* most, T value) {
-  T known = most->load();
-  while (known < value && !most->compare_exchange_weak(known, value)) {
-  }
-}
-
-}  // namespace
-
-// A session: the process's identity, its slots, and the ranges behind them. API context; the caller holds no lock and
-// may hold references.
-
-// Creates a session; hooks arrive from the subscription on. Without shared memory blocks have no slot, which is
-// reported.
-Status Session::create(const pinrail_host_t* host, std::unique_ptr<Session>* session_out) {
-  pinrail_param_value_t most{}, free_way{}, timeout{};
-  Status status = host->param(host, "max_exports", &most);
-  if (status.ok()) status = host->param(host, "free", &free_way);
-  if (status.ok()) status = host->param(host, "free_timeout", &timeout);
-  const auto slots = static_cast<uint32_t>(most.u);
-  std::unique_ptr<Session> session(new Session(host));
-  session->free_ = free_way.i == 1 ? Free::defer : Free::notify;
-  session->free_timeout_ms_ = timeout.u;
-  if (status.ok()) status = slots::this_process(&session->self_);
-  if (!status.ok()) return status;
-  session->exports_ = std::make_unique<Export[]>(slots);
-  const Status made_segment = session->exporter_.create(session->self_, slots);
-  if (made_segment.is(PINRAIL_ERR_OUT_OF_RESOURCE)) return made_segment;
-  if (!made_segment.ok()) show(host, "no segment");
-  status = host->monitor_subscribe(host, PINRAIL_KIND_GPU, report_hook, session.get(), &session->subscription_);
-  if (status.ok()) *session_out = std::move(session);
-  return status;
-}
-
-// monitor_unsubscribe() waits for hooks in flight, which read the exports.
-Session::~Session() {
-  if (subscription_ != nullptr) host_->monitor_unsubscribe(host_, subscription_);
-}
-
-// Stops the hooks and waits for those in flight. The segment is left to another process if `next` is not this one's.
-void Session::end(const Session& next) {
-  host_->monitor_unsubscribe(host_, subscription_);
-  subscription_ = nullptr;
-  if (self_.is(next.self_)) return;
-  exporter_.disown();
-}
-
-// Sets the identity of the pool's own peer. The caller holds the cache lock, or no other thread knows the peer yet.
-void Session::set_own_peer(gpu_pool::Peer* own) const {
-  own->owner = {self_.pid, self_.start, exporter_.segment()};
-  own->deaths = exporter_.segment() != 0 ? exporter_.deaths() : nullptr;
-}
-
-// Fills in the owner's part of a block and takes a slot. OUT_OF_RESOURCE, TEMP_OUT_OF_RESOURCE: no slot, which is
-// reported.
-Status Session::fill_owner(const gpu_pool::Key& key, gpu_pool::Identity* name, pinrail_gpu_block_t* block) {
-  block->pid = self_.pid;
-  block->user = self_.user;
-  block->start = self_.start;
-  block->machine = self_.machine;
-  block->segment = exporter_.segment();
-  block->slot_word = block->slot = 0;
-  if (exporter_.segment() != 0) {
-    uint32_t slot = 0;
-    uint64_t slot_word = 0;
-    Status taken = exporter_.take(&slot, &slot_word);
-    if (taken.is(PINRAIL_ERR_OUT_OF_RESOURCE)) {
-      give_back_kept(Importers::any);
-      taken = exporter_.take(&slot, &slot_word);
-    }
-    if (!taken.ok()) {
-      const bool is_full = taken.is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
-      show(host_, is_full ? "no room for slots" : "too many exports");
-      return taken;
-    }
-    name->slot = exporter_.word(slot);
-    name->slot_word = slot_word;
-    block->slot = slot;
-    block->slot_word = slot_word;
-    put(slot, key.base, key.length);
-  }
-  seal_block(block);
-  return success();
-}
-
-// The slot dies before another allocation can use it, also after an eviction: peers then need a new block.
-void Session::end_slot(gpu_pool::Identity* name) {
-  if (name->slot == nullptr) return;
-  const auto slot = static_cast<uint32_t>(name->slot - exporter_.word(0));
-  exporter_.kill_hook(slot);
-  name->slot = nullptr;
-  if (free_ == Free::defer && exporter_.importers_hook(slot) != 0) {
-    keep(slot);
-  } else {
-    give_back(slot);
-  }
-}
-
-void Session::put(uint32_t slot, uintptr_t base, size_t length) {
-  exports_[slot].base.store(base);
-  exports_[slot].end.store(base + length);
-  raise(&used_, slot + 1);
-  raise(&highest_, base + length);
-  uintptr_t lowest = lowest_.load();
-  while (lowest > base && !lowest_.compare_exchange_weak(lowest, base)) {
-  }
-}
-
-void Session::keep(uint32_t slot) {
-  kept_.fetch_add(1);
-  exports_[slot].is_kept.store(true);
-}
-
-void Session::give_back(uint32_t slot) {
-  exports_[slot].end.store(0);
-  exporter_.give_back(slot);
-}
-
-void Session::look_at_importers() {
-  exporter_.forget_one_dead();
-  give_back_kept(Importers::none);
-}
-
-// Who exchanges the mark of a slot has it alone meanwhile.
-void Session::give_back_kept(Importers whose) {
-  const uint32_t used = kept_.load() != 0 ? used_.load() : 0;
-  for (uint32_t slot = 0; slot < used; ++slot) {
-    std::atomic<bool>& is_kept = exports_[slot].is_kept;
-    if (!is_kept.load() || !is_kept.exchange(false)) continue;
-    kept_.fetch_sub(1);
-    if (whose == Importers::none) exporter_.forget_dead_hook(slot);
-    if (whose == Importers::any || exporter_.importers_hook(slot) == 0) {
-      give_back(slot);
-    } else {
-      keep(slot);
-    }
-  }
-}
-
-// GPU memory is about to be freed: its slots change before the free returns. Hook context: it may run inside an
-// allocator, so it takes no lock and does not allocate.
-
-void Session::report_hook(void* session, uintptr_t base, size_t length) {
-  static_cast<Session*>(session)->free_hook(base, length);
-}
-
-// Ends all slots of the range before it waits for the importers of the first. Free::defer: one time limit for all. A
-// thread that holds the gate does not wait (gate/T2): such an event was postponed, so the free has happened already.
-void Session::free_hook(uintptr_t base, size_t length) {
-  const Span span = Span::of(base, length);
-  for_overlapping_hook(span, [&](uint32_t slot) { exporter_.kill_hook(slot); });
-  if (free_ != Free::defer || host_->depth_hook()->gates != 0) return;
-  const int64_t until = now_ms_hook() + static_cast<int64_t>(free_timeout_ms_);
-  for_overlapping_hook(span, [&](uint32_t slot) { wait_for_importers_hook(slot, until); });
-}
-
-// Waits until no importer has the memory open, or until the time limit. The caller is about to free GPU memory, which
-// waits for the GPU anyway. Peers close within their gc_interval; a crashed peer is not waited for. The slot stays
-// until then (gpusm_component/O3); if it serves other memory nevertheless, that is not waited for.
-void Session::wait_for_importers_hook(uint32_t slot, int64_t until) {
-  const NoCancel no_cancel;
-  const uint64_t freed = exporter_.incarnation_hook(slot);
-  if (exports_[slot].waited.load() == freed) return;
-  constexpr unsigned kLookEvery = 50;  // pauses: checking a process costs as much as a dozen pauses
-  const timespec pause{0, 200000};
-  for (unsigned pauses = 0; exporter_.importers_hook(slot) != 0 && exporter_.incarnation_hook(slot) == freed;
-       ++pauses) {
-    if (pauses % kLookEvery == 0) {
-      exporter_.forget_dead_hook(slot);
-      continue;
-    }
-    if (now_ms_hook() >= until) break;
-    nanosleep(&pause, nullptr);
-  }
-  exports_[slot].waited.store(freed);
-}
-
-// From a pointer to a block: identifies the allocation, finds it in the index, or gets a handle and a validity slot.
-// API context; the caller holds no lock and may hold references.
-
-namespace {
-
-pinrail_gpu_block_t* block_of(pinrail_registration_t* reg) {
-  return static_cast<pinrail_gpu_block_t*>(registrar_tail(reg));
-}
-
-}  // namespace
-
-// Creates a pool. NOT_SUPPORTED: the registrar does not export GPU memory.
-Status Pool::create(Component* component, const pinrail_mpool_config_t& config, gpu_pool::Pool** pool_out) {
-  const pinrail_registrar_t& registrar = *config.limits;
-  if ((registrar.kinds & PINRAIL_KIND_GPU) == 0 || registrar.identify == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
-  if (registrar.tail_size < sizeof(pinrail_gpu_block_t)) return PINRAIL_ERR_NOT_SUPPORTED;
-  gpu_pool::Settings settings;
-  Status status = gpu_pool::read_settings(component->host, config, "mpool_gpusm_", &settings);
-  if (!status.ok()) return status;
-  std::unique_ptr<Pool, void (*)(Pool*)> pool(new Pool(component, config, settings, Hits::pool),
-                                              [](Pool* unused) { delete unused; });
-  status = Session::create(component->host, &pool->session_);
-  if (!status.ok()) return status;
-  pool->own_peer_ = new gpu_pool::Peer;
-  pool->session_->set_own_peer(pool->own_peer_);
-  status = pool->join();
-  if (!status.ok()) return status;
-  pool->add_peer(pool->own_peer_);
-  *pool_out = pool.release();
-  return status;
-}
-
-Pool::~Pool() {
-  if (!has_peers()) delete own_peer_;  // create() failed before add_peer()
-}
-
-// Asks the driver on each call, so that no block of freed memory is given out.
-Status Pool::identify(uintptr_t addr, size_t length, gpu_pool::Key* key_out) {
-  pinrail_gpu_range_t range{};
-  const Status status = pinrail::identify(*config_.limits, Span::of(addr, length), &range);
-  if (!status.ok()) return status;
-  key_out->pid = static_cast<uint32_t>(own_peer_->owner.pid);
-  key_out->start = own_peer_->owner.start;
-  key_out->segment = own_peer_->owner.segment;
-  key_out->base = reinterpret_cast<uintptr_t>(range.base);
-  key_out->length = range.length;
-  key_out->id = range.buffer_id;
-  key_out->peer = own_peer_;
-  return success();
-}
-
-// Returns a referenced registration of the allocation that holds the range: from the index, or a new one.
-Status Pool::register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
-                          pinrail_handle_t* handle_out) {
-  gpu_pool::Request request;
-  request.access_and_flags = access_and_flags;
-  Status status = identify(addr, length, &request.key);
-  if (!status.ok()) return status;
-  pinrail_registration_t* reg = nullptr;
-  const bool is_hit =
-      (request.flags() & PINRAIL_FLAG_CACHE_BYPASS) == 0 && gpu_pool::Pool::find(thread, request.key, &reg).ok();
-  if (!is_hit) status = acquire(thread, request, &reg);
-  if (!status.ok()) return status;
-  // Other registrations at these addresses are of freed memory, even if no free was reported (gpusm_component/O1).
-  if (!is_hit) kill_overlapping(thread, reg);
-  *handle_out = gpu_pool::handle_of(reg);
-  return status;
-}
-
-// The same from the index only; NOT_FOUND.
-Status Pool::find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t, pinrail_handle_t* handle_out) {
-  gpu_pool::Key key;
-  pinrail_registration_t* reg = nullptr;
-  if (!identify(addr, length, &key).ok() || !gpu_pool::Pool::find(thread, key, &reg).ok()) return PINRAIL_ERR_NOT_FOUND;
-  *handle_out = gpu_pool::handle_of(reg);
-  return success();
-}
-
-// Copies the allocation's block, from the index or new. The reference is dropped before the return.
-Status Pool::export_range(pinrail_thread_t* thread, uintptr_t addr, size_t length, pinrail_gpu_block_t* block_out,
-                          size_t* offset_out) {
-  if (!settings_.leave_pinned) return PINRAIL_ERR_NOT_SUPPORTED;
-  pinrail_handle_t handle{};
-  const Status status = register_mem(thread, addr, length, 0, &handle);
-  if (!status.ok()) return status;
-  *block_out = *block_of(handle.reg);
-  *offset_out = addr - reinterpret_cast<uintptr_t>(handle.reg->base);
-  return deregister(thread, handle);
-}
-
-// Completes the block after the registrar has filled in its part, and identifies the memory once more
-// (gpusm_component/O2). NOT_FOUND: it was freed meanwhile.
-Status Pool::after_open(const gpu_pool::Request& request, pinrail_registration_t* reg) {
-  pinrail_gpu_block_t* block = block_of(reg);
-  Status status = session_->fill_owner(request.key, &gpu_pool::identity_of(reg), block);
-  if (!status.ok()) return status;
-  gpu_pool::Key now;
-  status = identify(request.key.base, request.key.length, &now);
-  if (!status.ok()) return status;
-  return now.id == request.key.id && block->buffer_id == now.id ? success() : Status(PINRAIL_ERR_NOT_FOUND);
-}
-
-// The registrar has forgotten the registration: ends its slot.
-void Pool::end_slot(pinrail_registration_t* reg) { session_->end_slot(&gpu_pool::identity_of(reg)); }
-
-// Importers may have closed what stayed for them, or crashed.
-void Pool::before_progress(pinrail_thread_t*) { session_->look_at_importers(); }
-
-// Creates the new session before it ends the old one, so that an error changes nothing. The caller ensures that no
-// other call runs on the pool.
-Status Pool::restart(pinrail_thread_t* thread) {
-  std::unique_ptr<Session> next;
-  Status status = Session::create(host_, &next);
-  if (status.ok()) status = restart_registrar(thread);
-  if (!status.ok()) return status;
-  session_->end(*next);
-  release_all(thread, gpu_pool::Device::restarted);
-  Guard guard(cache_->mutex);
-  next->set_own_peer(own_peer_);
-  session_.swap(next);
-  return status;
-}
-
-}  // namespace pinrail::gpusm

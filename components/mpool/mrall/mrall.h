@@ -26,10 +26,45 @@
 #include "base/core/span.h"
 #include "base/core/status.h"
 #include "base/sync/lock.h"
-#include "components/mpool/mrall/mrall_maps.h"
 #include "framework/mpool/indexed_pool.h"
 
 namespace pinrail::mrall {
+
+// What is mapped in this process, and with which rights a device may reach it.
+//
+// Owns     the lines that read() found, whose memory is kept from one read to the next: what a read allocated would
+//          itself be a change of the mappings.
+// Threads  One at a time. API context: read() may allocate.
+//
+// Lines ascend, are disjoint, and lie next to each other only if they differ or the kernel lists them so.
+struct Line {
+  Span span;
+  uint32_t rights;                   // PINRAIL_ACCESS_* that the mapping permits
+  bool is_registrable;               // false: `reason` says why not
+  pinrail_left_out_reason_t reason;  // PROTECTED or DEVICE
+};
+
+class Maps {
+ public:
+  // Reads /proc/self/maps. May throw bad_alloc. TEMP_OUT_OF_RESOURCE: there is no descriptor. NOT_AVAILABLE: the system
+  // has no such file.
+  Status read();
+  // Adds one line of it. What is malformed is left out.
+  void add(const char* text);
+
+  const std::vector<Line>& lines() const { return lines_; }
+  // The first line that ends above the address.
+  size_t first_above(uintptr_t at) const;
+
+  // Whether the whole span is registrable. rights_out: what all its lines permit. If not: reason_out says why, NONE: a
+  // part is not mapped.
+  bool is_registrable(const Span& span, uint32_t* rights_out, pinrail_left_out_reason_t* reason_out) const;
+  // Extends the span to multiples of `step`, as far as memory that permits the rights is mapped without a gap.
+  Span extend(const Span& span, uint32_t rights, size_t step) const;
+
+ private:
+  std::vector<Line> lines_;
+};
 
 // Which mapped memory is not registered, and why.
 //
@@ -177,21 +212,53 @@ class Work {
   bool was_touched_locked(const Span& span) const REQUIRES(mutex) { return touched_.overlaps(span); }
 
   // Makes the demand. wait() returns when a round has answered it.
-  void ask(Demand* demand) EXCLUDES(mutex);
-  void wait(const Demand& demand) EXCLUDES(mutex);
+  void ask(Demand* demand) EXCLUDES(mutex) {
+    Guard guard(mutex);
+    demand->next = demands_;
+    demands_ = demand;
+  }
+  void wait(const Demand& demand) EXCLUDES(mutex) {
+    Guard guard(mutex);
+    while (!demand.is_done) changed_.wait(mutex);
+  }
 
   // is_due: there is a reason for a round, whatever was asked. False: there is nothing to do, or rounds are paused.
-  bool begin_round(bool is_due, Ranges* touched_out, Demand** demands_out) EXCLUDES(mutex);
+  bool begin_round(bool is_due, Ranges* touched_out, Demand** demands_out) EXCLUDES(mutex) {
+    Guard guard(mutex);
+    if (pauses_ != 0 || (!is_due && touched_.count == 0 && demands_ == nullptr)) return false;
+    is_running_ = true;
+    *touched_out = touched_;
+    *demands_out = demands_;
+    touched_.count = 0;
+    demands_ = nullptr;
+    return true;
+  }
   // Wakes those that wait; each demand of the round has its status. Their memory may be gone afterwards. `left` are
   // ranges that the round could not look at: they are queued again.
-  void end_round(Demand* demands, const Ranges& left) EXCLUDES(mutex);
+  void end_round(Demand* demands, const Ranges& left) EXCLUDES(mutex) {
+    Guard guard(mutex);
+    for (size_t i = 0; i < left.count; ++i) touched_.add_hook(left.spans[i]);
+    for (Demand* at = demands; at != nullptr; at = at->next) at->is_done = true;
+    is_running_ = false;
+    changed_.notify_all();
+  }
 
   // Whether a range is queued that no round has begun to look at.
-  bool is_behind() EXCLUDES(mutex);
+  bool is_behind() EXCLUDES(mutex) {
+    Guard guard(mutex);
+    return touched_.count != 0;
+  }
 
   // From pause() to resume() no round runs. pause() waits for one under way. Not on the maker's thread.
-  void pause() EXCLUDES(mutex);
-  void resume() EXCLUDES(mutex);
+  void pause() EXCLUDES(mutex) {
+    Guard guard(mutex);
+    ++pauses_;
+    while (is_running_) changed_.wait(mutex);
+  }
+  void resume() EXCLUDES(mutex) {
+    Guard guard(mutex);
+    --pauses_;
+  }
 
   // "pending" in lock_rank.h. Public: what is published is published under it (mrall/A2).
   HookMutex mutex;
@@ -239,10 +306,7 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
   Pool(Component* component, const pinrail_mpool_config_t& config, const Settings& settings);
   Status connect();
   void resume();
-  pinrail_reason_t leave_index(pinrail_registration_t* reg, pinrail_reason_t reason);
-  uint64_t dead_bytes() const { return dead_bytes_.load(std::memory_order_relaxed); }  // relaxed: a statistic
 
-  // mrall_register.cc
   Status find_or_wait(pinrail_thread_t* thread, const Span& span, uint32_t access, pinrail_handle_t* handle_out);
   Status demand(Demand* demand);
   Status catch_up();
@@ -250,7 +314,6 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
   // mrall_make.cc
   static int work_entry(void* pool, pinrail_thread_t* thread);
   void work(pinrail_thread_t* thread);
-  Status work_once(pinrail_thread_t* thread, bool is_due, Ranges* touched, Demand* demands);
   bool is_rescan_due();
   Status make_round(pinrail_thread_t* thread, const Ranges& touched, Demand* demands, bool is_rescan);
   void update(pinrail_thread_t* thread, const Span& span);
@@ -280,7 +343,6 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
   const uint64_t
       memory_bytes_;  // of the machine; a mapping that is longer is registered only as far as it is asked for
   void* subscription_ = nullptr;
-  std::atomic<uint64_t> dead_bytes_{0};  // referenced or not
 
   Work work_;
   LeftOut left_out_;

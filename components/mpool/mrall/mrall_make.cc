@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The maker: makes the index equal to what is mapped. It runs on the process's gc thread, one round after another; API
 // context, no lock is held across a call of the registrar or an allocation.
-#include <sys/mman.h>
-
 #include <algorithm>
 
 #include "base/core/kernel.h"
+#include "base/core/own_component.h"
 #include "base/core/status.h"
 #include "base/sync/lock.h"
 #include "components/mpool/mrall/mrall.h"
@@ -45,17 +44,11 @@ void Pool::work(pinrail_thread_t* thread) {
   Demand* demands = nullptr;
   const bool is_due = is_rescan_due();
   if (!work_.begin_round(is_due, &touched, &demands)) return;
-  work_once(thread, is_due, &touched, demands).ignore();
-  drain(thread, SIZE_MAX);
-}
-
-// What a round that fails was to look at is queued again.
-Status Pool::work_once(pinrail_thread_t* thread, bool is_due, Ranges* touched, Demand* demands) {
-  const Status status = guarded([&] { return make_round(thread, *touched, demands, is_due); });
+  const Status status = guarded([&] { return make_round(thread, touched, demands, is_due); });
   for (Demand* at = demands; !status.ok() && at != nullptr; at = at->next) at->status = status;
-  if (status.ok()) touched->count = 0;
-  work_.end_round(demands, *touched);
-  return status;
+  if (status.ok()) touched.count = 0;  // what a round that fails was to look at is queued again
+  work_.end_round(demands, touched);
+  drain(thread, SIZE_MAX);
 }
 
 // One round: the mappings are read once, after its work was taken (mrall/W1).
@@ -317,17 +310,16 @@ Status Pool::register_as_asked(pinrail_thread_t* thread, pinrail_registration_t*
 // Registers memory that cannot go away with these rights. The registration ends at once.
 Status Pool::ask_on_own_page(pinrail_thread_t* thread, uint32_t rights) {
   pinrail_registration_t* reg;
-  const size_t page = page_mask_ + 1, room = 2 * page;
-  void* const memory = mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  const uintptr_t aligned = (reinterpret_cast<uintptr_t>(memory) + page - 1) & ~page_mask_;
+  const size_t page = page_mask_ + 1;
+  const OwnPages memory(2 * page);
+  if (!memory.is_mapped()) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  const uintptr_t aligned = (reinterpret_cast<uintptr_t>(memory.at()) + page - 1) & ~page_mask_;
   Status status = alloc(Span::of(aligned, page), rights, 0, limits_of_registrar_.tail_size, &reg);
   if (status.ok()) {
     status = register_as_asked(thread, reg);
     if (status.ok()) deregister_from_device(thread, reg, PINRAIL_REASON_RELEASED);
     host_->registrations->free(host_, reg);
   }
-  munmap(memory, room);
   return status;
 }
 

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Reads /proc/self/maps. API context; the caller holds no lock.
-#include "components/mpool/mrall/mrall_maps.h"
-
 #include <algorithm>
 #include <cerrno>
 #include <cinttypes>
@@ -9,6 +7,8 @@
 #include <cstring>
 #include <memory>
 #include <string_view>
+
+#include "components/mpool/mrall/mrall.h"
 
 namespace pinrail::mrall {
 namespace {

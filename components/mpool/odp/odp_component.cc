@@ -10,6 +10,7 @@
 #include "framework/registrar/request.h"
 
 namespace pinrail::odp {
+namespace {
 
 // One pool of registrations that page on demand: they pin nothing and follow the mappings of their range.
 //
@@ -18,11 +19,9 @@ namespace pinrail::odp {
 // Hook     displaced_hook(), invalidate_range_hook().
 //
 // odp_component/O1  A registration covers whole tiles of the address space, mapped or not, or all of it where the
-// device can. A
-//     request that no sequence of tiles can serve gets a registration of its own range.
+//     device can. A request that no sequence of tiles can serve gets a registration of its own range.
 // odp_component/O2  Memory events end no registration: the device faults in what is mapped when it needs it. So the
-// pool needs no
-//     monitor, and E1 holds because a registration shows the device what the process has mapped.
+//     pool needs no monitor, and E1 holds because a registration shows the device what the process has mapped.
 //
 // Nothing displaces or evicts a persistent registration, because it is exempt in the index and always held. Its last
 // drop ends it (engine/P1). A persistent request hits no other one.
@@ -34,15 +33,85 @@ struct Settings : mpool::PoolSettings {
   size_t tile_size = 0;  // a power of two
 };
 
+// The largest power of two that is not above the number.
+size_t power_of_two(size_t number) {
+  size_t power = 1;
+  while (power <= number / 2) power *= 2;
+  return power;
+}
+
+Status read_settings(const pinrail_host_t* host, const pinrail_mpool_config_t& config, Settings* settings) {
+  mpool::SettingsReader reader(host, "mpool_odp_");
+  reader.read(config, settings);
+  settings->rcache_name = reader.text("rcache_name");
+  const size_t wanted = reader.number("tile_size");
+  const size_t most = config.limits->on_demand_max_length;
+  settings->tile_size = std::max(config.limits->granularity, power_of_two(most != 0 ? std::min(most, wanted) : wanted));
+  return reader.is_complete() ? PINRAIL_SUCCESS : PINRAIL_ERR_ERROR;
+}
+
+// NULL, or why the registrar cannot serve such a pool.
+const char* unfit(const pinrail_registrar_t& registrar) {
+  if (registrar.on_demand == PINRAIL_ON_DEMAND_NONE) {
+    return "the registrar does not register memory on demand (for verbs, see registrar_verbs_odp)";
+  }
+  return registrar.thread_mode == PINRAIL_THREAD_CALLER
+             ? "the registrar may be called by its caller only (CALLER), and pools evict from each other"
+             : nullptr;
+}
+
+// Find and register: a hit, or a registration of the tiles that the request lies in. API context; the caller holds no
+// lock, because a miss calls the registrar. The calling thread may hold references.
 class Pool : public mpool::IndexedPool<Pool, Settings> {
  public:
-  static Status create(Component* component, const pinrail_mpool_config_t& config, Pool** pool_out);
+  static Status create(Component* component, const pinrail_mpool_config_t& config, Pool** pool_out) {
+    Settings settings;
+    Status status = mpool::check_config(component->host, config, "cannot page on demand", unfit(*config.limits));
+    if (status.ok()) status = read_settings(component->host, config, &settings);
+    if (!status.ok()) return status;
+    std::unique_ptr<Pool> pool(new Pool(component, config, settings));
+    status = pool->join_cache(settings.limits);
+    if (status.ok()) status = pool->make_index(0);
+    if (status.ok()) *pool_out = pool.release();
+    return status;
+  }
 
   Status register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
-                      pinrail_handle_t* handle_out);
+                      pinrail_handle_t* handle_out) {
+    const auto flags = static_cast<uint32_t>(access_and_flags >> PINRAIL_ACCESS_FLAGS_SHIFT);
+    const uint32_t access = static_cast<uint32_t>(access_and_flags) | PINRAIL_TRAIT_ON_DEMAND;
+    Span span;
+    if (!pages_of(addr, length, &span)) return PINRAIL_ERR_BAD_PARAM;
+    drain(thread, SIZE_MAX);
+    const bool is_own = (flags & PINRAIL_FLAG_CACHE_BYPASS) != 0;
+    const uint32_t kept = flags & PINRAIL_FLAG_PERSISTENT;
+    pinrail_registration_t* reg = nullptr;
+    Status status = success();
+    if (is_own || kept != 0 || !hit(thread, span, access, &reg)) {
+      // A thread that is inside its own registrar call would wait for itself: it gets an uncached registration (R5).
+      status = is_own || thread->in_registrar != 0
+                   ? register_own(thread, {span, access & PINRAIL_RIGHTS_MASK, access & PINRAIL_TRAITS_MASK, 0}, &reg)
+                   : miss(thread, span, access, kept, &reg);
+      drain(thread, SIZE_MAX);
+    }
+    if (status.ok()) *handle_out = handle_of(reg);
+    return status;
+  }
   Status find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
-              pinrail_handle_t* handle_out);
-  void counters(pinrail_mpool_stats_t* stats_out) const;
+              pinrail_handle_t* handle_out) {
+    const uint32_t access = static_cast<uint32_t>(access_and_flags) | PINRAIL_TRAIT_ON_DEMAND;
+    Span span;
+    pinrail_registration_t* reg;
+    if (!pages_of(addr, length, &span)) return PINRAIL_ERR_BAD_PARAM;
+    if (!hit(thread, span, access, &reg)) return PINRAIL_ERR_NOT_FOUND;
+    *handle_out = handle_of(reg);
+    return success();
+  }
+  // One registration of all memory takes nothing of the limit.
+  void counters(pinrail_mpool_stats_t* stats_out) const {
+    Base::counters(stats_out);
+    if (has_all_memory()) stats_out->size_limit = UINT64_MAX;
+  }
 
  private:
   friend class mpool::Engine<Pool, Settings>;
@@ -57,146 +126,90 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
       : Base(component, config, settings, config.limits->granularity, PINRAIL_TRAIT_ON_DEMAND) {}
 
   bool has_all_memory() const { return limits_of_registrar_.on_demand == PINRAIL_ON_DEMAND_IMPLICIT; }
-  bool hit(pinrail_thread_t* thread, const Span& span, uint32_t access, pinrail_registration_t** reg_out);
-  Span tiles_of(const Span& span) const;
+  bool hit(pinrail_thread_t* thread, const Span& span, uint32_t access, pinrail_registration_t** reg_out) {
+    const bool is_hit = find_indexed(thread, span, access, reg_out);
+    if (is_hit) count_hit(thread, *reg_out);
+    return is_hit;
+  }
+  // The tiles that the range lies in, or all memory; the range itself where these do not fit (odp_component/O1).
+  Span tiles_of(const Span& span) const {
+    const uintptr_t page = page_mask_ + 1;
+    if (has_all_memory()) return {page, UINTPTR_MAX & ~page_mask_};
+    Span tiles = span;
+    if (!round_out(&tiles, settings_.tile_size)) return span;
+    if (tiles.base == 0) tiles.base = page;  // no registration begins at address 0
+    const size_t most = limits_of_registrar_.on_demand_max_length;
+    const bool fits_device = most == 0 || tiles.length() <= most;
+    return fits_device && tiles.length() <= cache_->limits().bytes ? tiles : span;
+  }
+  // Registers the tiles of the range, unless another thread does. What the device refuses of tiles, it may accept of
+  // the range alone: then that is registered for the caller. The outcome is a reference.
   Status miss(pinrail_thread_t* thread, const Span& span, uint32_t access, uint32_t flags,
-              pinrail_registration_t** reg_out);
-  Status register_own(pinrail_thread_t* thread, const Wanted& wanted, pinrail_registration_t** reg_out);
-  Status make(pinrail_thread_t* thread, const Wanted& wanted, pinrail_registration_t** reg_out);
-  static void displaced_hook(void* pool, pinrail_registration_t* const* regs, size_t count);
+              pinrail_registration_t** reg_out) {
+    const Span tiles = tiles_of(span);
+    const uint32_t rights = access & PINRAIL_RIGHTS_MASK, traits = access & PINRAIL_TRAITS_MASK;
+    pinrail_announcement_t announcement{};
+    announcement.base = tiles.base;
+    announcement.length = tiles.length();
+    announcement.access = access;
+    announcement.flags = flags;
+    announcement.marks = state::kQuick | (flags != 0 ? state::kTransient : 0);
+    Status status = find_or_announce(thread, &announcement, reg_out);
+    if (status.ok()) count_hit(thread, *reg_out);
+    if (!status.is(PINRAIL_ERR_NOT_FOUND)) return status;
+    status = make(thread, {tiles, rights, traits, flags}, reg_out);
+    if (status.ok()) {
+      const Status published =
+          rcache_.ops.publish(rcache_.module, thread, &announcement, *reg_out, displaced_hook, this);
+      if (published.ok()) {
+        wake_waiters();
+        return published;
+      }
+      state::publish(*reg_out, state::kDead);  // for the caller alone; its last drop gives it back
+    } else if (tiles.length() != span.length()) {
+      status = register_own(thread, {span, rights, traits, 0}, reg_out);
+    }
+    withdraw(&announcement);
+    return status;
+  }
+  // For the caller alone: it is not in the index, and its last drop gives it back.
+  Status register_own(pinrail_thread_t* thread, const Wanted& wanted, pinrail_registration_t** reg_out) {
+    const Status status = make(thread, wanted, reg_out);
+    if (status.ok()) state::publish(*reg_out, state::kDead);
+    return status;
+  }
+  // A registration that only the calling thread knows.
+  Status make(pinrail_thread_t* thread, const Wanted& wanted, pinrail_registration_t** reg_out) {
+    count_relaxed(&misses_);
+    pinrail_registration_t* reg;
+    Status status = alloc(wanted.span, wanted.rights, wanted.traits, limits_of_registrar_.tail_size, &reg);
+    if (!status.ok()) return status;
+    reg->flags = wanted.flags;
+    mpool::Cache::Tries tries;
+    status = admit(thread, reg, &tries);
+    if (status.ok()) {
+      status = call_registrar(thread, device_request(reg, PINRAIL_KIND_HOST), reg, mpool::Room::made);
+      if (!status.ok()) dismiss(reg);
+    }
+    if (status.ok()) {
+      *reg_out = reg;
+    } else {
+      host_->registrations->free(host_, reg);
+    }
+    return status;
+  }
+  // An insert has made them superfluous. The index calls it under its lock.
+  static void displaced_hook(void* pool, pinrail_registration_t* const* regs, size_t count) {
+    for (size_t i = 0; i < count; ++i) {
+      if (kill(regs[i]) == Killed::owned) static_cast<Pool*>(pool)->push_hook(regs[i], regs[i], regs[i]->length);
+    }
+  }
 
   // The device's state is lost.
   static Status restart(pinrail_thread_t*) { return PINRAIL_ERR_NOT_SUPPORTED; }
   // The device faults pages in.
   static uint64_t pinned_bytes() { return 0; }
 };
-
-// Find and register: a hit, or a registration of the tiles that the request lies in. API context; the caller holds no
-// lock, because a miss calls the registrar. The calling thread may hold references.
-
-bool Pool::hit(pinrail_thread_t* thread, const Span& span, uint32_t access, pinrail_registration_t** reg_out) {
-  const bool is_hit = find_indexed(thread, span, access, reg_out);
-  if (is_hit) count_hit(thread, *reg_out);
-  return is_hit;
-}
-
-// The tiles that the range lies in, or all memory; the range itself where these do not fit (odp_component/O1).
-Span Pool::tiles_of(const Span& span) const {
-  const uintptr_t page = page_mask_ + 1;
-  if (has_all_memory()) return {page, UINTPTR_MAX & ~page_mask_};
-  Span tiles = span;
-  if (!round_out(&tiles, settings_.tile_size)) return span;
-  if (tiles.base == 0) tiles.base = page;  // no registration begins at address 0
-  const size_t most = limits_of_registrar_.on_demand_max_length;
-  const bool fits_device = most == 0 || tiles.length() <= most;
-  return fits_device && tiles.length() <= cache_->limits().bytes ? tiles : span;
-}
-
-Status Pool::register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
-                          pinrail_handle_t* handle_out) {
-  const auto flags = static_cast<uint32_t>(access_and_flags >> PINRAIL_ACCESS_FLAGS_SHIFT);
-  const uint32_t access = static_cast<uint32_t>(access_and_flags) | PINRAIL_TRAIT_ON_DEMAND;
-  Span span;
-  if (!pages_of(addr, length, &span)) return PINRAIL_ERR_BAD_PARAM;
-  drain(thread, SIZE_MAX);
-  const bool is_own = (flags & PINRAIL_FLAG_CACHE_BYPASS) != 0;
-  const uint32_t kept = flags & PINRAIL_FLAG_PERSISTENT;
-  pinrail_registration_t* reg = nullptr;
-  Status status = success();
-  if (is_own || kept != 0 || !hit(thread, span, access, &reg)) {
-    // A thread that is inside its own registrar call would wait for itself: it gets an uncached registration (R5).
-    status = is_own || thread->in_registrar != 0
-                 ? register_own(thread, {span, access & PINRAIL_RIGHTS_MASK, access & PINRAIL_TRAITS_MASK, 0}, &reg)
-                 : miss(thread, span, access, kept, &reg);
-    drain(thread, SIZE_MAX);
-  }
-  if (status.ok()) *handle_out = handle_of(reg);
-  return status;
-}
-
-Status Pool::find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
-                  pinrail_handle_t* handle_out) {
-  const uint32_t access = static_cast<uint32_t>(access_and_flags) | PINRAIL_TRAIT_ON_DEMAND;
-  Span span;
-  pinrail_registration_t* reg;
-  if (!pages_of(addr, length, &span)) return PINRAIL_ERR_BAD_PARAM;
-  if (!hit(thread, span, access, &reg)) return PINRAIL_ERR_NOT_FOUND;
-  *handle_out = handle_of(reg);
-  return success();
-}
-
-// Registers the tiles of the range, unless another thread does. What the device refuses of tiles, it may accept of the
-// range alone: then that is registered for the caller. The outcome is a reference.
-Status Pool::miss(pinrail_thread_t* thread, const Span& span, uint32_t access, uint32_t flags,
-                  pinrail_registration_t** reg_out) {
-  const Span tiles = tiles_of(span);
-  const uint32_t rights = access & PINRAIL_RIGHTS_MASK, traits = access & PINRAIL_TRAITS_MASK;
-  pinrail_announcement_t announcement{};
-  announcement.base = tiles.base;
-  announcement.length = tiles.length();
-  announcement.access = access;
-  announcement.flags = flags;
-  announcement.marks = state::kQuick | (flags != 0 ? state::kTransient : 0);
-  Status status = find_or_announce(thread, &announcement, reg_out);
-  if (status.ok()) count_hit(thread, *reg_out);
-  if (!status.is(PINRAIL_ERR_NOT_FOUND)) return status;
-  status = make(thread, {tiles, rights, traits, flags}, reg_out);
-  if (status.ok()) {
-    const Status published = rcache_.ops.publish(rcache_.module, thread, &announcement, *reg_out, displaced_hook, this);
-    if (published.ok()) {
-      wake_waiters();
-      return published;
-    }
-    state::publish(*reg_out, state::kDead);  // for the caller alone; its last drop gives it back
-  } else if (tiles.length() != span.length()) {
-    status = register_own(thread, {span, rights, traits, 0}, reg_out);
-  }
-  withdraw(&announcement);
-  return status;
-}
-
-// For the caller alone: it is not in the index, and its last drop gives it back.
-Status Pool::register_own(pinrail_thread_t* thread, const Wanted& wanted, pinrail_registration_t** reg_out) {
-  const Status status = make(thread, wanted, reg_out);
-  if (status.ok()) state::publish(*reg_out, state::kDead);
-  return status;
-}
-
-// A registration that only the calling thread knows.
-Status Pool::make(pinrail_thread_t* thread, const Wanted& wanted, pinrail_registration_t** reg_out) {
-  count_relaxed(&misses_);
-  pinrail_registration_t* reg;
-  Status status = alloc(wanted.span, wanted.rights, wanted.traits, limits_of_registrar_.tail_size, &reg);
-  if (!status.ok()) return status;
-  reg->flags = wanted.flags;
-  mpool::Cache::Tries tries;
-  status = admit(thread, reg, &tries);
-  if (status.ok()) {
-    status = call_registrar(thread, device_request(reg, PINRAIL_KIND_HOST), reg, mpool::Room::made);
-    if (!status.ok()) dismiss(reg);
-  }
-  if (status.ok()) {
-    *reg_out = reg;
-  } else {
-    host_->registrations->free(host_, reg);
-  }
-  return status;
-}
-
-// An insert has made them superfluous. The index calls it under its lock.
-void Pool::displaced_hook(void* pool, pinrail_registration_t* const* regs, size_t count) {
-  for (size_t i = 0; i < count; ++i) {
-    if (kill(regs[i]) == Killed::owned) static_cast<Pool*>(pool)->push_hook(regs[i], regs[i], regs[i]->length);
-  }
-}
-
-// One registration of all memory takes nothing of the limit.
-void Pool::counters(pinrail_mpool_stats_t* stats_out) const {
-  Base::counters(stats_out);
-  if (has_all_memory()) stats_out->size_limit = UINT64_MAX;
-}
-
-namespace {
 
 constexpr char kHelp[] =
 #include "components/mpool/odp/odp_help.txt"
@@ -230,33 +243,6 @@ constexpr pinrail_mpool_ops_t make_table() {
 }
 constexpr pinrail_mpool_ops_t kOps = make_table();
 
-// The largest power of two that is not above the number.
-size_t power_of_two(size_t number) {
-  size_t power = 1;
-  while (power <= number / 2) power *= 2;
-  return power;
-}
-
-Status read_settings(const pinrail_host_t* host, const pinrail_mpool_config_t& config, Settings* settings) {
-  mpool::SettingsReader reader(host, "mpool_odp_");
-  reader.read(config, settings);
-  settings->rcache_name = reader.text("rcache_name");
-  const size_t wanted = reader.number("tile_size");
-  const size_t most = config.limits->on_demand_max_length;
-  settings->tile_size = std::max(config.limits->granularity, power_of_two(most != 0 ? std::min(most, wanted) : wanted));
-  return reader.is_complete() ? PINRAIL_SUCCESS : PINRAIL_ERR_ERROR;
-}
-
-// NULL, or why the registrar cannot serve such a pool.
-const char* unfit(const pinrail_registrar_t& registrar) {
-  if (registrar.on_demand == PINRAIL_ON_DEMAND_NONE) {
-    return "the registrar does not register memory on demand (for verbs, see registrar_verbs_odp)";
-  }
-  return registrar.thread_mode == PINRAIL_THREAD_CALLER
-             ? "the registrar may be called by its caller only (CALLER), and pools evict from each other"
-             : nullptr;
-}
-
 constexpr pinrail_component_t kComponent = with_params(
     describe(
         PINRAIL_MPOOL_ABI, 5, "mpool", "odp",
@@ -265,19 +251,6 @@ constexpr pinrail_component_t kComponent = with_params(
     kHelp, kParams);
 
 }  // namespace
-
-Status Pool::create(Component* component, const pinrail_mpool_config_t& config, Pool** pool_out) {
-  Settings settings;
-  Status status = mpool::check_config(component->host, config, "cannot page on demand", unfit(*config.limits));
-  if (status.ok()) status = read_settings(component->host, config, &settings);
-  if (!status.ok()) return status;
-  std::unique_ptr<Pool> pool(new Pool(component, config, settings));
-  status = pool->join_cache(settings.limits);
-  if (status.ok()) status = pool->make_index(0);
-  if (status.ok()) *pool_out = pool.release();
-  return status;
-}
-
 }  // namespace pinrail::odp
 
 const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = pinrail::odp::kComponent;

@@ -236,8 +236,10 @@ constexpr bool has_ended(CUresult error) {
   return error == CUDA_ERROR_DEINITIALIZED || error == CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
-// Translates an error of the driver. Prints a message with the call's name unless the error is a common one.
-Status status_of(const Registrar& registrar, const char* call, CUresult error);
+// Translates an error of the driver. Prints a message with the call's name unless the error is a common one, or
+// INVALID_VALUE where that has a meaning: of_invalid.
+Status status_of(const Registrar& registrar, const char* call, CUresult error,
+                 pinrail_status_t of_invalid = PINRAIL_ERR_ERROR);
 
 // Runs a call that must not fail: a second time after an error, and then reports the error.
 template <typename Call>
@@ -291,17 +293,11 @@ void report_no_events(Registrar* registrar, const char* why);  // prints one mes
 void forget_events(Registrar* registrar);   // after a restart: leaves the events of the former process alone
 void destroy_events(Registrar* registrar);  // all events are idle
 
-// The functions of the registrar's table.
-pinrail_status_t register_mem(void* context, const pinrail_register_request_t* request, pinrail_registration_t* reg);
-pinrail_status_t deregister_mem(void* context, pinrail_registration_t* reg, pinrail_reason_t reason);
-pinrail_status_t device_read(void* context, const pinrail_registration_t* reg, size_t offset, void* into,
-                             size_t length);
-pinrail_status_t device_write(void* context, const pinrail_registration_t* reg, size_t offset, const void* from,
-                              size_t length);
-pinrail_status_t export_dmabuf(void* context, const void* addr, size_t length, int* fd_out, uint64_t* fd_offset_out);
+// cuda_ipc_register.cc: fills the registrar's table but for restart.
+void fill_table(Registrar* registrar);
+// cuda_ipc_event.cc, for that table.
 pinrail_status_t record(void* context, pinrail_registration_t* reg, void* stream);
 pinrail_status_t wait(void* context, pinrail_registration_t* reg, void* stream);
-pinrail_status_t identify(void* context, const void* addr, pinrail_gpu_range_t* range_out);
 
 }  // namespace pinrail::cuda_ipc
 

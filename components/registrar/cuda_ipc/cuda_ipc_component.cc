@@ -125,21 +125,6 @@ pinrail_status_t restart(void* context) {
   return status;
 }
 
-void fill_table(Registrar* registrar) {
-  pinrail_registrar_t& table = registrar->limits;
-  table = make_registrar("cuda_ipc", registrar, uint32_t{PINRAIL_KIND_GPU} | uint32_t{PINRAIL_KIND_REMOTE}, 1,
-                         register_mem, deregister_mem);
-  table.tail_size = sizeof(Tail);
-  table.device_read = device_read;
-  table.device_write = device_write;
-  table.identify = identify;
-  table.export_dmabuf = export_dmabuf;
-  table.restart = restart;
-  if (!registrar->cuda.has_events) return;
-  table.record = record;
-  table.wait = wait;
-}
-
 pinrail_status_t create(void* context, void*, pinrail_registrar_t* registrar_out) {
   std::unique_ptr<Registrar> registrar(new (std::nothrow) Registrar(static_cast<Component*>(context)));
   if (registrar == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
@@ -148,6 +133,7 @@ pinrail_status_t create(void* context, void*, pinrail_registrar_t* registrar_out
   if (status == PINRAIL_SUCCESS) status = start_session(registrar.get());
   if (status != PINRAIL_SUCCESS) return status;
   fill_table(registrar.get());
+  registrar->limits.restart = restart;
   *registrar_out = registrar.release()->limits;
   return PINRAIL_SUCCESS;
 }
@@ -171,17 +157,6 @@ constexpr pinrail_component_t kComponent = with_params(
              "GPU memory across processes, by the CUDA driver, which is loaded at run time.", open, close, &kOps),
     kHelp, kParams);
 
-}  // namespace
-}  // namespace pinrail::cuda_ipc
-
-const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = pinrail::cuda_ipc::kComponent;
-
-namespace pinrail::cuda_ipc {
-
-// Contexts and errors of the driver. API context, no lock.
-
-namespace {
-
 // Translates the errors that the caller or the pool handles; these print no message.
 pinrail_status_t status_of_expected(CUresult error) {
   switch (error) {
@@ -201,6 +176,8 @@ pinrail_status_t status_of_expected(CUresult error) {
 }
 
 }  // namespace
+
+// Contexts and errors of the driver. API context, no lock.
 
 // The context is retained each time, because the device may have been reset since the last call: retaining starts it
 // again. The first reference is kept, because the last release would destroy the context with all mappings.
@@ -226,8 +203,8 @@ void CurrentContext::release() {
                      [&] { return registrar_->cuda.cuDevicePrimaryCtxRelease(device_); });
 }
 
-Status status_of(const Registrar& registrar, const char* call, CUresult error) {
-  const pinrail_status_t status = status_of_expected(error);
+Status status_of(const Registrar& registrar, const char* call, CUresult error, pinrail_status_t of_invalid) {
+  const pinrail_status_t status = error == CUDA_ERROR_INVALID_VALUE ? of_invalid : status_of_expected(error);
   if (status != PINRAIL_ERR_ERROR) return status;
   show(registrar.component->host, "driver failed",
        {{"call", call}, {"error", NumberText(static_cast<size_t>(error)).c_str()}});
@@ -248,3 +225,5 @@ Status Library::open(const char* file, const char** why_out) {
 }
 
 }  // namespace pinrail::cuda_ipc
+
+const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = pinrail::cuda_ipc::kComponent;

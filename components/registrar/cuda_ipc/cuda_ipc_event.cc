@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <new>
 #include <utility>
 
 #include "base/core/own_component.h"
@@ -38,19 +37,6 @@ void put_idle(Registrar* registrar, int device, Event* event) {
   Guard guard(registrar->mutex);
   Events& events = registrar->events[device];
   events.idle.splice(events.idle.end(), events.used, event->self);
-}
-
-// Adds an event that create_event() has to make. NULL: there is no memory.
-Event* add_used(Registrar* registrar, int device) {
-  Guard guard(registrar->mutex);
-  std::list<Event>& used = registrar->events[device].used;
-  try {
-    used.emplace_front();
-  } catch (const std::bad_alloc&) {
-    return nullptr;
-  }
-  used.front().self = used.begin();
-  return &used.front();
 }
 
 void remove_used(Registrar* registrar, int device, Event* event) {
@@ -90,14 +76,15 @@ Status create_event(const Registrar& registrar, Event* event_out) {
 
 // As create_event(), for one that the registrar keeps.
 Status make_event(Registrar* registrar, int device, Event** event_out) {
-  Event* const event = add_used(registrar, device);
-  if (event == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  const Status status = create_event(*registrar, event);
-  if (status.ok()) {
-    *event_out = event;
-  } else {
-    remove_used(registrar, device, event);
-  }
+  std::list<Event> made;
+  Status status = guarded([&] { made.emplace_front(); });
+  if (status.ok()) status = create_event(*registrar, &made.front());
+  if (!status.ok()) return status;
+  Guard guard(registrar->mutex);
+  std::list<Event>& used = registrar->events[device].used;
+  used.splice(used.begin(), made);
+  used.front().self = used.begin();
+  *event_out = &used.front();
   return status;
 }
 

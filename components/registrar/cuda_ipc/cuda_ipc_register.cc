@@ -34,10 +34,10 @@ void make_copies_wait(const Registrar& registrar, CUdeviceptr pointer) {
 Status export_ipc(Registrar* registrar, const Found& found, pinrail_gpu_block_t* block) {
   CUipcMemHandle handle{};
   const CUresult error = registrar->cuda.cuIpcGetMemHandle(&handle, found.base);
-  if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_SUPPORTED;  // this kind of memory has no such handle
   static_assert(sizeof(block->driver) == sizeof(handle), "it fits");
   std::memcpy(block->driver, &handle, sizeof(handle));
-  return status_of(*registrar, "cuIpcGetMemHandle", error);
+  // NOT_SUPPORTED: this kind of memory has no such handle.
+  return status_of(*registrar, "cuIpcGetMemHandle", error, PINRAIL_ERR_NOT_SUPPORTED);
 }
 
 // Exports the allocation in the way of its kind. The caller owns the descriptor.
@@ -212,8 +212,6 @@ pinrail_status_t transfer(void* context, const pinrail_registration_t* reg, cons
   return status_of(*registrar, call, copy(registrar->cuda, reinterpret_cast<CUdeviceptr>(reg->base))).code();
 }
 
-}  // namespace
-
 pinrail_status_t register_mem(void* context, const pinrail_register_request_t* request, pinrail_registration_t* reg) {
   auto* registrar = static_cast<Registrar*>(context);
   if (getpid() != registrar->process) return PINRAIL_ERR_NOT_SUPPORTED;
@@ -271,16 +269,14 @@ pinrail_status_t export_dmabuf(void* context, const void* addr, size_t length, i
   int descriptor = -1;
   const CUresult error = registrar->cuda.cuMemGetHandleForAddressRange(&descriptor, pointer, length,
                                                                        CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
-  if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_SUPPORTED;
-  if (error != CUDA_SUCCESS) return status_of(*registrar, "cuMemGetHandleForAddressRange", error).code();
+  if (error != CUDA_SUCCESS)
+    return status_of(*registrar, "cuMemGetHandleForAddressRange", error, PINRAIL_ERR_NOT_SUPPORTED).code();
   *fd_out = descriptor;
   *fd_offset_out = 0;
   return PINRAIL_SUCCESS;
 }
 
 // Identifies a pointer: which allocation it is in, with which id and of which kind. API context, no lock.
-
-namespace {
 
 constexpr uint64_t kFabricType = CU_MEM_HANDLE_TYPE_FABRIC;
 
@@ -301,8 +297,7 @@ Status query_mapping(Registrar* registrar, CUdeviceptr pointer, Found* found) {
   if (error == CUDA_ERROR_NOT_FOUND || error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_FOUND;
   if (error != CUDA_SUCCESS) return status_of(*registrar, "cuMemGetAddressRange", error);
   error = registrar->cuda.cuPointerGetAttribute(&block, CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID, pointer);
-  if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_SUPPORTED;
-  if (error != CUDA_SUCCESS) return status_of(*registrar, "cuPointerGetAttribute", error);
+  if (error != CUDA_SUCCESS) return status_of(*registrar, "cuPointerGetAttribute", error, PINRAIL_ERR_NOT_SUPPORTED);
   found->id ^= block * 0x9E3779B97F4A7C15u;
   return success();
 }
@@ -339,6 +334,18 @@ Status query_other(Registrar* registrar, CUdeviceptr pointer, Found* found) {
   return query_mapping(registrar, pointer, found);
 }
 
+pinrail_status_t identify(void* context, const void* addr, pinrail_gpu_range_t* range_out) {
+  if (range_out->size < sizeof(*range_out)) return PINRAIL_ERR_VERSION;
+  Found found{};
+  const Status status = look_up(static_cast<Registrar*>(context), addr, &found);
+  if (!status.ok()) return status.code();
+  range_out->size = sizeof(*range_out);
+  range_out->base = reinterpret_cast<void*>(found.base);  // NOLINT(performance-no-int-to-ptr): the driver's addresses
+  range_out->length = found.length;
+  range_out->buffer_id = found.id;
+  return PINRAIL_SUCCESS;
+}
+
 }  // namespace
 
 Mapping mapping_at(const Registrar& registrar, CUdeviceptr pointer) {
@@ -371,8 +378,7 @@ Status look_up(Registrar* registrar, const void* addr, Found* found_out) {
                                  CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE};
   void* values[] = {&type, &found.base, &found.length, &found.id, &is_legacy};
   const CUresult error = registrar->cuda.cuPointerGetAttributes(5, names, values, pointer);
-  if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_FOUND;
-  if (error != CUDA_SUCCESS) return status_of(*registrar, "cuPointerGetAttributes", error);
+  if (error != CUDA_SUCCESS) return status_of(*registrar, "cuPointerGetAttributes", error, PINRAIL_ERR_NOT_FOUND);
   if (type != CU_MEMORYTYPE_DEVICE || found.base == 0 || found.length == 0) return PINRAIL_ERR_NOT_FOUND;
   if (is_legacy == 0 && registrar->cuda.has_optional) {
     const Status status = query_other(registrar, pointer, &found);
@@ -382,16 +388,18 @@ Status look_up(Registrar* registrar, const void* addr, Found* found_out) {
   return success();
 }
 
-pinrail_status_t identify(void* context, const void* addr, pinrail_gpu_range_t* range_out) {
-  if (range_out->size < sizeof(*range_out)) return PINRAIL_ERR_VERSION;
-  Found found{};
-  const Status status = look_up(static_cast<Registrar*>(context), addr, &found);
-  if (!status.ok()) return status.code();
-  range_out->size = sizeof(*range_out);
-  range_out->base = reinterpret_cast<void*>(found.base);  // NOLINT(performance-no-int-to-ptr): the driver's addresses
-  range_out->length = found.length;
-  range_out->buffer_id = found.id;
-  return PINRAIL_SUCCESS;
+void fill_table(Registrar* registrar) {
+  pinrail_registrar_t& table = registrar->limits;
+  table = make_registrar("cuda_ipc", registrar, uint32_t{PINRAIL_KIND_GPU} | uint32_t{PINRAIL_KIND_REMOTE}, 1,
+                         register_mem, deregister_mem);
+  table.tail_size = sizeof(Tail);
+  table.device_read = device_read;
+  table.device_write = device_write;
+  table.identify = identify;
+  table.export_dmabuf = export_dmabuf;
+  if (!registrar->cuda.has_events) return;
+  table.record = record;
+  table.wait = wait;
 }
 
 }  // namespace pinrail::cuda_ipc

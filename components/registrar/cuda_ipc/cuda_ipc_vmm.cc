@@ -92,8 +92,8 @@ Status export_vmm(Registrar* registrar, const Found& found, pinrail_gpu_block_t*
   CUmemGenericAllocationHandle physical = 0;
   // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver's addresses
   CUresult error = cuda.cuMemRetainAllocationHandle(&physical, reinterpret_cast<void*>(found.base));
-  if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_FOUND;  // it was unmapped meanwhile
-  if (error != CUDA_SUCCESS) return status_of(*registrar, "cuMemRetainAllocationHandle", error);
+  // It was unmapped meanwhile.
+  if (error != CUDA_SUCCESS) return status_of(*registrar, "cuMemRetainAllocationHandle", error, PINRAIL_ERR_NOT_FOUND);
   const Status status = export_physical(*registrar, found, physical, block, descriptor_out);
   release_with_retry(*registrar, "cuMemRelease", [&] { return cuda.cuMemRelease(physical); });
   return status;
@@ -103,8 +103,8 @@ Status export_vmm(Registrar* registrar, const Found& found, pinrail_gpu_block_t*
 Status open_vmm(Registrar* registrar, int descriptor, Tail* tail) {
   CUresult error = import_physical(*registrar, descriptor, tail);
   // The received descriptor is no memory, or the memory is gone.
-  if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_FOUND;
-  if (error != CUDA_SUCCESS) return status_of(*registrar, "cuMemImportFromShareableHandle", error);
+  if (error != CUDA_SUCCESS)
+    return status_of(*registrar, "cuMemImportFromShareableHandle", error, PINRAIL_ERR_NOT_FOUND);
   const char* call = "";
   error = map_physical(*registrar, tail, &call);
   if (error != CUDA_SUCCESS) return status_of(*registrar, call, error);
@@ -174,12 +174,11 @@ Status export_pool(Registrar* registrar, const Found& found, pinrail_gpu_block_t
   CUmemPoolPtrExportData data{};
   const auto export_pointer = [&] { return cuda.cuMemPoolExportPointer(&data, found.base); };
   CUresult error = found.handle_types == 0 ? export_pointer() : CUDA_SUCCESS;
-  if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_SUPPORTED;
-  if (error != CUDA_SUCCESS) return status_of(*registrar, "cuMemPoolExportPointer", error);
+  if (error != CUDA_SUCCESS) return status_of(*registrar, "cuMemPoolExportPointer", error, PINRAIL_ERR_NOT_SUPPORTED);
   int descriptor = -1;
   error = cuda.cuMemPoolExportToShareableHandle(&descriptor, found.pool, kDescriptorHandle, 0);
-  if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_SUPPORTED;
-  if (error != CUDA_SUCCESS) return status_of(*registrar, "cuMemPoolExportToShareableHandle", error);
+  if (error != CUDA_SUCCESS)
+    return status_of(*registrar, "cuMemPoolExportToShareableHandle", error, PINRAIL_ERR_NOT_SUPPORTED);
   error = export_pointer();
   if (error != CUDA_SUCCESS) {
     close(descriptor);
@@ -197,14 +196,13 @@ Status open_pool(Registrar* registrar, int descriptor, Tail* tail) {
   std::memcpy(&data, tail->block.driver, sizeof(data));
   CUresult error = imports.import_pool(*registrar, descriptor, &tail->pool);
   // The received descriptor is no pool, or the pool is gone.
-  if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_FOUND;
-  if (error != CUDA_SUCCESS) return status_of(*registrar, "cuMemPoolImportFromShareableHandle", error);
+  if (error != CUDA_SUCCESS)
+    return status_of(*registrar, "cuMemPoolImportFromShareableHandle", error, PINRAIL_ERR_NOT_FOUND);
   error = allow_access(*registrar, *tail);
   if (error != CUDA_SUCCESS) return status_of(*registrar, "cuMemPoolSetAccess", error);
   PoolImports::Pointer pointer;
   error = imports.import_pointer(*registrar, tail->pool, &data, &pointer);
-  if (error == CUDA_ERROR_INVALID_VALUE) return PINRAIL_ERR_NOT_FOUND;
-  if (error != CUDA_SUCCESS) return status_of(*registrar, "cuMemPoolImportPointer", error);
+  if (error != CUDA_SUCCESS) return status_of(*registrar, "cuMemPoolImportPointer", error, PINRAIL_ERR_NOT_FOUND);
   tail->mapped = pointer.first;
   tail->mapping_id = pointer.second;
   return success();

@@ -90,16 +90,6 @@ void lose_ring(Registrar* registrar, Ring* ring);
 // If releases are late, waits (some 50 ms) until the cleared slots are unpinned. No lock may be held.
 void settle(Registrar* registrar);
 
-// iouring_component.cc
-pinrail_status_t register_mem(void* context, const pinrail_register_request_t* request, pinrail_registration_t* reg);
-pinrail_status_t deregister_mem(void* context, pinrail_registration_t* reg, pinrail_reason_t reason);
-
-// iouring_component.cc: copy bytes through the ring. BAD_PARAM: out of range.
-pinrail_status_t device_read(void* context, const pinrail_registration_t* reg, size_t offset, void* into,
-                             size_t length);
-pinrail_status_t device_write(void* context, const pinrail_registration_t* reg, size_t offset, const void* from,
-                              size_t length);
-
 }  // namespace pinrail::iouring
 
 #endif

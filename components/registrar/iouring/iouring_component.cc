@@ -14,77 +14,8 @@
 namespace pinrail::iouring {
 namespace {
 
-const char kHelp[] =
-#include "components/registrar/iouring/iouring_help.txt"
-    ;
-
-constexpr pinrail_param_t kParams[] = {
-    {sizeof(pinrail_param_t), "max_rings", "64",
-     "Most io_urings of one registrar; each serves 16384 registrations and costs one descriptor and about 200 KiB. "
-     "Too low: registrations are evicted for want of slots.",
-     PINRAIL_TYPE_UNSIGNED, PINRAIL_SCOPE_READONLY, 6, nullptr, 1, 4096, nullptr}};
-
-void fill_table(Registrar* registrar) {
-  pinrail_registrar_t& table = registrar->limits;
-  table = make_registrar("iouring", registrar, PINRAIL_KIND_HOST, static_cast<size_t>(sysconf(_SC_PAGESIZE)),
-                         register_mem, deregister_mem);
-  table.max_length = kMaxLength;
-  table.device_read = device_read;
-  table.device_write = device_write;
-}
-
-pinrail_status_t create(void* component, void*, pinrail_registrar_t* registrar_out) {
-  const pinrail_host_t* host = static_cast<const pinrail_host_t*>(component);
-  pinrail_param_value_t max_rings{};
-  const pinrail_status_t found = host->param(host, "max_rings", &max_rings);
-  if (found != PINRAIL_SUCCESS) return found;
-  std::unique_ptr<Registrar> registrar;
-  const Status status = open_registrar(host, static_cast<uint32_t>(max_rings.u), &registrar);
-  if (!status.ok()) return status.code();
-  fill_table(registrar.get());
-  *registrar_out = registrar.release()->limits;
-  return PINRAIL_SUCCESS;
-}
-
-void destroy(void*, pinrail_registrar_t* registrar) {
-  const std::unique_ptr<Registrar> ours(static_cast<Registrar*>(registrar->context));
-  close_registrar(ours.get());
-}
-
-constexpr pinrail_registrar_ops_t kOps = {sizeof(pinrail_registrar_ops_t), create, destroy};
-
-constexpr pinrail_component_t kComponent =
-    with_params(describe(PINRAIL_REGISTRAR_ABI, 40, "registrar", "iouring",
-                         "Pins with io_uring's registered buffers: for machines without an RDMA device, and for tests.",
-                         keep_host, forget_host, &kOps),
-                kHelp, kParams);
-
-}  // namespace
-}  // namespace pinrail::iouring
-
-const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = pinrail::iouring::kComponent;
-
-namespace pinrail::iouring {
-
 // Registers: takes a slot of a ring and puts the buffer into it. Deregisters: clears and frees the slot. API context;
 // no lock is held across the system call.
-
-namespace {
-
-// Translates an errno of io_uring; prints a message for an unexpected one.
-Status status_of(const Registrar& registrar, size_t bytes, int error) {
-  switch (error) {
-    case 0: return success();
-    case ENOMEM:
-    case EAGAIN: return PINRAIL_ERR_OUT_OF_RESOURCE;
-    case EFAULT:  // a hole, or memory that is not writable
-    case EOVERFLOW: return PINRAIL_ERR_BAD_PARAM;
-    case EOPNOTSUPP: return PINRAIL_ERR_NOT_SUPPORTED;  // pages of a file, on kernels before 6.5
-    case EPERM:
-    case EACCES: return PINRAIL_ERR_PERM;
-    default: show_errno(registrar.host, "register failed", bytes, error); return PINRAIL_ERR_ERROR;
-  }
-}
 
 // Returns 0 or an errno.
 int fill_slot(Registrar* registrar, uint32_t key, iovec buffer) {
@@ -94,8 +25,6 @@ int fill_slot(Registrar* registrar, uint32_t key, iovec buffer) {
   settle(registrar);
   return -update_slot(ring, slot_of(key), buffer, 0);
 }
-
-}  // namespace
 
 pinrail_status_t register_mem(void* context, const pinrail_register_request_t* request, pinrail_registration_t* reg) {
   auto* registrar = static_cast<Registrar*>(context);
@@ -113,7 +42,8 @@ pinrail_status_t register_mem(void* context, const pinrail_register_request_t* r
     }
     if (error != 0) {
       give_slot(registrar, key);
-      return status_of(*registrar, request->length, error).code();
+      // EFAULT: a hole, or memory that is not writable; EOPNOTSUPP: pages of a file, on kernels before 6.5.
+      return status_of_refusal(registrar->host, request->length, error).code();
     }
     reg->lkey = reg->rkey = key;
     return PINRAIL_SUCCESS;
@@ -139,8 +69,6 @@ pinrail_status_t deregister_mem(void* context, pinrail_registration_t* reg, pinr
 
 // Reads and writes a registration through the ring, which copies between the registered pages and a file in memory. API
 // context. transfer() takes the ring's transfer lock.
-
-namespace {
 
 constexpr size_t kWindow = size_t{256} << 10;  // the most bytes in one operation
 
@@ -275,8 +203,6 @@ Status transfer_or_lose(Registrar* registrar, const pinrail_registration_t& reg,
   return status;
 }
 
-}  // namespace
-
 pinrail_status_t device_read(void* context, const pinrail_registration_t* reg, size_t offset, void* into,
                              size_t length) {
   return transfer_or_lose(static_cast<Registrar*>(context), *reg, offset, static_cast<char*>(into), length,
@@ -292,4 +218,54 @@ pinrail_status_t device_write(void* context, const pinrail_registration_t* reg, 
       .code();
 }
 
+// Descriptor, parameters, creates and destroys registrars.
+
+const char kHelp[] =
+#include "components/registrar/iouring/iouring_help.txt"
+    ;
+
+constexpr pinrail_param_t kParams[] = {
+    {sizeof(pinrail_param_t), "max_rings", "64",
+     "Most io_urings of one registrar; each serves 16384 registrations and costs one descriptor and about 200 KiB. "
+     "Too low: registrations are evicted for want of slots.",
+     PINRAIL_TYPE_UNSIGNED, PINRAIL_SCOPE_READONLY, 6, nullptr, 1, 4096, nullptr}};
+
+void fill_table(Registrar* registrar) {
+  pinrail_registrar_t& table = registrar->limits;
+  table = make_registrar("iouring", registrar, PINRAIL_KIND_HOST, static_cast<size_t>(sysconf(_SC_PAGESIZE)),
+                         register_mem, deregister_mem);
+  table.max_length = kMaxLength;
+  table.device_read = device_read;
+  table.device_write = device_write;
+}
+
+pinrail_status_t create(void* component, void*, pinrail_registrar_t* registrar_out) {
+  const pinrail_host_t* host = static_cast<const pinrail_host_t*>(component);
+  pinrail_param_value_t max_rings{};
+  const pinrail_status_t found = host->param(host, "max_rings", &max_rings);
+  if (found != PINRAIL_SUCCESS) return found;
+  std::unique_ptr<Registrar> registrar;
+  const Status status = open_registrar(host, static_cast<uint32_t>(max_rings.u), &registrar);
+  if (!status.ok()) return status.code();
+  fill_table(registrar.get());
+  *registrar_out = registrar.release()->limits;
+  return PINRAIL_SUCCESS;
+}
+
+void destroy(void*, pinrail_registrar_t* registrar) {
+  const std::unique_ptr<Registrar> ours(static_cast<Registrar*>(registrar->context));
+  close_registrar(ours.get());
+}
+
+constexpr pinrail_registrar_ops_t kOps = {sizeof(pinrail_registrar_ops_t), create, destroy};
+
+constexpr pinrail_component_t kComponent =
+    with_params(describe(PINRAIL_REGISTRAR_ABI, 40, "registrar", "iouring",
+                         "Pins with io_uring's registered buffers: for machines without an RDMA device, and for tests.",
+                         keep_host, forget_host, &kOps),
+                kHelp, kParams);
+
+}  // namespace
 }  // namespace pinrail::iouring
+
+const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = pinrail::iouring::kComponent;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Rings and their slots. Rings are opened one by one when slots run out, and closed together. API context.
 // The functions take the locks that they need.
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -28,7 +27,7 @@ bool may_lock_nothing() {
 
 // Translates the error of a refused ring. Descriptors and memory may be free again later; an io_uring that is switched
 // off or too old will stay so. A ring's own pages count as locked memory.
-Status status_of_refusal(int error) {
+Status status_of_refused_ring(int error) {
   switch (error) {
     case EMFILE:
     case ENFILE: return PINRAIL_ERR_OUT_OF_RESOURCE;
@@ -107,7 +106,7 @@ Status add_ring(Registrar* registrar, uint32_t index) {
   const int error = open_ring(ring.get());
   if (error != 0) {
     log_refusal(*registrar, index, error);
-    return status_of_refusal(error);
+    return status_of_refused_ring(error);
   }
   registrar->rings[index] = ring.release();
   Guard guard(registrar->slots);
@@ -118,9 +117,12 @@ Status add_ring(Registrar* registrar, uint32_t index) {
 
 // Registers a page and clears it, to test whether this user may pin and whether a clear unpins at once. The kernel
 // posts a completion when a tagged buffer is gone.
-Status probe(Registrar* registrar, char* page, size_t bytes) {
+Status probe(Registrar* registrar) {
+  const size_t bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const OwnPages page(bytes);
+  if (!page.is_mapped()) return PINRAIL_ERR_OUT_OF_RESOURCE;
   Ring* ring = registrar->rings[0];
-  const int error = -update_slot(ring, 0, {page, bytes}, kProbeTag);
+  const int error = -update_slot(ring, 0, {page.at(), bytes}, kProbeTag);
   // The limit is in use at the moment: evicting may help later.
   if (error == ENOMEM && !may_lock_nothing()) return success();
   if (error != 0) {
@@ -133,15 +135,6 @@ Status probe(Registrar* registrar, char* page, size_t bytes) {
   ring->unsettled = registrar->releases_late;
   settle(registrar);
   return success();
-}
-
-Status probe_with_page(Registrar* registrar) {
-  const size_t bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  void* page = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (page == MAP_FAILED) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  const Status status = probe(registrar, static_cast<char*>(page), bytes);
-  munmap(page, bytes);
-  return status;
 }
 
 // Takes the slots lock. False: no slot is free.
@@ -183,7 +176,7 @@ Status open_registrar(const pinrail_host_t* host, uint32_t max_rings, std::uniqu
   if (registrar->rings == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   Status status = add_ring(registrar.get(), 0);
   if (!status.ok()) return status;
-  status = probe_with_page(registrar.get());
+  status = probe(registrar.get());
   if (status.ok()) {
     *registrar_out = std::move(registrar);
   } else {

@@ -50,9 +50,6 @@ struct Registrar {
 inline int lock_pages(void* addr, size_t length) { return static_cast<int>(syscall(SYS_mlock, addr, length)); }
 inline int unlock_pages(void* addr, size_t length) { return static_cast<int>(syscall(SYS_munlock, addr, length)); }
 
-pinrail_status_t register_mem(void* context, const pinrail_register_request_t* request, pinrail_registration_t* reg);
-pinrail_status_t deregister_mem(void* context, pinrail_registration_t* reg, pinrail_reason_t reason);
-
 // Registers: locks the range, then counts it. Deregisters: counts down, then unlocks pieces that have no holder. API
 // context. Functions that get `counts` are called with the component's mutex held.
 
@@ -89,17 +86,10 @@ Status status_of_enomem(const PageCounts& counts, Span span) {
   return PINRAIL_ERR_OUT_OF_RESOURCE;
 }
 
-// Translates an errno of mlock; prints a message for an unexpected one.
+// Translates an errno of mlock.
 Status status_of(const Component& component, const PageCounts& counts, Span span, int error) {
-  switch (error) {
-    case ENOMEM: return status_of_enomem(counts, span);
-    case EAGAIN: return PINRAIL_ERR_OUT_OF_RESOURCE;
-    case EPERM: return PINRAIL_ERR_PERM;
-    case EINVAL: return PINRAIL_ERR_BAD_PARAM;
-    default: break;
-  }
-  show_errno(component.host, "register failed", span.length(), error);
-  return PINRAIL_ERR_ERROR;
+  if (error == ENOMEM) return status_of_enomem(counts, span);
+  return status_of_refusal(component.host, span.length(), error == EINVAL ? EFAULT : error);
 }
 
 // munlock stops at a hole; then the span is unlocked page by page. False if a mapped page stays locked.
@@ -180,11 +170,9 @@ void close(void* context) { delete static_cast<Component*>(context); }
 // Tries to lock one page. Returns 0 or an errno. ENOMEM is no refusal: the limit may be in use at the moment.
 int probe_page() {
   const size_t bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  void* page = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (page == MAP_FAILED) return errno;
-  const int error = lock_pages(page, bytes) == 0 || errno == ENOMEM || errno == EAGAIN ? 0 : errno;
-  munmap(page, bytes);
-  return error;
+  const OwnPages page(bytes);
+  if (!page.is_mapped()) return errno;
+  return lock_pages(page.at(), bytes) == 0 || errno == ENOMEM || errno == EAGAIN ? 0 : errno;
 }
 
 // Whether the program has locked memory itself. Its locks would be taken away. What registrars of this component have

@@ -10,7 +10,6 @@
 #include "components/registrar/verbs/verbs.h"
 
 namespace pinrail::verbs {
-
 namespace {
 
 const char kHelp[] =
@@ -118,11 +117,6 @@ constexpr pinrail_component_t kComponent = with_params(
     kHelp, kParams);
 
 }  // namespace
-}  // namespace pinrail::verbs
-
-const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = pinrail::verbs::kComponent;
-
-namespace pinrail::verbs {
 
 // Loads libibverbs at run time. API context, no lock.
 Status Library::open(const char** why_out) {
@@ -142,3 +136,5 @@ Status Library::open(const char** why_out) {
 }
 
 }  // namespace pinrail::verbs
+
+const pinrail_component_t PINRAIL_COMPONENT_SYMBOL = pinrail::verbs::kComponent;

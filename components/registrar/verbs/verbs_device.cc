@@ -201,21 +201,6 @@ ibv_mr* register_region(const Registrar& registrar, const pinrail_register_reque
   return registrar.library.reg_mr(registrar.pd, request.addr, request.length, needed);
 }
 
-// Translates an errno of the library; prints a message for an unexpected one.
-Status status_of(const Registrar& registrar, size_t bytes, int error) {
-  switch (error) {
-    case ENOMEM:
-    case ENOSPC:
-    case EAGAIN: return PINRAIL_ERR_OUT_OF_RESOURCE;
-    case EFAULT:
-    case EINVAL: return PINRAIL_ERR_BAD_PARAM;
-    case EOPNOTSUPP: return PINRAIL_ERR_NOT_SUPPORTED;
-    case EPERM:
-    case EACCES: return PINRAIL_ERR_PERM;
-    default: show_errno(registrar.host, "register failed", bytes, error); return PINRAIL_ERR_ERROR;
-  }
-}
-
 Tail& tail_of(pinrail_registration_t* reg) { return *static_cast<Tail*>(registrar_tail(reg)); }
 
 }  // namespace
@@ -231,7 +216,9 @@ pinrail_status_t register_mem(void* context, const pinrail_register_request_t* r
   if (!is_device_open(registrar)) return PINRAIL_ERR_ERROR;
   errno = 0;
   ibv_mr* region = register_region(*registrar, *request);
-  if (region == nullptr) return status_of(*registrar, request->length, errno).code();
+  // EINVAL: memory that is not there, too.
+  if (region == nullptr)
+    return status_of_refusal(registrar->host, request->length, errno == EINVAL ? EFAULT : errno).code();
   tail_of(reg) = {region, iova_of(*request)};
   reg->lkey = region->lkey;
   reg->rkey = region->rkey;

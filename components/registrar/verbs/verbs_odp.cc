@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Registration on demand: what the device says it can, and whether it moves bytes rightly (verbs/V4). API context;
 // choose_odp() takes the transfer lock for the trial. No other thread knows the registrar while it is made.
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 
-#include "base/core/compiler.h"
 #include "base/core/own_component.h"
 #include "components/registrar/verbs/verbs.h"
 
@@ -23,27 +20,6 @@ constexpr size_t kOddOffset = 1000;  // within a page, and no multiple of any pa
 
 // What the device does right with on-demand memory.
 enum class Trust : uint8_t { none, page_aligned, full };
-
-// Pages that are mapped as long as this object exists.
-class Pages : NonCopyable {
- public:
-  explicit Pages(size_t bytes) : bytes_(bytes), at_(map(nullptr, bytes, 0)) {}
-  ~Pages() {
-    if (at_ != MAP_FAILED) munmap(at_, bytes_);
-  }
-
-  bool is_mapped() const { return at_ != MAP_FAILED; }
-  unsigned char* at() const { return static_cast<unsigned char*>(at_); }
-  // Other memory takes its place, in one step: were it unmapped first, another thread could be given the addresses.
-  bool replace() { return map(at_, bytes_, MAP_FIXED) == at_; }
-
- private:
-  static void* map(void* at, size_t bytes, int flags) {
-    return mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
-  }
-  const size_t bytes_;
-  void* const at_;
-};
 
 void fill(unsigned char* at, size_t bytes, unsigned seed) {
   for (size_t i = 0; i < bytes; ++i) at[i] = static_cast<unsigned char>((i * 2654435761U >> 7) + seed + i / 256);
@@ -89,7 +65,7 @@ class Trial {
     const bool to_paged = (opcode == IBV_WR_RDMA_WRITE) == paged_is_remote;
     fill(paged_.at(), bytes_, ++seed_);
     fill(pinned_.at(), bytes_, ++seed_);
-    Pages expected_paged(bytes_), expected_pinned(bytes_);
+    OwnPages expected_paged(bytes_), expected_pinned(bytes_);
     if (!expected_paged.is_mapped() || !expected_pinned.is_mapped()) return false;
     std::memcpy(expected_paged.at(), paged_.at(), bytes_);
     std::memcpy(expected_pinned.at(), pinned_.at(), bytes_);
@@ -120,7 +96,7 @@ class Trial {
 
   Registrar* const registrar_;
   const size_t bytes_;
-  Pages paged_, pinned_;
+  OwnPages paged_, pinned_;
   ibv_mr *paged_region_ = nullptr, *pinned_region_ = nullptr;
   unsigned seed_ = 0;
 };

@@ -19,7 +19,7 @@
 #include "base/sync/lock.h"
 #include "components/mpool/grdma/grdma_outside.h"
 #include "framework/api/pin_job.h"
-#include "framework/mpool/default_limits.h"
+#include "framework/mpool/mpool.h"
 #include "framework/mpool/pool_works.h"
 #include "test/support/files.h"
 #include "test/support/threads.h"
