@@ -81,7 +81,8 @@ class Index {
   Tree* class_of_locked(const pinrail_registration_t* reg) REQUIRES(mutex_);
   // Returns whether the index has a registration that makes this one, of the tree's class, superfluous (vma/I4). Where
   // registrations nest that is only an equal one.
-  __attribute__((noinline)) bool is_dominated_locked(Tree& own, const pinrail_registration_t* reg) REQUIRES(mutex_);
+  __attribute__((noinline)) bool is_dominated_locked(const Tree& own, const pinrail_registration_t* reg)
+      REQUIRES(mutex_);
   // Removes the registrations that `by` makes superfluous and passes them to `displaced`. May release the lock in
   // between: false, if it did and there may be more.
   bool remove_dominated_locked(const pinrail_registration_t* by, pinrail_visit_hook_t displaced, void* arg)

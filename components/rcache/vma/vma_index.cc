@@ -123,12 +123,14 @@ Status Index::withdraw(pinrail_announcement_t* announcement) {
   return Announcements::take_overtaken(announcement) ? PINRAIL_ERR_TEMP_OUT_OF_RESOURCE : PINRAIL_SUCCESS;
 }
 
-bool Index::is_dominated_locked(Tree& own, const pinrail_registration_t* reg) {
-  if (own.nests) return peek_locked(own, span_of(reg), true) != nullptr;
+bool Index::is_dominated_locked(const Tree& own, const pinrail_registration_t* reg) {
   const Query query{span_of(reg), reg->rights, reg->traits};
+  const auto may_dominate = [&](const Tree& tree) {
+    return own.nests ? tree.nests && tree.rights == own.rights && tree.traits == own.traits : answers(tree, query);
+  };
   const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
   for (uint32_t i = 0; i < count; ++i) {
-    if (answers(trees_[i], query) && peek_locked(trees_[i], query.span, false) != nullptr) return true;
+    if (may_dominate(trees_[i]) && peek_locked(trees_[i], query.span, own.nests) != nullptr) return true;
   }
   return false;
 }
