@@ -103,7 +103,7 @@ Status Index::publish(pinrail_announcement_t* announcement, pinrail_registration
       place = tree->find_place(span_of(reg));
     }
     const Change change(this);
-    if (!tree->insert(pool_, reg, &place)) return PINRAIL_ERR_BUSY;
+    tree->insert(pool_, reg, &place);
     break;
   }
   ++count_;
@@ -229,17 +229,14 @@ bool Index::remove_locked(Tree& tree, pinrail_registration_t* reg) {
 // Works leaf by leaf; visits after each leaf.
 bool Index::remove_overlapping_locked_hook(Tree& tree, const Span& span, bool contained_only,
                                            pinrail_visit_hook_t visit, void* arg) {
-  const auto matches = [&](const pinrail_registration_t* reg) {
-    return !contained_only || span.contains(span_of(reg));
-  };
   bool has_yielded = false;
   for (bool is_last = false; !is_last;) {
-    pinrail_registration_t* regs[Leaf::kSlots];
+    pinrail_registration_t* regs[Node::kSlots];
     {
       // The change lasts until the registrations were visited. Otherwise another event could find the index clear and
       // return before they are dead.
       const Change change(this);
-      const Tree::RemovedFromLeaf taken = tree.remove_from_leaf(pool_, span, matches, regs);
+      const Tree::RemovedFromLeaf taken = tree.remove_from_leaf(pool_, span, contained_only, regs);
       if (taken.count == 0) break;
       is_last = taken.is_last;
       count_ -= taken.count;
