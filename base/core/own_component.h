@@ -77,7 +77,6 @@ inline void show_errno(const pinrail_host_t* host, const char* topic, size_t byt
 // What a registrar answers when the system has refused to pin so many bytes; shows a message for an unexpected errno.
 inline Status status_of_refusal(const pinrail_host_t* host, size_t bytes, int error) {
   switch (error) {
-    case 0: return success();
     case ENOMEM:
     case ENOSPC:
     case EAGAIN: return PINRAIL_ERR_OUT_OF_RESOURCE;

@@ -19,7 +19,7 @@
 // Threads  All functions may run together, but take() and open() of one object exclude all of its others. Each shared
 //          object has a list of its own.
 // Context  start-up or API, except in_child(), which the C library calls in a forked child.
-// Hook     number(), number_unchecked() and mark().
+// Hook     number(), number_unchecked(), mark(), and what they call: number_of() and is_noted_file().
 //
 // own_file/D1  In a child of fork() every descriptor is closed before fork() returns, and close() then does nothing.
 //     Children of vfork(), and of clone() without fork handlers, keep it until they call execve(), if it is
@@ -193,7 +193,7 @@ class OwnFile {
     return note != nullptr ? number_of(*note) : -1;
   }
   bool is_open() const { return number() >= 0; }
-  // What number() compares, for code that makes its system calls itself. A negative number: there is none.
+  // What number() compares. A negative number: there is none.
   int number_unchecked() const {
     const own_file::Note* const note = note_.load();
     return note != nullptr ? note->file.load() : -1;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
+#include <cstring>
 #include <string>
 
 #include "base/core/kernel.h"
@@ -252,9 +253,10 @@ void help(const char* topic, std::initializer_list<pinrail_help_arg_t> args) {
   report::help("base", kHelp, topic, args.begin(), args.size());
 }
 
-// Without memory the message is dropped.
+// Without memory the message is dropped. A call that was renamed by a prefix has the name that the documents know.
 pinrail_status_t refuse(const char* call, const char* why) {
-  (void)guarded([=] { help("call refused", {{"call", call}, {"why", why}}); });
+  const char* const name = std::strstr(call, "pinrail_");
+  (void)guarded([=] { help("call refused", {{"call", name != nullptr ? name : call}, {"why", why}}); });
   return PINRAIL_ERR_BAD_PARAM;
 }
 

@@ -7,7 +7,7 @@
 //   after_close(reg)           the registrar has forgotten it
 //   count_indexed()            for the statistics
 //   restart(thread)            after a restart: tells the registrar, and ends in release_all(Device::restarted)
-// and hides what it does otherwise: progress(), pinned_bytes(), dead_bytes(), counters().
+// and hides what it does otherwise: progress(), pinned_bytes(), counters().
 //
 // Owns     its membership in a cache and in the gc thread, and all registrations of the pool.
 // Threads  all functions may run together, but create() and destroy() exclude every other on the same pool, hooks

@@ -253,6 +253,7 @@ Status start_locked(Context* context) REQUIRES(context->mutex) {
   Status status = read_params(context);
   if (status.ok()) context->alive = make_alive_word();
   context->own = monitor_services::of(context->host);
+  if (context->own == nullptr) log_reason(context->host, "it does not start", "the library is of another version");
   const bool is_possible = context->alive != nullptr && context->own != nullptr;
   if (status.ok()) status = is_possible ? open_watch(context) : Status(PINRAIL_ERR_NOT_SUPPORTED);
   if (status.ok() && !start_reader(context)) {

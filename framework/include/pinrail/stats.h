@@ -52,7 +52,7 @@ typedef struct pinrail_mpool_stats {
   uint64_t retries;          /**< registrar calls repeated after OUT_OF_RESOURCE */
   uint64_t uncovered;        /**< registrations not cached: no monitor sees every event that their memory can have */
   uint64_t indexed;          /**< registrations in the index now */
-  uint64_t dead_bytes;       /**< removed from the index and not yet deregistered */
+  uint64_t dead_bytes;       /**< removed from the index, unreferenced, and not yet deregistered */
   uint64_t registered_bytes; /**< * bytes registered with the device now, pending and dead included */
   uint64_t registered_count; /**< * registrations of registered_bytes */
   uint64_t peak_registered_bytes; /**< * maximum of registered_bytes */

@@ -87,6 +87,15 @@ class DeviceAddress : public testing::Test {
   } own_ = {};
 };
 
+// A library may refuse without an errno.
+TEST(Refusal, without_an_errno_is_an_error_and_said) {
+  static int said;
+  pinrail_host_t host{};
+  host.help = [](const pinrail_host_t*, const char*, const pinrail_help_arg_t*, size_t) { ++said; };
+  EXPECT_TRUE(status_of_refusal(&host, 4096, 0).is(PINRAIL_ERR_ERROR));
+  EXPECT_EQ(said, 1);
+}
+
 TEST_F(DeviceAddress, is_the_iova_of_a_registration_that_has_one_and_the_address_of_others) {
   for (const uint64_t iova : {kIova, uint64_t{0}}) {
     remotes.clear();
