@@ -19,12 +19,11 @@
 //     rehearsals, whose turns are drawn.
 // explorer/X4  Plain accesses are no turns: the locks and the atomics must order them. They do belong to the state.
 // explorer/X5  The machine is Arm's but for loads: stores of a buffer become visible in any order, but those to one
-// word
-//     in theirs, and one with release only after all that were made before it. A read-modify-write reads the memory and
-//     takes the word; its store goes into the buffer, and no other thread modifies the word until that is visible. So
-//     without release it holds nothing back, and loads may be done before its store is seen. A seq_cst load waits for
-//     the own seq_cst stores. To lock needs no empty buffer. Loads are done in their order: an acquire load asks for
-//     that, and relaxed ones are not what is explored here.
+//     word in theirs, and one with release only after all that were made before it. A read-modify-write reads the
+//     memory and takes the word; its store goes into the buffer, and no other thread modifies the word until that is
+//     visible. So without release it holds nothing back, and loads may be done before its store is seen. A seq_cst load
+//     waits for the own seq_cst stores. To lock needs no empty buffer. Loads are done in their order: an acquire load
+//     asks for that, and relaxed ones are not what is explored here.
 // explorer/X6  Every hundredth state is reached once more, by the same turns from the beginning. If its memory differs,
 //     something escapes the model, for instance a function of the C library that changes memory and is not wrapped.
 #ifndef PINRAIL_TEST_MODEL_EXPLORER_H
