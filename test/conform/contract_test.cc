@@ -159,15 +159,17 @@ TEST_F(ContractDeathTest, in_a_debug_build_a_range_that_is_cleared_as_it_is_dere
       "base or length.*rule C6");
 }
 
-// registrar.h: the tail is zeroed, also for the second attempt of a request.
+// registrar.h: the tail is zeroed, also for the second attempt of a request, and made and finished once for each.
 TEST_F(Contract, a_tail_is_zeroed_before_each_attempt) {
   FakeOptions options;
   options.tail_size = 200;
+  options.tail_hooks = true;
   options.count_capacity = 1;
   make_pool(options, {{"mpool_grdma_extent", "0"}});  // else one registration may answer for both pages
   int dirty = 0;
   fake_->on_register([&dirty](const pinrail_register_request_t&, pinrail_registration_t* reg) {
     char* const tail = static_cast<char*>(pinrail_registration_tail(reg));
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(tail) % 64, 0U);
     for (int i = 0; i < 200; ++i) dirty += tail[i] != 0 ? 1 : 0;
     std::memset(tail, 0x5a, 200);
   });
@@ -178,6 +180,11 @@ TEST_F(Contract, a_tail_is_zeroed_before_each_attempt) {
   }
   EXPECT_EQ(fake_->register_calls(), 3U) << "the second range was tried twice";
   EXPECT_EQ(dirty, 0);
+  EXPECT_EQ(fake_->tails_made(), 3U);
+  EXPECT_EQ(fake_->tails_finished(), 2U) << "the second range is cached";
+  stop();
+  EXPECT_EQ(fake_->tails_finished(), 3U);
+  EXPECT_EQ(fake_->violations(), std::vector<std::string>{});
 }
 
 // C4: the creator is told why.
@@ -210,6 +217,29 @@ TEST_F(Contract, a_status_of_identify_that_does_not_exist_becomes_error) {
   pinrail_handle_t handle{};
   EXPECT_EQ(add(&handle), PINRAIL_ERR_ERROR);
   EXPECT_EQ(pinrail_mpool_find(pool_, page_, 64, 0, &handle), PINRAIL_ERR_NOT_FOUND);
+}
+
+TEST_F(Contract, a_status_of_an_optional_function_that_does_not_exist_becomes_error) {
+  FakeOptions options;
+  options.tail_size = 8;
+  fake_ = std::make_unique<FakeRegistrar>(options);
+  pinrail_registrar_t table = *fake_->table();
+  const pinrail_registrar_choice_t lent = {nullptr, &table, nullptr};
+  start();
+  table.tail_init = [](void*, void*) { return static_cast<pinrail_status_t>(5); };
+  ASSERT_EQ(pinrail_mpool_create("grdma", &lent, "first", nullptr, &pool_), PINRAIL_SUCCESS) << said_;
+  pinrail_handle_t handle{};
+  EXPECT_EQ(add(&handle), PINRAIL_ERR_ERROR);
+  EXPECT_TRUE(says("a status that does not exist")) << said_;
+  EXPECT_EQ(fake_->live_count(), 0U);
+  EXPECT_EQ(pinrail_mpool_destroy(pool_, 0), PINRAIL_SUCCESS);
+
+  table.tail_init = nullptr;
+  table.record = [](void*, pinrail_registration_t*, void*) { return static_cast<pinrail_status_t>(5); };
+  ASSERT_EQ(pinrail_mpool_create("grdma", &lent, "second", nullptr, &pool_), PINRAIL_SUCCESS) << said_;
+  ASSERT_EQ(add(&handle), PINRAIL_SUCCESS) << said_;
+  EXPECT_EQ(pinrail_mpool_record(handle, nullptr), PINRAIL_ERR_ERROR);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
 }
 
 // The component is a file of its own, which breaks its contract on request (test/conform/dso).

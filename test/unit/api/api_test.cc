@@ -5,6 +5,7 @@
 #include <pinrail/pinrail.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "test/support/library.h"
@@ -106,6 +107,20 @@ TEST(ParamsFace, there_is_nothing_before_init_and_after_a_start_that_failed) {
   EXPECT_EQ(pinrail_component_at(0, &component), PINRAIL_ERR_NOT_FOUND);
 }
 
+TEST(ParamsFace, every_parameter_is_listed_once_in_its_place) {
+  const Library library;
+  auto it = sized<pinrail_param_info_t>();
+  std::string before;
+  for (size_t i = 0; i < pinrail_param_count(); ++i) {
+    ASSERT_EQ(pinrail_param_at(i, &it), PINRAIL_SUCCESS);
+    const std::string place = std::string(it.framework) + '\1' + it.component + '\1' + it.name;
+    EXPECT_LT(before, place);
+    before = place;
+    EXPECT_STRNE(it.declaration->help, "") << it.name;
+  }
+  EXPECT_EQ(pinrail_param_at(pinrail_param_count(), &it), PINRAIL_ERR_NOT_FOUND);
+}
+
 TEST(ParamsFace, what_is_settable_is_set_and_components_are_listed_with_what_became_of_them) {
   const Library library;
   EXPECT_EQ(pinrail_param_set("mpool_grdma_verbose", "10"), PINRAIL_SUCCESS);
@@ -115,13 +130,21 @@ TEST(ParamsFace, what_is_settable_is_set_and_components_are_listed_with_what_bec
   EXPECT_STREQ(parameter.name, "mpool_grdma_verbose");
   EXPECT_EQ(parameter.typed.i, 10);
   auto it = sized<pinrail_component_info_t>();
+  const std::string frameworks = "mpool rcache registrar monitor";
+  std::pair<size_t, std::string> before;  // place of the framework, name
   for (size_t i = 0; i < pinrail_component_count(); ++i) {
     ASSERT_EQ(pinrail_component_at(i, &it), PINRAIL_SUCCESS);
+    const std::pair<size_t, std::string> place = {frameworks.find(it.framework), it.name};
+    EXPECT_LT(before, place);
+    before = place;
     const bool is_open = it.selected != 0 && it.status == PINRAIL_SUCCESS;
     const bool has_reason = !std::string(it.reason).empty();
     // A monitor may be open and not at work.
+    EXPECT_TRUE(!is_open || *it.help != '\0') << it.name;
     EXPECT_TRUE(is_open != has_reason || std::string(it.framework) == "monitor") << it.name << ": " << it.reason;
   }
+  EXPECT_EQ(before.first, frameworks.find("monitor"));
+  EXPECT_EQ(pinrail_component_at(pinrail_component_count(), &it), PINRAIL_ERR_NOT_FOUND);
 }
 
 }  // namespace

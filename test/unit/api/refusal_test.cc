@@ -405,6 +405,18 @@ TEST_F(Refusal, what_is_filled_in_is_filled_in_by_whole_fields) {
   machine.size = offsetof(pinrail_machine_t, default_limit_from);
   EXPECT_EQ(pinrail_machine_read(&machine), PINRAIL_SUCCESS);
   EXPECT_EQ(count("called pinrail_machine_read, and"), 1U) << all();
+  pinrail_mpool_stats_t stats{};
+  const size_t older = offsetof(pinrail_mpool_stats_t, misses_cold);
+  std::memset(reinterpret_cast<char*>(&stats) + older, 0x5a, sizeof(stats) - older);
+  stats.size = older;
+  char page[64] = {};
+  pinrail_handle_t handle{};
+  ASSERT_EQ(pinrail_mpool_register(pool_, page, sizeof(page), 0, PINRAIL_FLAG_CACHE_BYPASS, &handle), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_read_stats(pool_, &stats), PINRAIL_SUCCESS);
+  EXPECT_EQ(stats.size, older);
+  EXPECT_EQ(stats.misses, 1U);
+  EXPECT_EQ(stats.misses_cold, 0x5a5a5a5a5a5a5a5aU);
 }
 
 TEST_F(Refusal, a_setting_is_called_what_its_giver_calls_it) {
@@ -440,6 +452,21 @@ TEST_F(Refusal, a_registrar_that_cannot_be_used_is_named_with_the_reason) {
   EXPECT_EQ(pinrail_mpool_create("grdma", &named, nullptr, nullptr, &pool_), PINRAIL_ERR_NOT_AVAILABLE);
   EXPECT_EQ(count("the registrar \"cuda_ipc\" cannot be used here: "), 1U) << all();
   EXPECT_GE(count("no_such_driver.so"), 1U) << all();
+}
+
+TEST_F(Refusal, an_index_that_does_not_exist_is_named) {
+  ASSERT_EQ(start({{"monitor", "external"}, {"mpool_grdma_rcache_name", "no_such_index"}}), PINRAIL_SUCCESS);
+  const pinrail_registrar_choice_t lent = {nullptr, fake_.table(), nullptr};
+  EXPECT_EQ(pinrail_mpool_create("grdma", &lent, nullptr, nullptr, &pool_), PINRAIL_ERR_NOT_FOUND);
+  EXPECT_EQ(count("\"no_such_index\" was requested, but is not loaded"), 1U) << all();
+}
+
+TEST_F(Refusal, without_a_function_messages_go_to_stderr_again) {
+  pinrail_set_message_function(nullptr, nullptr);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(pinrail_mpool_evict(nullptr), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("[pinrail:base] call refused\n"), std::string::npos);
+  EXPECT_EQ(all(), "");
 }
 
 TEST(StatusText, every_status_has_its_own_clause) {
