@@ -38,7 +38,7 @@ TEST(FinalizeFault, the_nth_allocation_fails_and_nothing_goes_on) {
     const ChildAnswer answer = answer_of([n] { return finalize_without_memory(n); });
     EXPECT_EQ(answer[2], PINRAIL_SUCCESS);
     EXPECT_EQ(answer[3], PINRAIL_SUCCESS);
-    return answer[0] != 0;
+    return answer[0] == 1;
   });
 }
 
@@ -173,7 +173,7 @@ TEST(PatcherFault, what_is_cached_dies_with_it_without_memory_too) {
     EXPECT_EQ(answer[0], 1);
     EXPECT_EQ(answer[1], 0);
     EXPECT_EQ(answer[2], 0);
-    return answer[3] != 0;
+    return answer[3] == 1;
   });
 }
 

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/registration/registration.h"
+#include "test/support/threads.h"
 
 namespace pinrail::test {
 namespace {
@@ -426,7 +427,7 @@ TEST_F(ChunkStreamAhead, nothing_that_the_pool_does_not_cache_is_kept) {
 TEST_F(ChunkStreamAhead, what_is_ready_behind_a_piece_does_not_keep_it_out) {
   make_pool();
   pinrail_chunk_stream_t* const stream = open_stream(*pool_, kAhead, 0);
-  while (device_->live_count() < kAhead) std::this_thread::yield();
+  EXPECT_TRUE(comes_true([&] { return device_->live_count() == kAhead; }));
   pinrail_monitor_report(address(kBase), kPiece);
   device_->set_capacity(kPiece, 1);
   for (size_t i = 0; i < kPieces; ++i) {
@@ -446,7 +447,7 @@ TEST_F(ChunkStreamAhead, what_is_ready_behind_a_piece_does_not_keep_it_out) {
 TEST_F(ChunkStreamAhead, the_next_pieces_are_registered_before_the_caller_asks) {
   make_pool();
   pinrail_chunk_stream_t* const stream = open_stream(*pool_, kAhead, 0);
-  while (device_->live_count() < kAhead) std::this_thread::yield();
+  EXPECT_TRUE(comes_true([&] { return device_->live_count() == kAhead; }));
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_EQ(device_->live_count(), kAhead);
   close(stream);

@@ -80,6 +80,7 @@ TEST(ParamParse, each_type_takes_its_own_texts_and_refuses_others_with_a_reason)
       {number, kNotWhole, {"8M"}},  // suffixes are for sizes
       {size, "4096", {"4096", "4k"}},
       {size, "8388608", {"8M", "8 M"}},
+      {size, "2147483648", {"2G", "2g"}},
       {size, kUnlimited, {"unlimited"}},
       {size, "18446742974197923840", {"16777215T"}},
       {size, kTooLarge, {"16777216T", "unlimitedK"}},

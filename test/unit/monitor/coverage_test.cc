@@ -10,11 +10,13 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 #include <memory>
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "framework/monitor/coverage.h"
@@ -113,12 +115,29 @@ TEST_F(CoverageTest, private_memory_around_a_range_ends_at_holes_files_and_what_
 }
 
 TEST_F(CoverageTest, each_event_that_can_happen_must_be_seen) {
-  for (const pinrail_mapping_kind_t kind : {PINRAIL_MAPPING_ANONYMOUS, PINRAIL_MAPPING_SHARED_FILE}) {
-    const uintptr_t page = kind == PINRAIL_MAPPING_ANONYMOUS ? 10 : 20;
+  constexpr uint32_t kAny = PINRAIL_EVENT_UNMAP | PINRAIL_EVENT_MAP_OVER | PINRAIL_EVENT_REMAP |
+                            PINRAIL_EVENT_REMAP_ONTO | PINRAIL_EVENT_SHMAT_OVER;
+  constexpr uint32_t kMemory = kAny | PINRAIL_EVENT_GUARD_INSTALL | PINRAIL_EVENT_PROCESS_MADVISE;
+  constexpr uint32_t kPrivate = kMemory | PINRAIL_EVENT_DONTNEED;
+  constexpr uint32_t kShared = kMemory | PINRAIL_EVENT_REMOVE | PINRAIL_EVENT_REMAP_FILE_PAGES;
+  constexpr uint32_t kFile = PINRAIL_EVENT_PUNCH_HOLE | PINRAIL_EVENT_TRUNCATE;
+  const std::pair<pinrail_mapping_kind_t, uint32_t> rows[] = {
+      {PINRAIL_MAPPING_ANONYMOUS, kPrivate},
+      {PINRAIL_MAPPING_STACK, kPrivate},
+      {PINRAIL_MAPPING_HEAP, kPrivate | PINRAIL_EVENT_BRK},
+      {PINRAIL_MAPPING_SHARED_ANONYMOUS, kShared},
+      {PINRAIL_MAPPING_SYSV, kShared | PINRAIL_EVENT_SHMDT},
+      {PINRAIL_MAPPING_PRIVATE_FILE, kPrivate | kFile},
+      {PINRAIL_MAPPING_SHARED_FILE, kShared | kFile},
+      {PINRAIL_MAPPING_DISK_FILE, kShared | kFile | PINRAIL_EVENT_DIRECT_WRITE},
+      {PINRAIL_MAPPING_DEVICE, kAny}};
+  for (const auto& [kind, events] : rows) {
+    world.mappings.clear();
+    map(10, 1, kind);
     for (uint32_t event = 1; event < PINRAIL_EVENTS_ALL; event <<= 1) {
       world.seen = PINRAIL_EVENTS_ALL & ~event;
       coverage.start({}, 0);
-      EXPECT_EQ(covers(page), (events_of(kind) & event) == 0) << kind << " " << name_events(event);
+      EXPECT_EQ(covers(10), (events & event) == 0) << kind << " " << name_events(event);
     }
   }
 }
@@ -430,12 +449,20 @@ TEST(Mapping, a_file_is_what_its_type_and_its_file_system_say) {
   }
   EXPECT_EQ(kind_of_file("/dev/zero", MAP_PRIVATE, false), PINRAIL_MAPPING_ANONYMOUS);
   EXPECT_EQ(kind_of_file("/dev/zero", MAP_SHARED, false), PINRAIL_MAPPING_SHARED_ANONYMOUS);
-  const char* const device = "/var/tmp/pinrail-zero";
-  if (mknod(device, S_IFCHR | 0600, makedev(1, 5)) == 0) {
-    const pinrail_mapping_kind_t kind = kind_of_file(device, MAP_PRIVATE, false);
-    unlink(device);
-    EXPECT_TRUE(kind == PINRAIL_MAPPING_ANONYMOUS || kind == PINRAIL_MAPPING_NONE) << "where devices may be used";
+}
+
+TEST(Mapping, a_device_below_another_folder_is_no_file) {
+  const std::string device = "/var/tmp/pinrail-zero-" + std::to_string(getpid());
+  if (mknod(device.c_str(), S_IFCHR | 0600, makedev(1, 5)) != 0) {
+    GTEST_SKIP() << "no device can be made: " << std::strerror(errno);
   }
+  const int opened = open(device.c_str(), O_RDWR | O_CLOEXEC);
+  const int error = errno;
+  const pinrail_mapping_kind_t kind = opened < 0 ? PINRAIL_MAPPING_NONE : kind_of_file(device, MAP_PRIVATE, false);
+  if (opened >= 0) close(opened);
+  unlink(device.c_str());
+  if (opened < 0) GTEST_SKIP() << "devices of /var/tmp cannot be used: " << std::strerror(error);
+  EXPECT_EQ(kind, PINRAIL_MAPPING_ANONYMOUS);
 }
 
 // The number of the process's open list of mappings; -1: none is open.
