@@ -3,6 +3,7 @@
 // closing, and what an open component is lent.
 #include <dlfcn.h>
 
+#include "framework/rcache/rcache.h"
 #include "test/support/cases.h"
 #include "test/unit/base/fixtures.h"
 
@@ -51,6 +52,15 @@ TEST_F(LoaderTest, a_file_in_a_folder_of_the_path_is_found_and_described) {
                            "mpool_tiny_open_says", "mpool_tiny_verbose", "rcache", "rcache_base_verbose"}) {
     EXPECT_TRUE(params_->find(name, &info).ok()) << name;
   }
+}
+
+TEST_F(LoaderTest, an_index_whose_table_lacks_functions_is_not_used_and_named) {
+  const size_t size = sizeof(pinrail_rcache_ops_t);
+  write("rcache_tiny", Image().framework("rcache").abi(PINRAIL_RCACHE_ABI).table_size(size));
+  ASSERT_TRUE(discover().ok() && open("rcache").ok()) << said_;
+  pinrail_rcache_t rcache{};
+  const auto create = [&] { EXPECT_TRUE(rcache::create(*loader_, "tiny", 0, &rcache).is(PINRAIL_ERR_ERROR)); };
+  EXPECT_EQ(times(said_anew_by(create), "component \"tiny\" lacks a function that is not optional"), 1U);
 }
 
 TEST_F(LoaderTest, names_that_are_no_components_are_left_alone) {
