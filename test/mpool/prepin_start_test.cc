@@ -28,7 +28,7 @@ class PrepinStart : public PinningAsked {
   void close_gate(uint64_t n) {
     const std::lock_guard<std::mutex> guard(mutex_);
     open_until_ = n - 1;
-    passed_ = 0;
+    passed_ = arrived_ = 0;
     device_->on_register([this](const pinrail_register_request_t&, pinrail_registration_t*) {
       std::unique_lock<std::mutex> lock(mutex_);
       ++arrived_;
@@ -152,6 +152,26 @@ TEST_F(PrepinStart, a_request_inside_a_queued_chunk_registers_that_chunk_first) 
   expect_nothing_is_left();
 }
 
+// The only helper thread is inside the first chunk of all until the caller is inside the first of the two that it waits
+// for, where the caller stays until the helper thread is inside its next one.
+TEST_F(PrepinStart, helper_threads_go_on_with_the_range_that_is_waited_for) {
+  make_pool();
+  std::atomic<int> calls{0};
+  std::atomic<void*> third{nullptr};
+  device_->on_register([&](const pinrail_register_request_t& request, pinrail_registration_t*) {
+    const int call = ++calls;
+    if (call == 3) third = request.addr;
+    while (calls < 3 && calls == call) std::this_thread::yield();
+  });
+  pinrail_prepin_t* const prepin = start(whole_);
+  while (calls == 0) std::this_thread::yield();
+  EXPECT_EQ(pinrail_prepin_wait_range(prepin, address(kBase + 20 * kChunk), 2 * kChunk), PINRAIL_SUCCESS);
+  EXPECT_EQ(third, address(kBase + 21 * kChunk));
+  finish(prepin);
+  EXPECT_EQ(unpin(whole_), PINRAIL_SUCCESS);
+  expect_nothing_is_left();
+}
+
 TEST_F(PrepinStart, what_is_cached_is_not_delayed_by_a_queued_chunk) {
   make_pool();
   pool_->use(kBase + 20 * kChunk, 3 * kPage);
@@ -174,7 +194,6 @@ TEST_F(PrepinStart, cancelled_at_any_chunk_it_gives_everything_back) {
   for (uint64_t n = 0; n <= kChunks; ++n) {
     SCOPED_TRACE(n);
     make_pool();
-    arrived_ = 0;
     close_gate(n + 1);
     pinrail_prepin_t* const prepin = start(whole_);
     if (n < kChunks) wait_for_arrivals(n + 1);
@@ -280,7 +299,7 @@ TEST_F(PrepinStart, a_registrar_for_its_callers_alone_has_no_helpers) {
 }
 
 // The helper threads of the parent do not exist in the child, and may have held the lock of the job, whose pool may be
-// gone already.
+// gone already. A request inside a queued chunk is none of the child's.
 TEST_F(PrepinStart, a_forked_child_can_free_the_handle_and_nothing_else) {
   for (const bool is_pool_gone : {false, true}) {
     make_pool();
@@ -297,6 +316,7 @@ TEST_F(PrepinStart, a_forked_child_can_free_the_handle_and_nothing_else) {
       int wrong = pinrail_prepin_read_progress(prepin, &now) == PINRAIL_ERR_NOT_AVAILABLE ? 0 : 1;
       wrong |= pinrail_prepin_wait(prepin, nullptr) == PINRAIL_ERR_NOT_AVAILABLE ? 0 : 2;
       wrong |= pinrail_prepin_free(prepin) == PINRAIL_SUCCESS ? 0 : 4;
+      if (!is_pool_gone) wrong |= pool_->answer_to(kBase + 20 * kChunk, kPage) == PINRAIL_ERR_NOT_AVAILABLE ? 0 : 8;
       return wrong;
     });
     open();
