@@ -278,6 +278,7 @@ void Model::check_rights(const Call& call, const Entry& entry) {
   const uint32_t asked = rights_of(call.access);
   if (entry.reg->rights != entry.rights || entry.reg->traits != entry.traits || entry.reg->flags != call.flags)
     note("the registration shows other access than the device has: " + text_of(entry));
+  if (call.stands_apart && entry.rights != asked) note("R4: other rights than were asked for: " + text_of(entry));
   if (call.is_lax() || call.stands_apart) {
     if ((entry.rights & asked) != asked) note("R2: rights are missing: " + text_of(entry));
     return;

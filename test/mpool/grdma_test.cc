@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/hit/recent.h"
@@ -72,6 +73,42 @@ TEST_F(Grdma, a_victim_is_gone_before_the_device_registers_what_takes_its_place)
     EXPECT_FALSE(pool.has(kBase, kPage));
     EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
   }
+}
+
+// R12: what an insert displaced is deregistered one by one; an event may come before the turn of each.
+TEST_F(Grdma, what_an_insert_displaced_is_in_reach_of_events_until_its_turn) {
+  const Pool pool(fake_);
+  int calls = 0;
+  fake_.on_deregister([&](pinrail_registration_t* reg, pinrail_reason_t) {
+    if (calls++ == 0) report(reinterpret_cast<uintptr_t>(reg->base) == kBase ? kBase + 2 * kPage : kBase, kPage);
+  });
+  pool.use(kBase, kPage);
+  pool.use(kBase + 2 * kPage, kPage);
+  const Held large = pool.hold(kBase, 4 * kPage);
+  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
+  fake_.on_deregister({});
+  EXPECT_EQ(calls, 2);
+  EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_INVALIDATED), 1u);
+  EXPECT_TRUE(pool.invariants_hold());
+}
+
+// R3, R5: also inside a registrar's function.
+TEST_F(Grdma, what_is_cached_is_hit_during_an_eviction) {
+  constexpr uintptr_t kMany = 64;
+  const Pool pool(fake_);
+  for (uintptr_t i = 0; i < kMany; ++i) pool.use(kBase + i * 2 * kPage, kPage);
+  bool is_first = true;
+  fake_.on_deregister([&](pinrail_registration_t* reg, pinrail_reason_t) {
+    if (!std::exchange(is_first, false)) return;
+    for (uintptr_t i = 0; i < kMany; ++i) {
+      const uintptr_t base = kBase + i * 2 * kPage;
+      if (base != reinterpret_cast<uintptr_t>(reg->base)) pool.use(base, kPage);
+    }
+  });
+  EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
+  fake_.on_deregister({});
+  EXPECT_EQ(fake_.register_calls(), kMany);
+  EXPECT_EQ(pool.stats().evictions, 1u);
 }
 
 // It would wait for the call that it is made in, or return to a registrar that is closed.
@@ -149,6 +186,7 @@ TEST_F(Grdma, a_device_that_refuses_all_rights_gets_what_was_asked_and_is_not_as
   pool.use(kBase + kPage, kPage, 2);
   EXPECT_EQ(fake_.register_calls(), 4u);
   EXPECT_EQ(pool.must(2 * kBase, kPage, 2).reg->rights, uint32_t{PINRAIL_RIGHTS_MASK}) << "elsewhere";
+  EXPECT_EQ(pool.must(2 * kBase, kPage, 2, PINRAIL_FLAG_CACHE_BYPASS).reg->rights, 2u) << "it serves no other request";
   report(kBase, kPage);
   EXPECT_EQ(pool.must(kBase, kPage, 2).reg->rights, uint32_t{PINRAIL_RIGHTS_MASK}) << "other memory";
 }
