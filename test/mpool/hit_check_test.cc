@@ -106,6 +106,16 @@ TEST_F(HitCheck, at_its_end_a_pool_says_how_many_hits_were_compared) {
   EXPECT_TRUE(has(text, "4 hits were compared with what the device sees, and 1 differed")) << text;
 }
 
+TEST_F(HitCheck, memory_that_the_process_cannot_read_is_not_judged) {
+  const Library library(Settings{{"mpool_grdma_check", "all"}});
+  const Pool pool(table_of(fake_));
+  pool.use(base_, kPage);
+  ASSERT_EQ(mprotect(memory_.base(), kPage, PROT_NONE), 0);
+  pool.use(base_, kPage);
+  EXPECT_EQ(fake_.register_calls(), 1u);
+  EXPECT_EQ(said(), "");
+}
+
 TEST_F(HitCheck, a_find_that_differs_finds_nothing) {
   const Library library(Settings{{"mpool_grdma_check", "all"}});
   const Pool pool(table_of(fake_));

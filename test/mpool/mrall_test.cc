@@ -219,15 +219,17 @@ TEST_F(Mrall, a_device_without_atomics_gets_everything_else) {
 }
 
 // The question whether the device has atomics may itself lack resources.
-TEST_F(Mrall, a_lack_of_resources_costs_no_atomics) {
-  start();
-  void* const at = map(kPage, PROT_NONE);
-  device_->fail_register(1, PINRAIL_ERR_BAD_PARAM);        // the memory itself
-  device_->fail_register(3, PINRAIL_ERR_OUT_OF_RESOURCE);  // a page of the pool's own, with atomics
-  mprotect(at, kPage, PROT_READ | PROT_WRITE);
-  pool_->catch_up();
-  EXPECT_EQ(pool_->use(at, kPage, PINRAIL_RIGHTS_MASK), PINRAIL_SUCCESS);
-  munmap(at, kPage);
+TEST_F(Mrall, a_failure_of_another_kind_costs_no_atomics) {
+  for (const pinrail_status_t answer : {PINRAIL_SUCCESS, PINRAIL_ERR_OUT_OF_RESOURCE}) {
+    start();
+    void* const at = map(kPage, PROT_NONE);
+    device_->fail_register(1, PINRAIL_ERR_BAD_PARAM);  // the memory itself
+    device_->fail_register(3, answer);                 // a page of the pool's own, with atomics
+    mprotect(at, kPage, PROT_READ | PROT_WRITE);
+    pool_->catch_up();
+    EXPECT_EQ(pool_->use(at, kPage, PINRAIL_RIGHTS_MASK), PINRAIL_SUCCESS) << answer;
+    munmap(at, kPage);
+  }
 }
 
 TEST_F(Mrall, limits_hold_and_what_does_not_fit_is_left_out) {
