@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // pool_parts_test.cc - parts of pools alone: the list of what events ended (it is taken once, by one thread, and says
-// when too much waits), registrations outside of the index, pool_works(), default limits, and plans of pins.
+// when too much waits), registrations outside of the index, pool_works(), default limits, sizes of
+// allocations, and plans of pins.
 #include "framework/mpool/gc_list.h"
 
 #include <gtest/gtest.h>
@@ -8,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <fstream>
 #include <mutex>
@@ -19,6 +21,7 @@
 #include "base/sync/lock.h"
 #include "components/mpool/grdma/grdma_outside.h"
 #include "framework/api/pin_job.h"
+#include "framework/mpool/allocator.h"
 #include "framework/mpool/mpool.h"
 #include "framework/mpool/pool_works.h"
 #include "test/support/files.h"
@@ -159,6 +162,14 @@ INSTANTIATE_TEST_SUITE_P(Seeds, RandomOutside, ::testing::Range(1u, 9u));
 
 namespace pinrail::mpool {
 namespace {
+
+TEST(SizeClasses, hold_every_length_and_waste_at_most_a_fifth) {
+  for (size_t length = 1; length <= size_classes::kLargest; length += length < 10000 ? 1 : 37) {
+    const size_t size = size_classes::size_of(size_classes::class_of(length));
+    ASSERT_GE(size, length);
+    ASSERT_TRUE(size - length < 64 || (size - length) * 5 <= size) << length;
+  }
+}
 
 // The list of a pool's works: when register calls look into it.
 
@@ -326,6 +337,12 @@ TEST(PinPlan, each_chunk_belongs_to_its_own_group_and_is_found_by_what_it_overla
   EXPECT_EQ(overlapped(17 * kPage, 18 * kPage + 1), std::vector<size_t>({0, 1}));
   EXPECT_EQ(overlapped(20 * kPage, 32 * kPage), std::vector<size_t>());
   EXPECT_EQ(overlapped(20 * kPage - 1, 32 * kPage + 1), std::vector<size_t>({1, 2}));
+}
+
+TEST(PinPlan, huge_pages_at_the_last_address_are_requested_nowhere) {
+  errno = 0;
+  request_huge_pages({UINTPTR_MAX - kPage, UINTPTR_MAX});
+  EXPECT_EQ(errno, 0) << "the kernel refuses what begins again at 0, or takes every mapping for it";
 }
 
 }  // namespace

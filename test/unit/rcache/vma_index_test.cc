@@ -191,10 +191,12 @@ TEST_F(IndexTest, an_event_overtakes_the_announcements_that_it_overlaps_once) {
   Index index(false);
   pinrail_registration_t* found = nullptr;
   pinrail_announcement_t hit = announcing(0x10000, 0x2000, 1), missed = announcing(0x20000, 0x2000, 1);
+  pinrail_registration_t* const reg = make(0x10000, 0x2000, 1);
+  EXPECT_TRUE(index.publish(&hit, reg, Left::visit, &left_).is(PINRAIL_ERR_OUT_OF_RESOURCE))
+      << "there are no nodes yet";
   ASSERT_TRUE(index.find_or_announce(&hit, &found).is(PINRAIL_ERR_NOT_FOUND));
   ASSERT_TRUE(index.find_or_announce(&missed, &found).is(PINRAIL_ERR_NOT_FOUND));
   index.invalidate_hook(Span::of(0x11000, 0x1000), Left::visit, &left_);
-  pinrail_registration_t* reg = make(0x10000, 0x2000, 1);
   EXPECT_TRUE(index.publish(&hit, reg, Left::visit, &left_).is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE));
   EXPECT_EQ(index.count(), 0u);
   EXPECT_TRUE(index.publish(&hit, reg, Left::visit, &left_).ok()) << "it was said";
