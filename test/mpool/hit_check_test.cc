@@ -108,7 +108,12 @@ TEST_F(HitCheck, at_its_end_a_pool_says_how_many_hits_were_compared) {
 
 TEST_F(HitCheck, memory_that_the_process_cannot_read_is_not_judged) {
   const Library library(Settings{{"mpool_grdma_check", "all"}});
-  const Pool pool(table_of(fake_));
+  pinrail_registrar_t table = table_of(fake_);
+  table.device_read = [](void*, const pinrail_registration_t*, size_t, void* into, size_t length) {
+    std::memset(into, 1, length);
+    return PINRAIL_SUCCESS;
+  };
+  const Pool pool(table);
   pool.use(base_, kPage);
   ASSERT_EQ(mprotect(memory_.base(), kPage, PROT_NONE), 0);
   pool.use(base_, kPage);
