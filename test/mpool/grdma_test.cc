@@ -96,13 +96,13 @@ TEST_F(Grdma, what_an_insert_displaced_is_in_reach_of_events_until_its_turn) {
 TEST_F(Grdma, what_is_cached_is_hit_during_an_eviction) {
   constexpr uintptr_t kMany = 64;
   const Pool pool(fake_);
-  for (uintptr_t i = 0; i < kMany; ++i) pool.use(kBase + i * 2 * kPage, kPage);
+  for (uintptr_t i = 0; i < kMany; ++i) pool.use(kBase + i * 4 * kPage, 2 * kPage);
   bool is_first = true;
   fake_.on_deregister([&](pinrail_registration_t* reg, pinrail_reason_t) {
     if (!std::exchange(is_first, false)) return;
     for (uintptr_t i = 0; i < kMany; ++i) {
-      const uintptr_t base = kBase + i * 2 * kPage;
-      if (base != reinterpret_cast<uintptr_t>(reg->base)) pool.use(base, kPage);
+      const uintptr_t base = kBase + i * 4 * kPage;
+      if (base != reinterpret_cast<uintptr_t>(reg->base)) pool.use(base + i % 2 * kPage, kPage);
     }
   });
   EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
