@@ -435,10 +435,16 @@ TEST(GrdmaSession, what_a_child_holds_is_held_although_it_has_dropped_an_orphan_
 // A child's first call is one as well: what is called from within it is refused.
 TEST(GrdmaSession, a_call_within_the_first_call_of_a_child_is_refused) {
   Library library;
-  expect_success_in_child([] {
+  const fake::FakeRegistrar fake;
+  const Pool pool(fake);
+  expect_success_in_child([&] {
     static pinrail_status_t within = PINRAIL_SUCCESS;
     alarm(10);
-    pinrail_set_message_function([](void*, int, const char*, const char*) { within = pinrail_finalize(); }, nullptr);
+    pinrail_set_message_function(
+        [](void* of_parent, int, const char*, const char*) {
+          within = pinrail_mpool_evict(static_cast<pinrail_mpool_t*>(of_parent));
+        },
+        pool.get());
     const Library of_child(Settings{{"mpool", "^nonsense"}});  // says that there is none of that name
     return within == PINRAIL_ERR_BUSY ? 0 : 1;
   });
