@@ -582,7 +582,7 @@ test_stress_cost_LDADD = libpinrail.la
 # What test/attack/README gives figures of, at full length: half an hour on a quiet machine of two processors.
 soak_programs = test/stress/cost test/stress/interrupted test/stress/grdma_stress test/monitor/patcher_race
 soak: all $(soak_programs)
-	PINRAIL_TEST_LONG=1 test/stress/interrupted
+	PINRAIL_TEST_SOAK=1 test/stress/interrupted
 	PINRAIL_TEST_LONG=1 test/stress/grdma_stress --gtest_filter='Scale*:HotBuffer*'
 	$(srcdir)/test/stress/cost.sh hit
 	$(srcdir)/test/stress/cost.sh miss || test $$? -eq 77

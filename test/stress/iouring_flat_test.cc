@@ -103,7 +103,7 @@ class IouringFlat : public ::testing::Test {
   pinrail_mpool_t* pool_ = nullptr;
 };
 
-TEST_F(IouringFlat, memory_that_comes_and_goes) { stays_flat(short_or_long(10000, 1000000)); }
+TEST_F(IouringFlat, memory_that_comes_and_goes) { stays_flat(short_or_long(10000, 100000)); }
 
 // Nothing is pinned but the buffers, whose bytes are counted.
 class IouringFlatAsAsked : public IouringFlat {
