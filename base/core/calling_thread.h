@@ -28,7 +28,7 @@ class NoCancel : NonCopyable {
 // what the thread itself does (a page without access, a bad instruction, a system call that a seccomp filter traps)
 // ends the process while it is blocked, even if the program has a handler for it. Programs make pages accessible in
 // such handlers. So these stay open on every thread and at every time.
-inline sigset_t async_signals_hook() {
+inline sigset_t async_signals() {
   sigset_t signals;
   sigfillset(&signals);
   for (const int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) sigdelset(&signals, number);
@@ -39,7 +39,7 @@ inline sigset_t async_signals_hook() {
 class BlockAsyncSignals : NonCopyable {
  public:
   BlockAsyncSignals() {
-    const sigset_t signals = async_signals_hook();
+    const sigset_t signals = async_signals();
     pthread_sigmask(SIG_BLOCK, &signals, &before_);
   }
   ~BlockAsyncSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }

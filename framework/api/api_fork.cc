@@ -100,7 +100,7 @@ bool is_forking() { return forking_thread.load() == pthread_self(); }
 // Handlers of pthread_atfork: they hold `forking` across a fork of any thread but the loading one, and keep all threads
 // out of the loader and those of Pinrail's own out of everything.
 void before_fork() {
-  const sigset_t signals = async_signals_hook();
+  const sigset_t signals = async_signals();
   sigset_t before;
   pthread_sigmask(SIG_BLOCK, &signals, &before);
   own_threads::leave_for_fork();
