@@ -77,7 +77,7 @@ inline void make_unpatchable(const char* name, int number) {
 // As Open MPI does: 13 bytes.
 inline void patch_as_open_mpi(const char* name, uintptr_t target) { write_code(libc_function(name), far_jump(target)); }
 
-// Of a library that makes the system call itself, and calls nobody on.
+// Of a library that makes the system call itself and does not call the function that it replaced.
 inline long bare_munmap(void* base, size_t length) {
   return patch::system_call_hook(SYS_munmap, reinterpret_cast<long>(base), static_cast<long>(length));
 }

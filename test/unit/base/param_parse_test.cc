@@ -219,7 +219,8 @@ TEST(ParamFile, a_missing_file_is_told_from_an_unreadable_one) {
   EXPECT_TRUE(read_file(folder.write("f", "") + "/below", &lines, &error).is(PINRAIL_ERR_NOT_FOUND));
   EXPECT_EQ(why_unreadable(folder.path()), "it is a folder");
   ASSERT_EQ(mkfifo(folder.path("pipe").c_str(), 0600), 0);
-  EXPECT_EQ(why_unreadable(folder.path("pipe")), "it is not a regular file") << "and nobody waits for a writer";
+  EXPECT_EQ(why_unreadable(folder.path("pipe")), "it is not a regular file")
+      << "opening it does not block until a writer comes";
 }
 
 TEST(ParamFile, the_null_device_is_an_empty_file_and_an_endless_one_is_refused) {
