@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 # workshop_test.sh - contrib/run-tests counts results: a crash, a leak at the end and a missing summary are failures.
-# contrib/workshop/on-system removes no root folder that a run uses.
+# contrib/workshop/on-system removes no root folder that a run uses, and what was built of a source with the source.
 set -u
 . "${srcdir:-$(dirname "$0")/..}/test/support/script.sh"
 
@@ -163,4 +163,13 @@ rmdir "$work/used" && mkdir "$work/used"
 exec 5<&-
 wait "$waiting"
 [[ ! -e $work/result ]] || fail "a root that had been removed was held"
+
+# A source that is another language's now: its object, of the same name, is built anew.
+mkdir -p "$work"/tree/build/test/.deps
+touch "$work"/tree/{a.c,b.c} "$work"/tree/build/test/{a,b}.{o,lo}
+for source in a b; do echo "test/$source.lo: /pinrail/$source.c" >"$work/tree/build/test/.deps/$source.Plo"; done
+echo a.c >"$work/removed"
+remove_sources "$work/tree" "$work/removed"
+left=$(cd "$work/tree" && find . -type f -printf '%P\n' | LC_ALL=C sort | tr '\n' ' ')
+[[ $left == "b.c build/test/.deps/b.Plo build/test/b.lo build/test/b.o " ]] || fail "of a removed source there is left: $left"
 exit $((failures != 0))

@@ -34,6 +34,18 @@ read_system() {
 # tree_of CACHE SYSTEM TOP full|plain - the folder of that system's copy of the sources TOP.
 tree_of() { echo "$1/$2/tree-$(printf '%s' "$3" | sha256sum | cut -c1-8)$([[ $4 == full ]] || echo -fresh)"; }
 
+# remove_sources TREE LIST - removes the files that LIST names from TREE, and what was built of them there with its record of
+# dependencies: make would not build an object any more whose record names a file that is gone.
+remove_sources() {
+  local record object
+  [[ -s $2 ]] || return 0
+  (cd "$1" && xargs -d '\n' rm -f --) <"$2"
+  sed 's|^|/|' "$2" | { grep -rlFf - --include='*.Po' --include='*.Plo' "$1" || true; } | while IFS= read -r record; do
+    object=${record/.deps\//}
+    rm -f -- "$record" "${object%.P*}.o" "${object%.P*}.lo"
+  done
+}
+
 # hold_root FOLDER - on descriptor 6. Fails if the folder is gone, or is another one by now; then nothing is held.
 hold_root() {
   { exec 6<"$1"; } 2>/dev/null || return 1
