@@ -143,6 +143,18 @@ class Engine : public PoolBase {
       }
     }
   }
+  // The same, and registers it by open(). After an error it is freed.
+  template <typename Open>
+  Status admit_and_open(pinrail_thread_t* thread, pinrail_registration_t* reg, Open&& open) {
+    Cache::Tries tries;
+    Status status = admit(thread, reg, &tries);
+    if (status.ok()) {
+      status = open();
+      if (!status.ok()) dismiss(reg);
+    }
+    if (!status.ok()) host_->registrations->free(host_, reg);
+    return status;
+  }
   // Calls the registrar. If it is out of resources: makes room and calls it again, until it succeeds or nothing is idle
   // (R7), and then once more: what another thread was giving back when the device refused may have made room by now.
   // The status then depends on what was registered during that last call. is_hopeless(): no room would help, NOT_FOUND.

@@ -6,7 +6,7 @@
 // Module is the type behind the table's `module`: Pool, or a base class of it.
 //
 // Threads  as pinrail_mpool_ops_t of component.h says for each function. The caller holds no lock.
-// Hook     pool_of().
+// Hook     pool_of(), invalidate_range_hook().
 #ifndef PINRAIL_FRAMEWORK_MPOOL_FORWARD_H
 #define PINRAIL_FRAMEWORK_MPOOL_FORWARD_H
 
@@ -75,6 +75,10 @@ struct Forward {
     return guarded([&] { return pool_of(module)->query(thread, Span::of(base, length), access, visit, arg); });
   }
 
+  static void invalidate_range_hook(void* module, uintptr_t base, size_t length) {
+    pool_of(module)->invalidate_range_hook(Span::of(base, length));
+  }
+
   // Returns what all pools have in their table; the component adds the rest.
   static constexpr pinrail_mpool_ops_t table() {
     pinrail_mpool_ops_t ops{};
@@ -84,6 +88,7 @@ struct Forward {
     ops.referenced = referenced;
     ops.find = find;
     ops.deregister = Module::deregister_entry;
+    ops.invalidate_range_hook = invalidate_range_hook;
     ops.evict = evict;
     ops.progress = progress;
     ops.stats = stats;

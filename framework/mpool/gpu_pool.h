@@ -252,7 +252,6 @@ class Pool : public mpool::Engine<Pool, Settings> {
 
   void add_peer(Peer* peer);
   Peer* first_peer() const { return peers_.load(); }
-  bool has_peers() const { return peers_.load() != nullptr; }
   // Kills the peer's stale registrations (close_all_of(): all of them while it serves that owner) and closes those that
   // are idle. Returns how many it closed.
   size_t sweep(pinrail_thread_t* thread, Peer* peer);

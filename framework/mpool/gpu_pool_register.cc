@@ -175,7 +175,7 @@ Status Pool::open_and_publish(pinrail_thread_t* thread, const Request& request, 
 Status Pool::open_new(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out) {
   count_relaxed(&misses_);
   pinrail_registration_t* reg = nullptr;
-  Status status =
+  const Status status =
       host_->registrations->alloc(host_, tail_with_identity(limits_of_registrar_.tail_size), sizeof(Area), &reg);
   if (!status.ok()) return status;
   const Key& key = request.key;
@@ -186,18 +186,8 @@ Status Pool::open_new(pinrail_thread_t* thread, const Request& request, pinrail_
   identity_of(reg).slot = nullptr;
   area_of(reg).peer = key.peer;
   mark_own(reg);
-  mpool::Cache::Tries tries;
-  status = admit(thread, reg, &tries);
-  if (status.ok()) {
-    status = open_or_undo(thread, request, reg);
-    if (!status.ok()) dismiss(reg);
-  }
-  if (status.ok()) {
-    *reg_out = reg;
-  } else {
-    host_->registrations->free(host_, reg);
-  }
-  return status;
+  *reg_out = reg;
+  return admit_and_open(thread, reg, [&] { return open_or_undo(thread, request, reg); });
 }
 
 // Links it to its peer, and calls before_open(), the registrar and after_open(); on an error undoes what was done, but

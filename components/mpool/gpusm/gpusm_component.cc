@@ -143,8 +143,7 @@ class Session {
   // an allocator, so it takes no lock and does not allocate. Ends all slots of the range before it waits for the
   // importers of the first. Free::defer: one time limit for all. A thread that holds the gate does not wait (gate/T2):
   // such an event was postponed, so the free has happened already.
-  void free_hook(uintptr_t base, size_t length) {
-    const Span span = Span::of(base, length);
+  void free_hook(const Span& span) {
     for_overlapping_hook(span, [&](uint32_t slot) { exporter_.kill_hook(slot); });
     if (free_ != Free::defer || host_->depth_hook()->gates != 0) return;
     const int64_t until = now_ms_hook() + static_cast<int64_t>(free_timeout_ms_);
@@ -154,7 +153,7 @@ class Session {
  private:
   explicit Session(const pinrail_host_t* host) : host_(host) {}
   static void report_hook(void* session, uintptr_t base, size_t length) {
-    static_cast<Session*>(session)->free_hook(base, length);
+    static_cast<Session*>(session)->free_hook(Span::of(base, length));
   }
   // Waits until no importer has the memory open, or until the time limit. The caller is about to free GPU memory, which
   // waits for the GPU anyway. Peers close within their gc_interval; a crashed peer is not waited for. The slot stays
@@ -253,16 +252,13 @@ class Pool final : public gpu_pool::Pool {
     std::unique_ptr<Pool> pool(new Pool(component, config, settings, Hits::pool));
     status = Session::create(component->host, &pool->session_);
     if (!status.ok()) return status;
-    pool->own_peer_ = new gpu_pool::Peer;
-    pool->session_->set_own_peer(pool->own_peer_);
+    auto own_peer = std::make_unique<gpu_pool::Peer>();
+    pool->session_->set_own_peer(own_peer.get());
     status = pool->join();
     if (!status.ok()) return status;
-    pool->add_peer(pool->own_peer_);
+    pool->add_peer(own_peer.release());
     *pool_out = pool.release();
     return status;
-  }
-  ~Pool() override {
-    if (!has_peers()) delete own_peer_;  // create() failed before add_peer()
   }
   // Returns a referenced registration of the allocation that holds the range; in the index, or by a new handle.
   // NOT_FOUND: the range is not GPU memory. BAD_PARAM: it exceeds one allocation.
@@ -303,7 +299,7 @@ class Pool final : public gpu_pool::Pool {
     *offset_out = addr - reinterpret_cast<uintptr_t>(handle.reg->base);
     return deregister(thread, handle);
   }
-  void free_hook(uintptr_t base, size_t length) { session_->free_hook(base, length); }
+  void invalidate_range_hook(const Span& span) { session_->free_hook(span); }
 
  private:
   using gpu_pool::Pool::Pool;
@@ -313,13 +309,14 @@ class Pool final : public gpu_pool::Pool {
     pinrail_gpu_range_t range{};
     const Status status = pinrail::identify(*config_.limits, Span::of(addr, length), &range);
     if (!status.ok()) return status;
-    key_out->pid = static_cast<uint32_t>(own_peer_->owner.pid);
-    key_out->start = own_peer_->owner.start;
-    key_out->segment = own_peer_->owner.segment;
+    gpu_pool::Peer* const own = first_peer();  // the only one
+    key_out->pid = static_cast<uint32_t>(own->owner.pid);
+    key_out->start = own->owner.start;
+    key_out->segment = own->owner.segment;
     key_out->base = reinterpret_cast<uintptr_t>(range.base);
     key_out->length = range.length;
     key_out->id = range.buffer_id;
-    key_out->peer = own_peer_;
+    key_out->peer = own;
     return success();
   }
   // Completes the block after the registrar has filled in its part, and identifies the memory once more
@@ -347,13 +344,12 @@ class Pool final : public gpu_pool::Pool {
     session_->end(*next);
     release_all(thread, gpu_pool::Device::restarted);
     Guard guard(cache_->mutex);
-    next->set_own_peer(own_peer_);
+    next->set_own_peer(first_peer());
     session_.swap(next);
     return status;
   }
 
   std::unique_ptr<Session> session_;
-  gpu_pool::Peer* own_peer_ = nullptr;
 };
 
 constexpr char kHelp[] =
@@ -390,10 +386,6 @@ constexpr const char* kSynonymPrefixes[] = {"rcache_gpusm_", nullptr};
 
 using Forward = mpool::Forward<Component, Pool, gpu_pool::Pool>;
 
-void invalidate_range_hook(void* module, uintptr_t base, size_t length) {
-  Forward::pool_of(module)->free_hook(base, length);
-}
-
 pinrail_status_t export_range(void* module, pinrail_thread_t* thread, uintptr_t addr, size_t length,
                               pinrail_gpu_block_t* block_out, size_t* offset_out) {
   return guarded([&] { return Forward::pool_of(module)->export_range(thread, addr, length, block_out, offset_out); });
@@ -402,7 +394,6 @@ pinrail_status_t export_range(void* module, pinrail_thread_t* thread, uintptr_t 
 constexpr pinrail_mpool_ops_t make_table() {
   pinrail_mpool_ops_t ops = Forward::table();
   ops.register_mem = Forward::register_mem;
-  ops.invalidate_range_hook = invalidate_range_hook;
   ops.kinds = PINRAIL_KIND_GPU;
   ops.export_range = export_range;
   return ops;

@@ -206,10 +206,6 @@ constexpr const char* kSynonymPrefixes[] = {"rcache_grdma_", nullptr};
 
 using Forward = mpool::Forward<Component, Both>;
 
-void invalidate_range_hook(void* module, uintptr_t base, size_t length) {
-  Forward::pool_of(module)->invalidate_range_hook(Span::of(base, length));
-}
-
 pinrail_status_t register_with(void* module, pinrail_thread_t* thread, uintptr_t addr, size_t length,
                                uint64_t access_and_flags, const pinrail_register_options_t* options,
                                pinrail_handle_t* handle_out) {
@@ -223,7 +219,6 @@ constexpr pinrail_mpool_ops_t make_table() {
   pinrail_mpool_ops_t ops = Forward::memory_table();
   ops.register_mem = Forward::register_mem;
   ops.register_with = register_with;
-  ops.invalidate_range_hook = invalidate_range_hook;
   return ops;
 }
 constexpr pinrail_mpool_ops_t kOps = make_table();

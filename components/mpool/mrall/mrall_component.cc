@@ -41,10 +41,6 @@ constexpr pinrail_param_t kParams[] = {
 
 using Forward = mpool::Forward<Component, Pool>;
 
-void invalidate_range_hook(void* module, uintptr_t base, size_t length) {
-  Forward::pool_of(module)->invalidate_range_hook(Span::of(base, length));
-}
-
 pinrail_status_t left_out(void* module, pinrail_left_out_t* entries_out, size_t room, size_t* count_out) {
   return guarded([&] { *count_out = Forward::pool_of(module)->left_out(entries_out, room); });
 }
@@ -52,7 +48,6 @@ pinrail_status_t left_out(void* module, pinrail_left_out_t* entries_out, size_t 
 constexpr pinrail_mpool_ops_t make_table() {
   pinrail_mpool_ops_t ops = Forward::memory_table();
   ops.register_mem = Forward::register_mem;
-  ops.invalidate_range_hook = invalidate_range_hook;
   ops.left_out = left_out;
   return ops;
 }

@@ -107,6 +107,8 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
     *handle_out = handle_of(reg);
     return success();
   }
+  // Memory events end no registration (odp_component/O2).
+  static void invalidate_range_hook(const Span&) {}
   // One registration of all memory takes nothing of the limit.
   void counters(pinrail_mpool_stats_t* stats_out) const {
     Base::counters(stats_out);
@@ -182,21 +184,13 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
   Status make(pinrail_thread_t* thread, const Wanted& wanted, pinrail_registration_t** reg_out) {
     count_relaxed(&misses_);
     pinrail_registration_t* reg;
-    Status status = alloc(wanted.span, wanted.rights, wanted.traits, limits_of_registrar_.tail_size, &reg);
+    const Status status = alloc(wanted.span, wanted.rights, wanted.traits, limits_of_registrar_.tail_size, &reg);
     if (!status.ok()) return status;
     reg->flags = wanted.flags;
-    mpool::Cache::Tries tries;
-    status = admit(thread, reg, &tries);
-    if (status.ok()) {
-      status = call_registrar(thread, device_request(reg, PINRAIL_KIND_HOST), reg, mpool::Room::made);
-      if (!status.ok()) dismiss(reg);
-    }
-    if (status.ok()) {
-      *reg_out = reg;
-    } else {
-      host_->registrations->free(host_, reg);
-    }
-    return status;
+    *reg_out = reg;
+    return admit_and_open(thread, reg, [&] {
+      return call_registrar(thread, device_request(reg, PINRAIL_KIND_HOST), reg, mpool::Room::made);
+    });
   }
   // An insert has made them superfluous. The index calls it under its lock.
   static void displaced_hook(void* pool, pinrail_registration_t* const* regs, size_t count) {
@@ -232,13 +226,9 @@ constexpr pinrail_param_t kParams[] = {
 
 using Forward = mpool::Forward<Component, Pool>;
 
-// Memory events end no registration (odp_component/O2).
-void invalidate_range_hook(void*, uintptr_t, size_t) {}
-
 constexpr pinrail_mpool_ops_t make_table() {
   pinrail_mpool_ops_t ops = Forward::memory_table();
   ops.register_mem = Forward::register_mem;
-  ops.invalidate_range_hook = invalidate_range_hook;
   return ops;
 }
 constexpr pinrail_mpool_ops_t kOps = make_table();

@@ -105,16 +105,16 @@ class Pool final : public gpu_pool::Pool {
   }
   // A mapping of this process was reported gone: it is added to one range, which covers all that was reported since the
   // last call. The next call kills what overlaps. Hook context. Takes only invalidated_mutex_, a leaf.
-  void invalidate_range_hook(uintptr_t base, size_t length) {
+  void invalidate_range_hook(const Span& span) {
     Guard guard(invalidated_mutex_);
-    invalidated_ = {std::min(invalidated_.base, base), std::max(invalidated_.end, base + length)};
+    invalidated_ = {std::min(invalidated_.base, span.base), std::max(invalidated_.end, span.end)};
     ++invalidations_noted_;
     is_noted_.store(true);
   }
   // A subscriber to events of GPU memory. Hook context. Only the pool itself unmaps these mappings, except for events
   // that end all memory, such as the reset of a device.
   static void report_hook(void* pool, uintptr_t base, size_t length) {
-    if (base == 0 && length == UINTPTR_MAX) static_cast<Pool*>(pool)->invalidate_range_hook(base, length);
+    if (base == 0 && length == UINTPTR_MAX) static_cast<Pool*>(pool)->invalidate_range_hook(Span::of(base, length));
   }
 
  private:
@@ -414,14 +414,9 @@ pinrail_status_t register_mem(void*, pinrail_thread_t*, uintptr_t, size_t, uint6
   return PINRAIL_ERR_NOT_SUPPORTED;
 }
 
-void invalidate_range_hook(void* module, uintptr_t base, size_t length) {
-  Forward::pool_of(module)->invalidate_range_hook(base, length);
-}
-
 constexpr pinrail_mpool_ops_t make_table() {
   pinrail_mpool_ops_t ops = Forward::table();
   ops.register_mem = register_mem;
-  ops.invalidate_range_hook = invalidate_range_hook;
   ops.kinds = PINRAIL_KIND_REMOTE;
   ops.register_remote = Pool::register_entry;
   return ops;
