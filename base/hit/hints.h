@@ -16,6 +16,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <atomic>
 #include <new>
 
@@ -125,8 +126,8 @@ class Hints {
   // smaller. Without memory the table stays as it is.
   void grow(const Table* from) {
     if (is_growing_.exchange(true, std::memory_order_acquire)) return;
-    const size_t lines = (from->mask + 1) * kGrowth;
-    const bool is_wanted = current_.load(std::memory_order_relaxed) == from && lines <= kMostLines;
+    const size_t lines = std::min((from->mask + 1) * kGrowth, kMostLines);
+    const bool is_wanted = current_.load(std::memory_order_relaxed) == from && lines != from->mask + 1;
     void* const memory =
         is_wanted ? mmap(nullptr, bytes_of(lines), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
                   : MAP_FAILED;

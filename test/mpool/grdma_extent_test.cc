@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // mpool_grdma_extent: what a miss registers beside what was asked for, what it leaves alone, and what it learns. Real
 // memory, a fake registrar.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -102,12 +103,24 @@ TEST_F(GrdmaExtent, pages_that_were_not_touched_end_it_and_stay_untouched) {
   EXPECT_EQ(memory.resident(), 6u);
 }
 
+// Whether the kernel says that the page is mapped by this process alone, which the zero page is not.
+bool is_the_process_own(const char* page) {
+  const int file = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+  uint64_t entry = 0;
+  const auto at = static_cast<off_t>(reinterpret_cast<uintptr_t>(page) / kPage * sizeof(entry));
+  EXPECT_EQ(pread(file, &entry, sizeof(entry), at), static_cast<ssize_t>(sizeof(entry)));
+  close(file);
+  return (entry >> 56 & 1) != 0;
+}
+
 // A pin that may write would replace the zero page, and so the process would grow.
 TEST_F(GrdmaExtent, pages_that_were_only_read_are_left_out) {
   const Memory memory(1);
   memory.touch(20 * kPage, kPage);
   volatile char sum = 0;
   for (size_t page = 0; page < 40; ++page) sum = static_cast<char>(sum + *memory.at(page * kPage));
+  if (is_the_process_own(memory.at(0)))
+    GTEST_SKIP() << "this kernel has no zero page: what is read gets a page of its own";
   Pool pool(fake_);
   expect_exact(registered(pool, memory.base + 20 * kPage), memory.base + 20 * kPage);
 }
