@@ -76,10 +76,8 @@ Status Loader::declare_own(const std::vector<Framework>& wanted) {
     const pinrail_param_t verbose = param::declaration(
         "verbose", "0", "What the components of the framework say, unless they set their own: 0 to 100.",
         PINRAIL_TYPE_INT, PINRAIL_SCOPE_SETTABLE, 8, 100);
-    for (const Status status :
-         {params_.declare(framework.name, "", &selection, 1), params_.declare(framework.name, "base", &verbose, 1)}) {
-      if (!status.ok()) result = status;
-    }
+    result.keep_first(params_.declare(framework.name, "", &selection, 1));
+    result.keep_first(params_.declare(framework.name, "base", &verbose, 1));
   }
   return result;
 }
@@ -188,10 +186,7 @@ void Loader::sort_components() {
 Status Loader::discover(const std::vector<Framework>& frameworks) {
   Status result = declare_own(frameworks);
   if (!result.ok()) return result;
-  for (const Framework& framework : frameworks) {
-    const Status status = choose(framework);
-    if (!status.ok()) result = status;
-  }
+  for (const Framework& framework : frameworks) result.keep_first(choose(framework));
   if (!result.ok()) return result;
   find_built_in();
   find_in_folders();
