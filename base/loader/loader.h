@@ -199,8 +199,8 @@ Status find_descriptor(void* handle, const pinrail_component_t** descriptor_out,
 
 // Returns the default search path: a folder beside the shared object that contains this function (installed:
 // <libdir>/pinrail; if that object is in a folder .libs of a build tree: components/.libs beside it), then the
-// configured folder.
-std::vector<std::string> default_component_path();
+// configured folder, with : between them.
+std::string default_component_path();
 
 // Calls functions of components that begin or end something, so that no exception and no unknown
 // status gets past them (C4, C5).
