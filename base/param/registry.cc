@@ -192,8 +192,7 @@ bool belongs_to(std::string_view name, const std::string& family) {
   return name == family || starts_with(name, family + "_");
 }
 
-template <typename Families>
-bool belongs_to_any(std::string_view name, const Families& families) {
+bool belongs_to_any(std::string_view name, const std::set<std::string>& families) {
   return std::any_of(families.begin(), families.end(),
                      [name](const std::string& family) { return belongs_to(name, family); });
 }

@@ -155,8 +155,7 @@ pinrail_status_t pinrail_mpool_ft_event(pinrail_mpool_t* pool, pinrail_ft_state_
 
 pinrail_status_t pinrail_mpool_read_stats(pinrail_mpool_t* pool, pinrail_mpool_stats_t* stats_out) {
   if (pool == nullptr || stats_out == nullptr) return api::refuse(__func__, "pool or stats_out is NULL");
-  const size_t size = stats_out->size;
-  if (!api::is_size_of_stats(size)) {
+  if (!api::is_size_of_stats(stats_out->size)) {
     return api::refuse(__func__, "stats_out->size is not sizeof(pinrail_mpool_stats_t)");
   }
   const deferred::Call call;
@@ -165,8 +164,7 @@ pinrail_status_t pinrail_mpool_read_stats(pinrail_mpool_t* pool, pinrail_mpool_s
   pinrail_mpool_stats_t totals{};
   const pinrail_status_t status = pool->ops->stats(pool->module, &totals);
   if (status != PINRAIL_SUCCESS) return status;
-  totals.size = size;
-  std::memcpy(stats_out, &totals, size);
+  copy_sized(totals, stats_out);
   return PINRAIL_SUCCESS;
 }
 
