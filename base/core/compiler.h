@@ -18,11 +18,7 @@ __attribute__((always_inline)) constexpr bool unlikely(bool condition) {
 
 // For functions that catch abi::__forced_unwind: the runtime binds that reference to no object, and
 // UndefinedBehaviorSanitizer would report it.
-#if defined(__clang__) || defined(__GNUC__)
 #define PINRAIL_CATCHES_FORCED_UNWIND __attribute__((no_sanitize("undefined")))
-#else
-#define PINRAIL_CATCHES_FORCED_UNWIND
-#endif
 
 // Defined under ThreadSanitizer, which must see each access: code with accesses in inline assembly has a plain variant
 // then.

@@ -13,32 +13,26 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <memory>
+#include <set>
 
 namespace pinrail {
 namespace {
 
 constexpr const char* kHugepages = "/sys/kernel/mm/hugepages";
-constexpr uint64_t kKibi = 1024;
 
-// Keeps the sizes sorted and unique. A size is dropped if the array is full.
-void add_hugepage(uint64_t bytes, Machine* machine) {
-  auto& sizes = machine->hugepage_bytes;
-  if (bytes <= machine->page_bytes || sizes.back() != 0) return;
-  if (std::find(sizes.begin(), sizes.end(), bytes) != sizes.end()) return;
-  *std::find(sizes.begin(), sizes.end(), 0) = bytes;
-  std::sort(sizes.begin(), std::find(sizes.begin(), sizes.end(), 0));
-}
-
-// The kernel has one folder for each size, for example hugepages-2048kB.
-void read_hugepages(Machine* machine) {
+// The kernel has one folder for each size, for example hugepages-2048kB. What the array has no room for is left out.
+void read_hugepages(pinrail_machine_t* machine) {
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir(kHugepages), closedir);
   if (folder == nullptr) return;
+  std::set<uint64_t> sizes;
   // NOLINTNEXTLINE(concurrency-mt-unsafe): the stream is this function's own.
   while (const dirent* entry = readdir(folder.get())) {
     unsigned long long kibibytes = 0;
-    if (std::sscanf(entry->d_name, "hugepages-%llukB", &kibibytes) == 1) add_hugepage(kibibytes * kKibi, machine);
+    if (std::sscanf(entry->d_name, "hugepages-%llukB", &kibibytes) == 1) sizes.insert(kibibytes * 1024);
   }
+  std::copy_n(sizes.begin(), std::min(sizes.size(), std::size(machine->hugepage_sizes)), machine->hugepage_sizes);
 }
 
 #ifdef HAVE_HWLOC
@@ -59,19 +53,14 @@ Topology load_topology() {
   return topology;
 }
 
-// Takes memory size, nodes and page sizes from hwloc's topology.
-void read_topology(hwloc_topology_t topology, Machine* machine) {
+// Takes memory size and nodes from hwloc's topology; it has its page sizes from where read_hugepages() has them.
+void read_topology(hwloc_topology_t topology, pinrail_machine_t* machine) {
   machine->source = "hwloc";
   // The sum over the nodes and the system's own number differ if memory was added or removed while the system ran. The
   // smaller one is safe to plan with.
   const uint64_t total = hwloc_get_root_obj(topology)->total_memory;
-  if (total != 0) machine->memory_bytes = std::min(machine->memory_bytes, total);
+  if (total != 0) machine->memory = std::min(machine->memory, total);
   machine->numa_nodes = static_cast<unsigned>(std::max(1, hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_NUMANODE)));
-  hwloc_obj_t node = nullptr;
-  while ((node = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, node)) != nullptr) {
-    const auto& memory = node->attr->numanode;
-    for (unsigned i = 0; i < memory.page_types_len; ++i) add_hugepage(memory.page_types[i].size, machine);
-  }
 }
 #endif
 
@@ -89,16 +78,19 @@ bool bind_near(int32_t numa_node) {
 bool bind_near(int32_t) { return false; }
 #endif
 
-Machine read_machine_of_system() {
-  Machine machine;
-  machine.page_bytes = static_cast<uint64_t>(std::max(1L, sysconf(_SC_PAGESIZE)));
-  machine.memory_bytes = static_cast<uint64_t>(std::max(0L, sysconf(_SC_PHYS_PAGES))) * machine.page_bytes;
+pinrail_machine_t read_machine_of_system() {
+  pinrail_machine_t machine{};
+  machine.size = sizeof(machine);
+  machine.source = "system";
+  machine.page_size = static_cast<uint64_t>(std::max(1L, sysconf(_SC_PAGESIZE)));
+  machine.memory = static_cast<uint64_t>(std::max(0L, sysconf(_SC_PHYS_PAGES))) * machine.page_size;
+  machine.numa_nodes = 1;
   read_hugepages(&machine);
   return machine;
 }
 
-Machine read_machine() {
-  Machine machine = read_machine_of_system();
+pinrail_machine_t read_machine() {
+  pinrail_machine_t machine = read_machine_of_system();
 #ifdef HAVE_HWLOC
   if (const Topology topology = load_topology()) read_topology(topology.get(), &machine);
 #endif

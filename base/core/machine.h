@@ -7,27 +7,18 @@
 #ifndef PINRAIL_BASE_CORE_MACHINE_H
 #define PINRAIL_BASE_CORE_MACHINE_H
 
-#include <array>
-#include <cstddef>
+#include <pinrail/listing.h>
+
 #include <cstdint>
 
 namespace pinrail {
 
-constexpr size_t kMaxHugepageSizes = 8;
-
-struct Machine {
-  const char* source = "system";  // "hwloc" or "system"
-  uint64_t page_bytes = 0;
-  uint64_t memory_bytes = 0;
-  unsigned numa_nodes = 1;
-  std::array<uint64_t, kMaxHugepageSizes> hugepage_bytes{};  // sizes that the kernel knows, rising; 0 in unused entries
-};
-
-// Reads them with hwloc if it is built in, works and is trusted (files/X1); otherwise as read_machine_of_system().
-Machine read_machine();
+// Reads them with hwloc if it is built in, works and is trusted (files/X1); otherwise as read_machine_of_system(). The
+// limits are left 0.
+pinrail_machine_t read_machine();
 
 // Asks the system without hwloc. numa_nodes is always 1.
-Machine read_machine_of_system();
+pinrail_machine_t read_machine_of_system();
 
 // Binds the calling thread to the processors of the NUMA node, by hwloc. False: there is no such node, or no hwloc.
 bool bind_near(int32_t numa_node);

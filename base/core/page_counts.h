@@ -63,10 +63,8 @@ class PageCounts {
 
 inline PageCounts::Map::iterator PageCounts::need_node(uintptr_t at) {
   const auto next = nodes_.upper_bound(at);
-  const auto before = next == nodes_.begin() ? nodes_.end() : std::prev(next);
-  if (before != nodes_.end() && before->first == at) return before;
-  const size_t count = before == nodes_.end() ? 0 : before->second.count;
-  return nodes_.emplace_hint(next, at, Node{count, 0, 0});
+  const size_t count = next == nodes_.begin() ? 0 : std::prev(next)->second.count;
+  return nodes_.try_emplace(next, at, Node{count, 0, 0});
 }
 
 inline void PageCounts::erase_if_unused(Map::iterator node) {

@@ -28,6 +28,10 @@ class [[nodiscard]] Status {
   constexpr bool is(pinrail_status_t code) const { return code_ == code; }
   constexpr bool is_lack() const { return is(PINRAIL_ERR_OUT_OF_RESOURCE) || is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE); }
   void ignore() const {}
+  // Becomes the other status, unless it is an error already: the first error of several operations.
+  void keep_first(Status other) {
+    if (ok()) code_ = other.code_;
+  }
 
  private:
   pinrail_status_t code_;

@@ -18,68 +18,43 @@
 #include "base/core/files.h"
 #include "base/loader/loader.h"
 
+// The ELF header of the shared object or program into which this code is linked; the linker makes the symbol.
+// NOLINTNEXTLINE(bugprone-reserved-identifier)
+extern "C" __attribute__((visibility("hidden"))) const ElfW(Ehdr) __ehdr_start;
+
 namespace pinrail::loader {
 namespace {
 
 using Header = ElfW(Ehdr);
 using Segment = ElfW(Phdr);
 
-constexpr unsigned char kClass = sizeof(void*) == 8 ? ELFCLASS64 : ELFCLASS32;
-constexpr unsigned char kByteOrder = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? ELFDATA2LSB : ELFDATA2MSB;
 constexpr const char* kCutOff = "is cut off: ";
 
 // More segments than any linker makes. The file must not decide how much memory is allocated.
 constexpr unsigned kMaxSegments = 1024;
 
-#if defined(__x86_64__)
-constexpr unsigned kMachine = EM_X86_64;
-#elif defined(__aarch64__)
-constexpr unsigned kMachine = EM_AARCH64;
-#elif defined(__powerpc64__)
-constexpr unsigned kMachine = EM_PPC64;
-#elif defined(__riscv)
-constexpr unsigned kMachine = EM_RISCV;
-#elif defined(__s390x__)
-constexpr unsigned kMachine = EM_S390;
-#else
-#error "the ELF machine number of this processor is not known here"
-#endif
-
-class File {
- public:
-  // status: of the file.
-  File(int fd, const struct stat& status) : fd_(fd), length_(static_cast<uint64_t>(status.st_size)) {
-    const ssize_t got = pread(fd_, start_, sizeof(start_), 0);
-    start_length_ = got > 0 ? static_cast<size_t>(got) : 0;
-  }
+struct File {
+  const int fd;
+  const uint64_t length;
 
   // Returns whether the range lies inside the file.
-  bool holds(uint64_t offset, uint64_t length) const { return offset <= length_ && length <= length_ - offset; }
+  bool holds(uint64_t offset, uint64_t bytes) const { return offset <= length && bytes <= length - offset; }
 
-  bool read_at(uint64_t offset, void* into, size_t length) const {
-    if (!holds(offset, length)) return false;
-    if (offset + length > start_length_)
-      return pread(fd_, into, length, static_cast<off_t>(offset)) == static_cast<ssize_t>(length);
-    std::memcpy(into, start_ + offset, length);
-    return true;
+  bool read_at(uint64_t offset, void* into, size_t bytes) const {
+    return holds(offset, bytes) && pread(fd, into, bytes, static_cast<off_t>(offset)) == static_cast<ssize_t>(bytes);
   }
-
- private:
-  const int fd_;
-  const uint64_t length_;
-  size_t start_length_;
-  unsigned char start_[1024];  // of the file: mostly all headers
 };
 
 // Returns what is wrong with the ELF header, or "".
 std::string check_header(const File& file, Header* header) {
   unsigned char ident[EI_NIDENT];
   if (!file.read_at(0, ident, sizeof(ident)) || std::memcmp(ident, ELFMAG, SELFMAG) != 0) return "is not an ELF file";
-  if (ident[EI_CLASS] != kClass) return "is of another word size than this process";
-  if (ident[EI_DATA] != kByteOrder) return "is of another byte order than this machine";
+  if (ident[EI_CLASS] != __ehdr_start.e_ident[EI_CLASS]) return "is of another word size than this process";
+  if (ident[EI_DATA] != __ehdr_start.e_ident[EI_DATA]) return "is of another byte order than this machine";
   if (!file.read_at(0, header, sizeof(*header))) return std::string(kCutOff) + "its header is not whole";
-  if (header->e_machine != kMachine) {
-    return "is for machine " + std::to_string(header->e_machine) + ", this is " + std::to_string(kMachine);
+  if (header->e_machine != __ehdr_start.e_machine) {
+    return "is for machine " + std::to_string(header->e_machine) + ", this is " +
+           std::to_string(__ehdr_start.e_machine);
   }
   if (header->e_type != ET_DYN) return "is an ELF file, but not a shared object";
   if (header->e_phentsize != sizeof(Segment)) return "has segment headers of another size";
@@ -126,7 +101,7 @@ std::string check_segments(const File& file, const Header& header) {
 std::string check_elf(int fd, const struct stat& status) {
   if (S_ISDIR(status.st_mode)) return "is a folder";
   if (!S_ISREG(status.st_mode)) return "is not a regular file";
-  const File file(fd, status);
+  const File file = {fd, static_cast<uint64_t>(status.st_size)};
   Header header{};
   const std::string why = check_header(file, &header);
   return why.empty() ? check_segments(file, header) : why;

@@ -24,12 +24,6 @@ constexpr const char* kPathParam = "mca_base_component_path";
 constexpr const char* kBuiltIn = "built in";
 constexpr std::string_view kSuffix = ".so";
 
-std::string joined(const std::vector<std::string>& folders) {
-  std::string text;
-  for (const std::string& folder : folders) text += (text.empty() ? "" : ":") + folder;
-  return text;
-}
-
 // Returns the names of the entries, sorted.
 std::vector<std::string> entries_of(DIR* folder) {
   std::vector<std::string> entries;
@@ -62,7 +56,7 @@ Component* Loader::component(std::string_view framework, std::string_view name) 
 
 // Declares the loader's own parameter and those that each framework has.
 Status Loader::declare_own(const std::vector<Framework>& wanted) {
-  const std::string path = joined(default_component_path());
+  const std::string path = default_component_path();
   const pinrail_param_t own = param::declaration(
       kPathParam, path.c_str(), "Folders to look for components in, with : between them; the first wins.",
       PINRAIL_TYPE_STRING, PINRAIL_SCOPE_READONLY, 2);
@@ -76,10 +70,8 @@ Status Loader::declare_own(const std::vector<Framework>& wanted) {
     const pinrail_param_t verbose = param::declaration(
         "verbose", "0", "What the components of the framework say, unless they set their own: 0 to 100.",
         PINRAIL_TYPE_INT, PINRAIL_SCOPE_SETTABLE, 8, 100);
-    for (const Status status :
-         {params_.declare(framework.name, "", &selection, 1), params_.declare(framework.name, "base", &verbose, 1)}) {
-      if (!status.ok()) result = status;
-    }
+    result.keep_first(params_.declare(framework.name, "", &selection, 1));
+    result.keep_first(params_.declare(framework.name, "base", &verbose, 1));
   }
   return result;
 }
@@ -188,10 +180,7 @@ void Loader::sort_components() {
 Status Loader::discover(const std::vector<Framework>& frameworks) {
   Status result = declare_own(frameworks);
   if (!result.ok()) return result;
-  for (const Framework& framework : frameworks) {
-    const Status status = choose(framework);
-    if (!status.ok()) result = status;
-  }
+  for (const Framework& framework : frameworks) result.keep_first(choose(framework));
   if (!result.ok()) return result;
   find_built_in();
   find_in_folders();
@@ -274,12 +263,10 @@ std::string component_folder_beside(const std::string& folder) {
 
 }  // namespace
 
-std::vector<std::string> default_component_path() {
-  std::vector<std::string> path;
-  const std::string folder = own_folder();
-  if (!folder.empty()) path.push_back(component_folder_beside(folder));
-  if (path.empty() || path.front() != PINRAIL_PKGLIBDIR) path.emplace_back(PINRAIL_PKGLIBDIR);
-  return path;
+std::string default_component_path() {
+  const std::string configured = PINRAIL_PKGLIBDIR, own = own_folder();
+  const std::string beside = own.empty() ? configured : component_folder_beside(own);
+  return beside == configured ? configured : beside + ":" + configured;
 }
 
 }  // namespace pinrail::loader

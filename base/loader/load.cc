@@ -115,8 +115,7 @@ Status Loader::load_all() {
       params_.expect(param::full_name(listed.framework, listed.name, ""));
       continue;
     }
-    const Status status = load(component.get());
-    if (!status.ok()) result = status;
+    result.keep_first(load(component.get()));
   }
   for (const auto& component : components_) {
     if (!component->listed.selected) component->listed.reason = why_not_selected(component->listed, params_);
@@ -228,8 +227,7 @@ Status Loader::require_named(const Chosen& chosen) {
   for (const std::string& name : chosen.selection.names) {
     const Component* found = component(chosen.framework.name, name);
     if (found != nullptr && found->opened) continue;
-    const Status status = found == nullptr ? report_missing(chosen, name) : report_unusable(*found);
-    if (result.ok()) result = status;
+    result.keep_first(found == nullptr ? report_missing(chosen, name) : report_unusable(*found));
   }
   return result;
 }

@@ -17,13 +17,11 @@
 #ifndef PINRAIL_BASE_LOADER_LOADER_H
 #define PINRAIL_BASE_LOADER_LOADER_H
 
-#include <cxxabi.h>
 #include <pinrail/component_mpool.h>
 
 #include <atomic>
 #include <cstring>
 #include <memory>
-#include <new>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -201,8 +199,8 @@ Status find_descriptor(void* handle, const pinrail_component_t** descriptor_out,
 
 // Returns the default search path: a folder beside the shared object that contains this function (installed:
 // <libdir>/pinrail; if that object is in a folder .libs of a build tree: components/.libs beside it), then the
-// configured folder.
-std::vector<std::string> default_component_path();
+// configured folder, with : between them.
+std::string default_component_path();
 
 // Calls functions of components that begin or end something, so that no exception and no unknown
 // status gets past them (C4, C5).
@@ -219,19 +217,15 @@ void report_thrown(const char* framework, const char* name, const char* function
 // becomes ERROR; LastLogLine then has the reason. The exception ends here, because its code may be unmapped soon. A
 // forced unwinding of the thread is passed on.
 template <typename Function>
-PINRAIL_CATCHES_FORCED_UNWIND Status answer_of_component(Function&& function) {
-  try {
+Status answer_of_component(Function&& function) {
+  const char* fault = "it threw an exception";
+  const Status answer = guarded([&] {
     const pinrail_status_t status = function();
-    if (is_status(status)) return status;
-    record_last_log_line("it returned a status that does not exist");
-  } catch (const abi::__forced_unwind&) {
-    throw;
-  } catch (const std::bad_alloc&) {
-    return PINRAIL_ERR_OUT_OF_RESOURCE;
-  } catch (...) {
-    record_last_log_line("it threw an exception");
-  }
-  return PINRAIL_ERR_ERROR;
+    fault = is_status(status) ? nullptr : "it returned a status that does not exist";
+    return fault == nullptr ? status : PINRAIL_ERR_ERROR;
+  });
+  if (fault != nullptr && answer.is(PINRAIL_ERR_ERROR)) record_last_log_line(fault);
+  return answer;
 }
 
 // Calls a function that ends something. What it throws is reported and ends here. Allocates nothing: it also runs in

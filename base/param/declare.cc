@@ -33,7 +33,7 @@ void report_malformed(const Parameter& parameter, const Given& given, const std:
 // Reports settings that use an old name of the parameter.
 void note_old_names(const Parameter& parameter, const Settings& settings) {
   for_texts(parameter.declaration.synonyms, [&](const char* old) {
-    const std::vector<Given>* const given = settings.all_of(old);
+    const std::list<Given>* const given = settings.all_of(old);
     if (given == nullptr) return;
     const std::string source = given->back().origin();
     report::help("old name", {{"old", old}, {"source", source.c_str()}, {"new", parameter.name.c_str()}});
@@ -43,9 +43,9 @@ void note_old_names(const Parameter& parameter, const Settings& settings) {
 // Reports a malformed value although a stronger source hides it: without that source it would decide.
 void note_hidden_values(const Parameter& parameter, const Given* decides, const Settings& settings) {
   std::string why;
-  const std::vector<Given>* const all = settings.all_of(parameter.name);
-  for (size_t i = 0; all != nullptr && i < all->size(); ++i) {
-    const Given& given = (*all)[i];
+  const std::list<Given>* const all = settings.all_of(parameter.name);
+  if (all == nullptr) return;
+  for (const Given& given : *all) {
     pinrail_param_value_t value{};
     if (&given == decides || parse(parameter.declaration, given.value, &value, &why).ok()) continue;
     report::help("hidden malformed value", {{"value", given.value.c_str()},
@@ -60,12 +60,6 @@ void note_hidden_values(const Parameter& parameter, const Given* decides, const 
 bool is_number(const Parameter& parameter) {
   const pinrail_param_type_t type = parameter.declaration.type;
   return type == PINRAIL_TYPE_BOOL || type == PINRAIL_TYPE_INT || type == PINRAIL_TYPE_ENUM;
-}
-
-// How firmly a setting chooses a value; NULL: the built-in default applies.
-Precedence precedence_of(const Given* given) {
-  if (given == nullptr) return Precedence::fallback;
-  return given->strength <= kCallersDefault ? Precedence::callers_default : Precedence::set;
 }
 
 // Returns VERSION if the declarations have another size. In such a table only the first element's size can be read.
@@ -108,7 +102,7 @@ Value Registry::followed_value_locked(const Parameter& parameter, const Value& f
 
 // Where replace_default() gave the parameter another default, that one is listed as its default.
 static void list_replaced_default(const Settings& settings, Strings* strings, Parameter* parameter) {
-  const std::vector<Given>* const given = settings.all_of(parameter->name);
+  const std::list<Given>* const given = settings.all_of(parameter->name);
   if (given == nullptr || given->front().strength != kDerivedDefault) return;
   Value value{};
   std::string why;
@@ -127,7 +121,6 @@ Status Registry::take_value_locked(Parameter* parameter) {
   }
   list_replaced_default(settings_, &strings_, parameter);
   const Given* given = settings_.decide(parameter->name, declaration.synonyms);
-  parameter->precedence = precedence_of(given);
   note_hidden_values(*parameter, given, settings_);
   if (given == nullptr) return success();
   if (declaration.scope == PINRAIL_SCOPE_CONSTANT) {
@@ -139,9 +132,7 @@ Status Registry::take_value_locked(Parameter* parameter) {
     return PINRAIL_ERR_BAD_PARAM;
   }
   parameter->own.source = given->source();
-  parameter->own.file = strings_.keep(given->file);
-  parameter->own.from = strings_.keep(given->from);
-  parameter->own.line = given->line;
+  parameter->own.given = given;
   note_old_names(*parameter, settings_);
   return success();
 }
@@ -180,7 +171,7 @@ void Registry::commit_locked(std::vector<std::unique_ptr<Parameter>> declared) {
                        std::move(owner));
     parameter->followed = followed_by_locked(*parameter);
     const Parameter* const followed = parameter->followed;
-    const bool follows = followed != nullptr && followed->precedence > parameter->precedence;
+    const bool follows = followed != nullptr && followed->own.precedence() > parameter->own.precedence();
     parameter->take(follows ? followed_value_locked(*parameter, followed->value) : parameter->own);
   }
 }
@@ -203,7 +194,7 @@ Status Registry::declare(std::string_view framework, std::string_view component,
       status = PINRAIL_ERR_ERROR;
     }
     if (status.ok()) declared.push_back(std::move(parameter));
-    if (!status.ok()) result = status;
+    result.keep_first(status);
   }
   if (result.ok()) commit_locked(std::move(declared));
   return result;
@@ -233,20 +224,14 @@ void copy_synonyms(const Family& family, const pinrail_param_t& from, Strings* s
   parameter->declaration.synonyms = synonyms.size() > 1 ? synonyms.data() : nullptr;
 }
 
-bool is_known_type(const pinrail_param_t& declaration) {
-  return declaration.type >= PINRAIL_TYPE_BOOL && declaration.type <= PINRAIL_TYPE_ENUM;
-}
-
-bool is_known_scope(const pinrail_param_t& declaration) {
-  return declaration.scope >= PINRAIL_SCOPE_CONSTANT && declaration.scope <= PINRAIL_SCOPE_SETTABLE;
-}
-
 }  // namespace
 
 // Returns what is wrong with a declaration, or NULL.
 const char* fault_of(const pinrail_param_t& declaration) {
-  if (!is_known_type(declaration)) return "its type is unknown";
-  if (!is_known_scope(declaration)) return "its scope is unknown";
+  const pinrail_param_type_t type = declaration.type;
+  const pinrail_param_scope_t scope = declaration.scope;
+  if (type < PINRAIL_TYPE_BOOL || type > PINRAIL_TYPE_ENUM) return "its type is unknown";
+  if (scope < PINRAIL_SCOPE_CONSTANT || scope > PINRAIL_SCOPE_SETTABLE) return "its scope is unknown";
   if (declaration.level < 1 || declaration.level > 9) return "its level is not from 1 to 9";
   if (declaration.minimum > declaration.maximum) return "its minimum is above its maximum";
   const pinrail_enum_value_t* const values = declaration.values;

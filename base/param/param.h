@@ -22,6 +22,7 @@
 #include <pinrail/params.h>
 
 #include <atomic>
+#include <list>
 #include <map>
 #include <memory>
 #include <set>
@@ -62,16 +63,18 @@ Sources process_sources();
 //
 // A name that a parameter asked for is marked as used. Settings that stay unused name no parameter.
 
-// Sources, the weakest first. Each prefix of environment variables has a strength of its own.
+// Sources, the weakest first, as pinrail_param_source_t has them, with room for several of one kind. Each prefix of
+// environment variables has a strength of its own.
+constexpr int kStrengths = 1000000;
 enum Strength : int {
-  kDerivedDefault = -1,
-  kCallersDefault = 0,
-  kSiteFile,
+  kDerivedDefault = PINRAIL_SOURCE_DEFAULT * kStrengths,
+  kCallersDefault,
+  kSiteFile = PINRAIL_SOURCE_FILE * kStrengths,
   kUserFile,
   kListedFile,
-  kEnvironment = 100,
-  kCommandLine = 1000000,
-  kOverrideFile
+  kEnvironment = PINRAIL_SOURCE_ENVIRONMENT * kStrengths,
+  kCommandLine = PINRAIL_SOURCE_COMMAND_LINE * kStrengths,
+  kOverrideFile = PINRAIL_SOURCE_OVERRIDE * kStrengths
 };
 
 // One setting as it was given.
@@ -84,10 +87,9 @@ struct Given {
   std::string from = {};  // for settings of pinrail_init(): what gave them
   size_t number = 0;      // in the order of reading
 
-  pinrail_param_source_t source() const;
+  pinrail_param_source_t source() const { return static_cast<pinrail_param_source_t>(strength / kStrengths); }
   // Returns for example "the environment" or "/etc/x.conf line 3".
   std::string origin() const;
-  bool in_environment() const { return strength >= kEnvironment && strength < kCommandLine; }
 };
 
 class Settings {
@@ -102,24 +104,23 @@ class Settings {
   const Given* decide(const std::string& name, const char* const* synonyms);
 
   // Returns all settings of exactly this name, the weakest first; NULL: there is none.
-  const std::vector<Given>* all_of(const std::string& name) const;
+  const std::list<Given>* all_of(const std::string& name) const;
 
   // Returns the strongest setting of each name that no decide() asked for, sorted by name.
   std::vector<const Given*> unused() const;
 
  private:
-  void add_pairs(const std::vector<Setting>& pairs, int strength);
+  void add_pairs(const std::vector<Setting>& pairs, int strength, const std::string& from);
   void add_environment(const Sources& sources);
   Status add_file(const std::string& path, int strength);
   Status add_listed_files();
 
   struct Named {
-    std::vector<Given> all;  // by strength, then in the order of reading
+    std::list<Given> all;  // by strength, then in the order of reading; values point to them
     bool is_used = false;
   };
   std::map<std::string, Named> by_name_;
   size_t count_ = 0;
-  std::string settings_from_;
 };
 
 // Keeps one copy of each distinct text, at a fixed address, as long as the object lives.
@@ -131,19 +132,22 @@ class Strings {
   std::set<std::string> texts_;
 };
 
+// How firmly a value was chosen. A parameter that follows another one takes the other's value if that was chosen more
+// firmly.
+enum class Precedence : uint8_t { fallback, callers_default, set };
+
 // A value and its source.
 struct Value {
   pinrail_param_value_t typed{};
   const char* text = "";
   pinrail_param_source_t source = PINRAIL_SOURCE_DEFAULT;
-  const char* file = "";
-  const char* from = "";  // what gave it, for settings of pinrail_init()
-  int line = 0;
-};
+  const Given* given = nullptr;  // NULL: the built-in default, or what set() was called with
 
-// How firmly a value was chosen. A parameter that follows another one takes the other's value if that was chosen more
-// firmly.
-enum class Precedence : uint8_t { fallback, callers_default, set };
+  Precedence precedence() const {
+    if (source != PINRAIL_SOURCE_DEFAULT) return Precedence::set;
+    return given == nullptr ? Precedence::fallback : Precedence::callers_default;
+  }
+};
 
 struct Parameter {
   std::string name;  // the full name
@@ -154,9 +158,8 @@ struct Parameter {
 
   // The parameter whose value this one takes as long as it is not set itself, or NULL.
   Parameter* followed = nullptr;
-  Value own;    // the value that it was set to itself
-  Value value;  // the effective value: own, or that of `followed`
-  Precedence precedence = Precedence::fallback;
+  Value own;                       // the value that it was set to itself
+  Value value;                     // the effective value: own, or that of `followed`
   std::atomic<int64_t> number{0};  // value.typed.i, for readers without the lock
 
   void take(const Value& effective) {

@@ -17,14 +17,17 @@ namespace {
 pinrail_param_info_t info_of(const Parameter& parameter) {
   pinrail_param_info_t info{};
   info.size = sizeof(info);
+  info.source_file = "";
   info.name = parameter.name.c_str();
   info.framework = parameter.framework.c_str();
   info.component = parameter.component.c_str();
   info.value = parameter.value.text;
   info.typed = parameter.value.typed;
   info.source = parameter.value.source;
-  info.source_file = parameter.value.file;
-  info.source_line = parameter.value.line;
+  if (parameter.value.given != nullptr) {
+    info.source_file = parameter.value.given->file.c_str();
+    info.source_line = parameter.value.given->line;
+  }
   info.declaration = &parameter.declaration;
   return info;
 }
@@ -43,16 +46,9 @@ std::string full_name(std::string_view framework, std::string_view component, st
 }
 
 std::string origin_of(const Value& value) {
-  std::string where = std::string(value.file) + " line " + std::to_string(value.line);
-  switch (value.source) {
-    case PINRAIL_SOURCE_DEFAULT: return "the default";
-    case PINRAIL_SOURCE_FILE: return where;
-    case PINRAIL_SOURCE_ENVIRONMENT: return "the environment";
-    case PINRAIL_SOURCE_COMMAND_LINE: return value.from;
-    case PINRAIL_SOURCE_API: return "a call of the program";
-    case PINRAIL_SOURCE_OVERRIDE: return "the override file " + where;
-  }
-  return "";
+  if (value.source == PINRAIL_SOURCE_DEFAULT) return "the default";
+  if (value.source == PINRAIL_SOURCE_API) return "a call of the program";
+  return (value.source == PINRAIL_SOURCE_OVERRIDE ? "the override file " : "") + value.given->origin();
 }
 
 Status copy_info(const pinrail_param_info_t& info, pinrail_param_info_t* info_out) {
@@ -159,11 +155,10 @@ void say(std::string_view name, std::string_view value, const Refusal& refusal) 
 void Registry::set_own_value_locked(Parameter* parameter, const Value& own) {
   std::vector<std::pair<Parameter*, Value>> changes = {{parameter, own}};
   for (const auto& each : parameters_) {
-    const bool follows = each->followed == parameter && each->precedence < Precedence::set;
+    const bool follows = each->followed == parameter && each->own.precedence() < Precedence::set;
     if (follows) changes.emplace_back(each.get(), followed_value_locked(*each, own));
   }
   parameter->own = own;
-  parameter->precedence = Precedence::set;
   for (const auto& [changed, value] : changes) changed->take(value);
 }
 
@@ -197,8 +192,7 @@ bool belongs_to(std::string_view name, const std::string& family) {
   return name == family || starts_with(name, family + "_");
 }
 
-template <typename Families>
-bool belongs_to_any(std::string_view name, const Families& families) {
+bool belongs_to_any(std::string_view name, const std::set<std::string>& families) {
   return std::any_of(families.begin(), families.end(),
                      [name](const std::string& family) { return belongs_to(name, family); });
 }

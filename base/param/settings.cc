@@ -70,32 +70,21 @@ void drop_file_lists(const std::string& path, std::vector<FileLine>* lines) {
 
 }  // namespace
 
-pinrail_param_source_t Given::source() const {
-  if (in_environment()) return PINRAIL_SOURCE_ENVIRONMENT;
-  switch (strength) {
-    case kDerivedDefault:
-    case kCallersDefault: return PINRAIL_SOURCE_DEFAULT;
-    case kCommandLine: return PINRAIL_SOURCE_COMMAND_LINE;
-    case kOverrideFile: return PINRAIL_SOURCE_OVERRIDE;
-    default: return PINRAIL_SOURCE_FILE;
-  }
-}
-
 std::string Given::origin() const {
   if (!file.empty()) return file + " line " + std::to_string(line);
-  if (in_environment()) return "the environment";
-  return strength <= kCallersDefault ? "the caller's defaults" : from;
+  if (source() == PINRAIL_SOURCE_ENVIRONMENT) return "the environment";
+  return source() == PINRAIL_SOURCE_DEFAULT ? "the caller's defaults" : from;
 }
 
 void Settings::add(Given given) {
   given.number = count_++;
-  std::vector<Given>& all = by_name_[given.name].all;
+  std::list<Given>& all = by_name_[given.name].all;
   const auto is_weaker = [](int strength, const Given& other) { return strength < other.strength; };
   all.insert(std::upper_bound(all.begin(), all.end(), given.strength, is_weaker), std::move(given));
 }
 
-void Settings::add_pairs(const std::vector<Setting>& pairs, int strength) {
-  for (const Setting& pair : pairs) add({pair.name, pair.value, "", 0, strength, settings_from_});
+void Settings::add_pairs(const std::vector<Setting>& pairs, int strength, const std::string& from) {
+  for (const Setting& pair : pairs) add({pair.name, pair.value, "", 0, strength, from});
 }
 
 // Adds the environment variables that begin with one of the prefixes; each prefix is stronger than the one before.
@@ -135,33 +124,26 @@ Status Settings::add_file(const std::string& path, int strength) {
 
 // Adds the last file first, so that the first one is the strongest.
 Status Settings::add_listed_files() {
-  const std::vector<Given>* const given = all_of(kFileList);
+  const std::list<Given>* const given = all_of(kFileList);
   if (given == nullptr) return success();
   const std::string list = given->back().value;
   const std::vector<std::string_view> paths = split(list, ":,");
   Status result = success();
   for (auto path = paths.rbegin(); path != paths.rend(); ++path) {
-    const Status status = add_file(std::string(*path), kListedFile);
-    if (!status.ok()) result = status;
+    result.keep_first(add_file(std::string(*path), kListedFile));
   }
   return result;
 }
 
 Status Settings::read(const Sources& sources) {
-  Status result = success();
-  const auto read_one = [&](const std::string& path, int strength) {
-    const Status status = add_file(path, strength);
-    if (!status.ok()) result = status;
-  };
-  settings_from_ = sources.settings_from;
-  add_pairs(sources.defaults, kCallersDefault);
-  read_one(sources.site_file, kSiteFile);
-  read_one(sources.user_file, kUserFile);
+  add_pairs(sources.defaults, kCallersDefault, "");
+  Status result = add_file(sources.site_file, kSiteFile);
+  result.keep_first(add_file(sources.user_file, kUserFile));
   add_environment(sources);
-  add_pairs(sources.settings, kCommandLine);
-  read_one(sources.override_file, kOverrideFile);
-  const Status listed = add_listed_files();
-  return listed.ok() ? result : listed;
+  add_pairs(sources.settings, kCommandLine, sources.settings_from);
+  result.keep_first(add_file(sources.override_file, kOverrideFile));
+  result.keep_first(add_listed_files());
+  return result;
 }
 
 // Returns the setting that decides a parameter (param/P2), or NULL, and marks its names as used.
@@ -173,7 +155,8 @@ const Given* Settings::decide(const std::string& name, const char* const* synony
     found->second.is_used = true;
     const Given& given = found->second.all.back();
     const auto rank = [&](const Given& it) {
-      return std::make_tuple(it.strength, it.in_environment() && it.name == name, it.number);
+      const bool is_own_name = it.source() == PINRAIL_SOURCE_ENVIRONMENT && it.name == name;
+      return std::make_tuple(it.strength, is_own_name, it.number);
     };
     if (best == nullptr || rank(given) > rank(*best)) best = &given;
   };
@@ -182,7 +165,7 @@ const Given* Settings::decide(const std::string& name, const char* const* synony
   return best;
 }
 
-const std::vector<Given>* Settings::all_of(const std::string& name) const {
+const std::list<Given>* Settings::all_of(const std::string& name) const {
   const auto found = by_name_.find(name);
   return found == by_name_.end() ? nullptr : &found->second.all;
 }
@@ -244,9 +227,9 @@ Sources process_sources() {
 }
 
 Status Registry::read_sources(const Sources& sources) {
-  const Status read = settings_.read(sources);
-  const Status declared = declare("", "", kBaseParams, std::size(kBaseParams));
-  return read.ok() ? declared : read;
+  Status result = settings_.read(sources);
+  result.keep_first(declare("", "", kBaseParams, std::size(kBaseParams)));
+  return result;
 }
 
 void Registry::replace_default(const std::string& name, const std::string& value) {

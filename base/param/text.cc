@@ -57,8 +57,6 @@ constexpr size_t kMaxSlips = 3;
 
 size_t slips_allowed(size_t length) { return std::clamp<size_t>(length / 4, 1, kMaxSlips); }
 
-size_t difference(size_t a, size_t b) { return a > b ? a - b : b - a; }
-
 }  // namespace
 
 size_t edit_distance(std::string_view a, std::string_view b) {
@@ -85,7 +83,6 @@ std::string_view suggest(std::string_view name, const std::vector<std::string_vi
   if (name.empty() || name.size() > kLongestName) return nearest;
   size_t least = std::min(slips_allowed(name.size()), name.size() - 1) + 1;
   for (const std::string_view candidate : candidates) {
-    if (difference(candidate.size(), name.size()) >= least) continue;
     const size_t distance = edit_distance(name, candidate);
     if (distance >= least) continue;
     least = distance;
@@ -107,12 +104,8 @@ namespace {
 constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
 constexpr const char* kTooLarge = "is larger than 64 bits hold";
 
-struct Word {
-  const char* text;
-  int64_t value;
-};
-constexpr Word kBooleans[] = {{"0", 0}, {"no", 0},  {"false", 0}, {"off", 0},
-                              {"1", 1}, {"yes", 1}, {"true", 1},  {"on", 1}};
+constexpr pinrail_enum_value_t kBooleans[] = {{0, "0"}, {0, "no"},  {0, "false"}, {0, "off"},
+                                              {1, "1"}, {1, "yes"}, {1, "true"},  {1, "on"}};
 
 // Accepts a decimal number, or 0x and a hexadecimal one, and nothing else. Returns what is wrong, or NULL.
 const char* parse_magnitude(std::string_view text, uint64_t* magnitude_out) {
@@ -168,8 +161,8 @@ const char* parse_size(std::string_view text, uint64_t* value_out) {
 }
 
 const char* parse_bool(std::string_view text, int64_t* value_out) {
-  for (const Word& word : kBooleans) {
-    if (!equal_ignoring_case(text, word.text)) continue;
+  for (const pinrail_enum_value_t& word : kBooleans) {
+    if (!equal_ignoring_case(text, word.name)) continue;
     *value_out = word.value;
     return nullptr;
   }

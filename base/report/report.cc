@@ -182,30 +182,16 @@ namespace {
 // Continues a value in the column where a help line's text begins, after "What happened  ".
 constexpr std::string_view kContinuation = "\n               ";
 
-std::string_view take_line(std::string_view* text) {
-  const size_t end = text->find('\n');
-  const std::string_view line = text->substr(0, end);
-  text->remove_prefix(end == std::string_view::npos ? text->size() : end + 1);
-  return line;
-}
-
-bool is_heading(std::string_view line) { return line.size() >= 2 && line.front() == '[' && line.back() == ']'; }
-
-// Returns the lines below [topic], without blank lines at the end; empty if there is no such topic.
-std::string_view body_of(std::string_view catalogue, std::string_view topic) {
-  while (!catalogue.empty()) {
-    const std::string_view line = take_line(&catalogue);
-    if (!is_heading(line) || line.substr(1, line.size() - 2) != topic) continue;
-    std::string_view rest = catalogue;
-    size_t length = 0;
-    while (!rest.empty()) {
-      const std::string_view next = take_line(&rest);
-      if (is_heading(next)) break;
-      if (!next.empty()) length = static_cast<size_t>(next.data() + next.size() - catalogue.data());
-    }
-    return catalogue.substr(0, length);
-  }
-  return {};
+// Returns the lines below [topic], without blank lines at the end; empty if there is no such topic. A line that begins
+// with [ is a heading.
+std::string body_of(std::string_view catalogue, std::string_view topic) {
+  const std::string text = "\n" + std::string(catalogue), heading = "\n[" + std::string(topic) + "]\n";
+  const size_t found = text.find(heading);
+  if (found == std::string::npos) return "";
+  const size_t line_end = found + heading.size() - 1;
+  const std::string below = text.substr(line_end, text.find("\n[", line_end) - line_end);
+  const size_t last = below.find_last_not_of('\n');
+  return last == std::string::npos ? "" : below.substr(1, last);
 }
 
 // Returns the argument of this name, or NULL.
@@ -220,7 +206,8 @@ const pinrail_help_arg_t* find_arg(const pinrail_help_arg_t* args, size_t arg_co
 
 std::string render(std::string_view catalogue, std::string_view topic, const pinrail_help_arg_t* args,
                    size_t arg_count) {
-  std::string_view body = body_of(catalogue, topic);
+  const std::string whole = body_of(catalogue, topic);
+  std::string_view body = whole;
   std::string out;
   while (!body.empty()) {
     const size_t open = body.find('{');

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// hook_scope.h - checks the hook wall (E3) in debug builds: each thread counts how deep it is in hooks.
+// hook_scope.h - checks the hook wall (E3) in debug builds: each thread notes whether it is in a hook.
 //
 // Each entry into a hook makes a HookScope: monitors do so where the kernel or a patched function calls them, and the
 // library does so where it delivers an event. Functions that a hook must not reach call abort_in_hook_scope(), which
 // ends the program with a line that names what was called. They are: logs, help texts, registrar calls, locks that
 // hooks may not take, and in tests the allocator (test/support/hook_wall.cc).
 //
-// Threads  The count is per thread; a scope must end on the thread that made it.
+// Threads  The depth is per thread; a scope must end on the thread that made it.
 // Hook     All functions. They change neither errno nor memory of others, unless they end the program.
 //
-// There is one count per thread for all shared objects of the process: components take its address from the library. An
+// There is one depth per thread for all shared objects of the process: components take its address from the library. An
 // object that does not find the library's symbol (one that was dlopened with RTLD_LOCAL) checks nothing.
 #ifndef PINRAIL_BASE_SYNC_HOOK_SCOPE_H
 #define PINRAIL_BASE_SYNC_HOOK_SCOPE_H
@@ -48,33 +48,18 @@ inline void abort_in_hook_scope(const char* what) {
   std::abort();
 }
 
-// A compiler barrier. Compilers assume that malloc reads no memory of ours and would move the count across the call.
+// A compiler barrier. Compilers assume that malloc reads no memory of ours and would move the store across the call.
 inline void keep_order() { __asm__ volatile("" ::: "memory"); }
 
-// While an object of this class exists, its thread is in a hook.
-class HookScope : NonCopyable {
+// While an object of this class exists, its thread has that depth.
+template <unsigned kDepth>
+class DepthScope : NonCopyable {
  public:
-  HookScope() : depth_(hook_depth()) {
-    if (depth_ != nullptr) ++*depth_;
+  DepthScope() : depth_(hook_depth()), before_(depth_ != nullptr ? *depth_ : 0) {
+    if (depth_ != nullptr) *depth_ = kDepth;
     keep_order();
   }
-  ~HookScope() {
-    keep_order();
-    if (depth_ != nullptr) --*depth_;
-  }
-
- private:
-  unsigned* const depth_;
-};
-
-// Suspends the check while our hook calls the hook of another runtime, to which our hook wall does not apply.
-class ForeignScope : NonCopyable {
- public:
-  ForeignScope() : depth_(hook_depth()), before_(depth_ != nullptr ? *depth_ : 0) {
-    if (depth_ != nullptr) *depth_ = 0;
-    keep_order();
-  }
-  ~ForeignScope() {
+  ~DepthScope() {
     keep_order();
     if (depth_ != nullptr) *depth_ = before_;
   }
@@ -91,15 +76,21 @@ class ForeignScope : NonCopyable {
 namespace pinrail {
 
 constexpr void abort_in_hook_scope(const char*) {}
-struct HookScope {
-  HookScope() {}  // NOLINT(modernize-use-equals-default): so that a variable of this type counts as used
-};
-struct ForeignScope {
-  ForeignScope() {}  // NOLINT(modernize-use-equals-default): so that a variable of this type counts as used
+template <unsigned>
+struct DepthScope {
+  DepthScope() {}  // NOLINT(modernize-use-equals-default): so that a variable of this type counts as used
 };
 
 }  // namespace pinrail
 
 #endif
+
+namespace pinrail {
+
+using HookScope = DepthScope<1>;  // its thread is in a hook
+// Suspends the check while our hook calls the hook of another runtime, to which our hook wall does not apply.
+using ForeignScope = DepthScope<0>;
+
+}  // namespace pinrail
 
 #endif

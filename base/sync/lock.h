@@ -47,26 +47,30 @@ namespace pinrail {
 // initial-exec: hooks take locks inside allocators, and the first access to any other kind of TLS may allocate.
 inline __thread uint64_t held_ranks __attribute__((tls_model("initial-exec"))) = 0;
 
+constexpr uint64_t rank_bit(LockRank rank) { return uint64_t{1} << static_cast<unsigned>(rank); }
+inline void abort_unless(bool is_right, LockRank rank, const char* what) {
+  if (is_right) return;
+  std::fprintf(stderr, "pinrail: lock rank %u %s\n", static_cast<unsigned>(rank), what);
+  std::abort();
+}
 inline void rank_enter(LockRank rank) {
-  const unsigned r = static_cast<unsigned>(rank);
   if (!hooks_may_take(rank)) abort_in_hook_scope("a lock is taken that API code holds across allocations");
-  if ((held_ranks >> r) != 0) {
-    std::fprintf(stderr, "pinrail: lock rank %u taken while one of the same or a higher rank is held\n", r);
-    std::abort();
-  }
-  held_ranks |= uint64_t{1} << r;
+  abort_unless(held_ranks < rank_bit(rank), rank, "taken while one of the same or a higher rank is held");
+  held_ranks |= rank_bit(rank);
 }
 inline void rank_leave(LockRank rank) {
-  const unsigned r = static_cast<unsigned>(rank);
-  if ((held_ranks >> r & 1) == 0) {
-    std::fprintf(stderr, "pinrail: lock rank %u unlocked by a thread that does not hold it\n", r);
-    std::abort();
-  }
-  held_ranks &= ~(uint64_t{1} << r);
+  abort_unless((held_ranks & rank_bit(rank)) != 0, rank, "unlocked by a thread that does not hold it");
+  held_ranks &= ~rank_bit(rank);
+}
+// For code that holds a lock under another name than the one that a function requires it by. Clang's analysis believes
+// the caller; a build with --enable-debug looks whether the thread holds a lock of that rank.
+inline void assert_rank_held(LockRank rank) {
+  abort_unless((held_ranks & rank_bit(rank)) != 0, rank, "is not held where it must be");
 }
 #else
 inline void rank_enter(LockRank) {}
 inline void rank_leave(LockRank) {}
+inline void assert_rank_held(LockRank) {}
 #endif
 
 // ThreadSanitizer and test/model know the C library's mutexes and who waits for them; they do not know FutexLock.
@@ -217,16 +221,7 @@ class Condition {
   std::atomic<uint32_t> word_{0};
 };
 
-// For code that holds a lock under another name than the one that a function requires it by. Clang's analysis believes
-// the caller; a build with --enable-debug looks whether the thread holds a lock of that rank.
-inline void assert_rank_held([[maybe_unused]] LockRank rank) {
-#ifdef PINRAIL_DEBUG
-  if ((held_ranks >> static_cast<unsigned>(rank) & 1) != 0) return;
-  std::fprintf(stderr, "pinrail: a lock of rank %u is not held where it must be\n", static_cast<unsigned>(rank));
-  std::abort();
-#endif
-}
-
+// As assert_rank_held(), which also tells Clang's analysis that this lock is held.
 template <typename Lock>
 void assert_held([[maybe_unused]] const Lock& lock, LockRank rank) ASSERT_CAPABILITY(lock) {
   assert_rank_held(rank);

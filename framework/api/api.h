@@ -99,9 +99,6 @@ __attribute__((noinline, cold)) pinrail_status_t refuse(const char* call, const 
 // Reports that a call that pins so many bytes met a limit when `done` bytes were pinned. May throw bad_alloc.
 void report_limit(uint64_t bytes, uint64_t done, const char* limit);
 
-// Reports that the program has closed the copy of a dmabuf's descriptor that a job has. May throw bad_alloc.
-void report_closed_dmabuf();
-
 // Check a range, or access and flags, as calls on pools take them. Return a clause that names the fault; NULL: no
 // fault.
 inline const char* fault_of_range(const void* addr, size_t length) {
@@ -208,7 +205,8 @@ void evicted(pinrail_status_t status);
 // Threads  handle_fork() may run at any time, in API context. A hook must not call it: hooks ask gate::is_child() and
 //          return.
 //
-// api/F1  A parent's pool has a table of operations that do nothing, and an empty shortcut: no device is called.
+// api/F1  Calls on a parent's pool return NOT_AVAILABLE before they reach the pool. Those that may be made nevertheless
+//     (deregister, invalidate_range, read_stats, chunks_begin) reach a table of operations that call no device.
 //
 // A child of vfork or posix_spawn shares the parent's memory, and its gate was not wiped: nothing happens.
 
@@ -248,17 +246,25 @@ inline bool is_inherited(const pinrail_mpool* pool) { return pool->former_ops !=
 // Threads  all functions may run together. API context; the caller holds no lock.
 
 // Calls body(thread) and returns its status. BUSY: this thread is inside another call, which a signal handler has
-// interrupted. OUT_OF_RESOURCE: there is no memory for the thread's record.
+// interrupted. NOT_AVAILABLE: the pool was the parent's. OUT_OF_RESOURCE: there is no memory for the thread's record.
 template <typename Body>
-pinrail_status_t in_call(Body&& body) {
+pinrail_status_t in_call(const pinrail_mpool_t* pool, Body&& body) {
   const deferred::Call call;
   if (!call) return PINRAIL_ERR_BUSY;
   handle_fork();
+  if (is_inherited(pool)) return PINRAIL_ERR_NOT_AVAILABLE;
   pinrail_thread_t* const thread = thread::current();
   return thread != nullptr ? body(thread) : PINRAIL_ERR_OUT_OF_RESOURCE;
 }
 
-// Calls body() and returns its status. BUSY: as above. NOT_AVAILABLE: the pool was the parent's.
+// Calls body(), which may throw, and returns its status. BUSY: as above.
+template <typename Body>
+pinrail_status_t guarded_call(Body&& body) {
+  const deferred::Call call;
+  return call ? guarded(body) : PINRAIL_ERR_BUSY;
+}
+
+// The same; and NOT_AVAILABLE: the pool was the parent's.
 template <typename Body>
 pinrail_status_t on_pool(const pinrail_mpool_t* pool, Body&& body) {
   const deferred::Call call;

@@ -33,7 +33,7 @@ constexpr const char* kDeregister = "pinrail_mpool_deregister";
 // so that the request hits it. What is cached already, or was asked for inside a registrar, is not delayed.
 __attribute__((noinline)) void pin_queued_chunk(pinrail_mpool_t* pool, void* addr, size_t length, uint32_t access) {
   const pinrail_thread_t* const thread = thread::current();
-  if (is_inherited(pool) || thread == nullptr || thread->in_registrar != 0) return;
+  if (thread == nullptr || thread->in_registrar != 0) return;
   const NoCancel no_cancel;  // another thread would wait for the chunk for ever
   const Span span = Span::of(addr, length);
   const mpool::PoolWorks::Work work = pool->works.find_queued(span, access);
@@ -70,6 +70,7 @@ __attribute__((noinline)) pinrail_status_t call_pool(pinrail_mpool_t* pool, void
   const deferred::Call call;
   if (!call) return PINRAIL_ERR_BUSY;
   handle_fork();
+  if (is_inherited(pool)) return PINRAIL_ERR_NOT_AVAILABLE;
   gate::wait_until_released();
   pinrail_thread_t* thread = thread::current();
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
@@ -92,7 +93,7 @@ __attribute__((noinline)) pinrail_status_t call_pool(pinrail_mpool_t* pool, void
 }
 
 // No recent request answers: looks among the starts of all registrations, and else asks the pool. In a forked child the
-// pools of the parent are asked, which do nothing.
+// pools of the parent are not asked.
 __attribute__((noinline)) pinrail_status_t register_by_start(pinrail_mpool_t* pool, void* pointer, size_t length,
                                                              uint32_t access, pinrail_handle_t* handle_out) {
   const pinrail_thread_t* const thread = thread::current_thread;
@@ -140,7 +141,7 @@ __attribute__((noinline)) pinrail_status_t deregister_by_pool(pinrail_handle_t h
 
 bool give_back_unused(const pinrail_mpool_t* pool, const pinrail_thread_t* thread, Status status) {
   mpool::Allocator* const allocator = status.is_lack() && thread->in_registrar == 0 ? pool->allocator.load() : nullptr;
-  return allocator != nullptr && !is_inherited(pool) && allocator->give_back_idle();
+  return allocator != nullptr && allocator->give_back_idle();
 }
 
 }  // namespace pinrail::api
@@ -167,7 +168,7 @@ pinrail_status_t pinrail_mpool_find(pinrail_mpool_t* pool, void* addr, size_t le
   constexpr const char* kCall = "pinrail_mpool_find";
   const char* const fault = api::fault_of_request(pool, addr, length, access, handle_out);
   if (fault != nullptr) return api::refuse(kCall, fault);
-  const pinrail_status_t status = api::in_call([=](pinrail_thread_t* thread) {
+  const pinrail_status_t status = api::in_call(pool, [=](pinrail_thread_t* thread) {
     gate::wait_until_released();
     pinrail_status_t found =
         pool->ops->find(pool->module, thread, reinterpret_cast<uintptr_t>(addr), length, access, handle_out);
@@ -276,27 +277,26 @@ pinrail_status_t pinrail_mpool_wait(pinrail_handle_t handle, void* stream) {
 pinrail_status_t pinrail_mpool_advise(pinrail_mpool_t* pool, void* addr, size_t length, uint32_t access,
                                       pinrail_advice_t advice) {
   constexpr const char* kCall = "pinrail_mpool_advise";
-  pinrail_handle_t handle{};
-  const char* const fault = api::fault_of_request(pool, addr, length, access, &handle);
+  const pinrail_handle_t unused{};
+  const char* const fault = api::fault_of_request(pool, addr, length, access, &unused);
   if (fault != nullptr) return api::refuse(kCall, fault);
   if (advice < PINRAIL_ADVICE_PREFETCH || advice > PINRAIL_ADVICE_PREFETCH_PRESENT) {
     return api::refuse(kCall, "there is no such advice");
   }
-  const deferred::Call call;
-  if (!call) return PINRAIL_ERR_BUSY;
-  api::handle_fork();
-  if (api::is_inherited(pool)) return PINRAIL_ERR_NOT_AVAILABLE;
-  const pinrail_registrar_t& table = pool->registrar->table;
-  if (table.on_demand == PINRAIL_ON_DEMAND_NONE || table.advise == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
-  const deferred::CallerScope inside;  // for the two calls below
-  const pinrail_status_t status =
-      pinrail_mpool_register(pool, addr, length, access | PINRAIL_TRAIT_ON_DEMAND, 0, &handle);
-  if (status != PINRAIL_SUCCESS) return status;
-  // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the call above has set the handle
-  const size_t offset = reinterpret_cast<uintptr_t>(addr) - reinterpret_cast<uintptr_t>(handle.reg->base);
-  const pinrail_status_t advised = api::call_registrar(registrar::advise, handle, offset, length, advice);
-  Status(pinrail_mpool_deregister(handle)).ignore();
-  return api::report_if_bad(advised, kCall, "the device refuses advice on this range");
+  return api::on_pool(pool, [=]() -> pinrail_status_t {
+    const pinrail_registrar_t& table = pool->registrar->table;
+    if (table.on_demand == PINRAIL_ON_DEMAND_NONE || table.advise == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
+    const deferred::CallerScope inside;  // for the two calls below
+    pinrail_handle_t handle;
+    const pinrail_status_t status =
+        pinrail_mpool_register(pool, addr, length, access | PINRAIL_TRAIT_ON_DEMAND, 0, &handle);
+    if (status != PINRAIL_SUCCESS) return status;
+    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the call above has set the handle
+    const size_t offset = reinterpret_cast<uintptr_t>(addr) - reinterpret_cast<uintptr_t>(handle.reg->base);
+    const pinrail_status_t advised = api::call_registrar(registrar::advise, handle, offset, length, advice);
+    Status(pinrail_mpool_deregister(handle)).ignore();
+    return api::report_if_bad(advised, kCall, "the device refuses advice on this range");
+  });
 }
 
 pinrail_status_t pinrail_mpool_export(pinrail_mpool_t* pool, void* addr, size_t length, pinrail_gpu_block_t* block_out,
@@ -308,7 +308,7 @@ pinrail_status_t pinrail_mpool_export(pinrail_mpool_t* pool, void* addr, size_t 
   }
   const char* const fault = api::fault_of_range(addr, length);
   if (fault != nullptr) return api::refuse(kCall, fault);
-  const pinrail_status_t status = api::in_call([=](pinrail_thread_t* thread) -> pinrail_status_t {
+  const pinrail_status_t status = api::in_call(pool, [=](pinrail_thread_t* thread) -> pinrail_status_t {
     if (pool->ops->export_range == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
     gate::wait_until_released();
     return pool->ops->export_range(pool->module, thread, base, length, block_out, offset_out);
@@ -328,7 +328,7 @@ pinrail_status_t pinrail_mpool_register_remote(pinrail_mpool_t* pool, const pinr
   const uint64_t access_and_flags = access | uint64_t{flags} << PINRAIL_ACCESS_FLAGS_SHIFT;
   const char* const fault = api::fault_of_access(access_and_flags);
   if (fault != nullptr) return api::refuse(kCall, fault);
-  const pinrail_status_t status = api::in_call([=](pinrail_thread_t* thread) -> pinrail_status_t {
+  const pinrail_status_t status = api::in_call(pool, [=](pinrail_thread_t* thread) -> pinrail_status_t {
     if (pool->ops->register_remote == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
     return pool->ops->register_remote(pool->module, thread, block, offset, length, access_and_flags, handle_out);
   });

@@ -85,7 +85,6 @@ pinrail_status_t register_with(pinrail_mpool_t* pool, void* addr, size_t length,
                                const pinrail_register_options_t& options, pinrail_thread_t* thread,
                                pinrail_handle_t* handle_out) {
   gate::wait_until_released();
-  if (is_inherited(pool)) return PINRAIL_ERR_NOT_AVAILABLE;
   if (pool->ops->register_with == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
   const bool takes_dmabuf = (pool->registrar->table.kinds & PINRAIL_KIND_DMABUF) != 0;
   if (options.dmabuf_fd >= 0 && !takes_dmabuf) return PINRAIL_ERR_NOT_SUPPORTED;
@@ -136,7 +135,7 @@ pinrail_status_t pinrail_mpool_invalidate_range(pinrail_mpool_t* pool, void* add
 
 pinrail_status_t pinrail_mpool_evict(pinrail_mpool_t* pool) {
   if (pool == nullptr) return api::refuse(__func__, "pool is NULL");
-  return api::in_call([=](pinrail_thread_t* thread) {
+  return api::in_call(pool, [=](pinrail_thread_t* thread) {
     const pinrail_status_t status = pool->ops->evict(pool->module, thread);
     if (record::is_on()) record::evicted(status);
     return status;
@@ -145,19 +144,18 @@ pinrail_status_t pinrail_mpool_evict(pinrail_mpool_t* pool) {
 
 pinrail_status_t pinrail_mpool_progress(pinrail_mpool_t* pool) {
   if (pool == nullptr) return api::refuse(__func__, "pool is NULL");
-  return api::in_call([=](pinrail_thread_t* thread) { return pool->ops->progress(pool->module, thread); });
+  return api::in_call(pool, [=](pinrail_thread_t* thread) { return pool->ops->progress(pool->module, thread); });
 }
 
 pinrail_status_t pinrail_mpool_ft_event(pinrail_mpool_t* pool, pinrail_ft_state_t state) {
   if (pool == nullptr) return api::refuse(__func__, "pool is NULL");
   if (state < PINRAIL_FT_CHECKPOINT || state > PINRAIL_FT_TERM) return api::refuse(__func__, "there is no such state");
-  return api::in_call([=](pinrail_thread_t* thread) { return api::ft_event(pool, thread, state); });
+  return api::in_call(pool, [=](pinrail_thread_t* thread) { return api::ft_event(pool, thread, state); });
 }
 
 pinrail_status_t pinrail_mpool_read_stats(pinrail_mpool_t* pool, pinrail_mpool_stats_t* stats_out) {
   if (pool == nullptr || stats_out == nullptr) return api::refuse(__func__, "pool or stats_out is NULL");
-  const size_t size = stats_out->size;
-  if (!api::is_size_of_stats(size)) {
+  if (!api::is_size_of_stats(stats_out->size)) {
     return api::refuse(__func__, "stats_out->size is not sizeof(pinrail_mpool_stats_t)");
   }
   const deferred::Call call;
@@ -166,8 +164,7 @@ pinrail_status_t pinrail_mpool_read_stats(pinrail_mpool_t* pool, pinrail_mpool_s
   pinrail_mpool_stats_t totals{};
   const pinrail_status_t status = pool->ops->stats(pool->module, &totals);
   if (status != PINRAIL_SUCCESS) return status;
-  totals.size = size;
-  std::memcpy(stats_out, &totals, size);
+  copy_sized(totals, stats_out);
   return PINRAIL_SUCCESS;
 }
 
@@ -202,7 +199,7 @@ pinrail_status_t pinrail_mpool_register_with(pinrail_mpool_t* pool, void* addr, 
   const char* fault = api::fault_of_request(pool, addr, length, access_and_flags, handle_out);
   if (fault == nullptr) fault = api::fault_of_options(*options);
   if (fault != nullptr) return api::refuse(__func__, fault);
-  const pinrail_status_t status = api::in_call([=](pinrail_thread_t* thread) {
+  const pinrail_status_t status = api::in_call(pool, [=](pinrail_thread_t* thread) {
     return api::register_with(pool, addr, length, access, flags, *options, thread, handle_out);
   });
   return api::report_if_bad(

@@ -171,7 +171,7 @@ void treat_as_lost(const pinrail_mpool_t* pool, const Span& range) {
 
 bool drop_stale(pinrail_mpool_t* pool, pinrail_thread_t* thread, const void* addr, size_t length,
                 pinrail_handle_t handle) {
-  if (pool->check == nullptr || thread->in_registrar != 0 || is_inherited(pool)) return false;
+  if (pool->check == nullptr || thread->in_registrar != 0) return false;
   state::unquicken(handle.reg);  // a table of starts may lead to it that an earlier pool has filled
   std::string difference;
   (void)guarded([&] { difference = pool->check->difference(thread, handle, Span::of(addr, length)); });
@@ -263,7 +263,5 @@ pinrail_status_t refuse(const char* call, const char* why) {
 void report_limit(uint64_t bytes, uint64_t done, const char* limit) {
   help("prepin limit", {{"bytes", NumberText(bytes).c_str()}, {"done", NumberText(done).c_str()}, {"limit", limit}});
 }
-
-void report_closed_dmabuf() { help("dmabuf closed", {}); }
 
 }  // namespace pinrail::api

@@ -22,12 +22,9 @@
 namespace pinrail::api {
 namespace {
 
-// The operations of a parent's pool: they take no lock and reach no device. The argument module is the pool itself.
-template <pinrail_status_t kStatus, typename... Arguments>
-pinrail_status_t answer(Arguments...) {
-  return kStatus;
-}
-size_t referenced(void*) { return 0; }
+// The operations of a parent's pool that calls still reach (api/F1). They take no lock and reach no device. The
+// argument module is the pool itself.
+pinrail_status_t deregister(void*, pinrail_thread_t*, pinrail_handle_t) { return PINRAIL_SUCCESS; }
 void invalidate_range(void*, uintptr_t, size_t) {}
 
 const pinrail_mpool& pool_of(void* module) { return *static_cast<const pinrail_mpool*>(module); }
@@ -40,26 +37,15 @@ pinrail_status_t stats(void* module, pinrail_mpool_stats_t* stats_out) {
   *stats_out = totals;
   return PINRAIL_SUCCESS;
 }
-void counters(void* module, pinrail_mpool_stats_t* stats_out) { stats(module, stats_out); }
 size_t max_reg_size(void* module) { return pool_of(module).former_ops->max_reg_size(pool_of(module).former_module); }
 
 constexpr pinrail_mpool_ops_t make_inert_table() {
   pinrail_mpool_ops_t ops{};
   ops.size = sizeof(ops);
-  ops.create = answer<PINRAIL_ERR_NOT_SUPPORTED>;
-  ops.destroy = answer<PINRAIL_SUCCESS>;
-  ops.referenced = referenced;
-  ops.register_mem = ops.find = answer<PINRAIL_ERR_NOT_AVAILABLE>;
-  ops.deregister = answer<PINRAIL_SUCCESS>;
+  ops.deregister = deregister;
   ops.invalidate_range_hook = invalidate_range;
-  ops.evict = ops.progress = answer<PINRAIL_ERR_NOT_AVAILABLE>;
   ops.stats = stats;
   ops.max_reg_size = max_reg_size;
-  ops.counters = counters;
-  ops.check = answer<PINRAIL_SUCCESS>;
-  ops.export_range = answer<PINRAIL_ERR_NOT_AVAILABLE>;
-  ops.register_remote = answer<PINRAIL_ERR_NOT_AVAILABLE>;
-  ops.ft_event = answer<PINRAIL_ERR_NOT_AVAILABLE>;
   return ops;
 }
 constexpr pinrail_mpool_ops_t kInert = make_inert_table();

@@ -200,20 +200,12 @@ void fork_reinit_library() {
 
 }  // namespace pinrail::api
 
-using pinrail::guarded;
-
 pinrail_status_t pinrail_init(const pinrail_init_options_t* options) {
   const pinrail_init_options_t none = PINRAIL_INIT_OPTIONS_INIT;
-  const pinrail::deferred::Call call;
-  if (!call) return PINRAIL_ERR_BUSY;
-  return guarded([&] { return pinrail::api::enter(options != nullptr ? *options : none); });
+  return pinrail::api::guarded_call([&] { return pinrail::api::enter(options != nullptr ? *options : none); });
 }
 
-pinrail_status_t pinrail_finalize(void) {
-  const pinrail::deferred::Call call;
-  if (!call) return PINRAIL_ERR_BUSY;
-  return guarded(pinrail::api::leave);
-}
+pinrail_status_t pinrail_finalize(void) { return pinrail::api::guarded_call(pinrail::api::leave); }
 
 const char* pinrail_status_name(pinrail_status_t status) { return pinrail::status_name(status); }
 

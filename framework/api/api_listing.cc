@@ -84,8 +84,6 @@ pinrail_status_t read_param(const char* call, const char* fault, pinrail_param_i
   });
 }
 
-static_assert(sizeof(pinrail_machine_t::hugepage_sizes) == sizeof(Machine::hugepage_bytes));
-
 // A size that ends inside the text would leave it without its end.
 bool is_possible(size_t size) {
   const bool has_whole_text = size >= offsetof(pinrail_machine_t, locked_limit);
@@ -93,20 +91,14 @@ bool is_possible(size_t size) {
   return ends_between_fields<pinrail_machine_t>(size) && (has_whole_text || has_no_text);
 }
 
-// The machine in the type of listing.h; the caller sets its size.
-pinrail_machine_t public_machine(const Machine& machine) {
-  pinrail_machine_t view{};
-  view.source = machine.source;
-  view.page_size = machine.page_bytes;
-  view.memory = machine.memory_bytes;
-  view.numa_nodes = machine.numa_nodes;
-  std::copy(machine.hugepage_bytes.begin(), machine.hugepage_bytes.end(), view.hugepage_sizes);
+pinrail_machine_t read_machine_with_limits() {
+  pinrail_machine_t machine = read_machine();
   const mpool::Bounds bounds = mpool::read_bounds();
   const mpool::DefaultLimit limit = mpool::default_limit(bounds);
-  view.locked_limit = bounds.memlock;
-  view.default_limit = limit.bytes;
-  std::snprintf(view.default_limit_from, sizeof(view.default_limit_from), "%s", limit.derivation.c_str());
-  return view;
+  machine.locked_limit = bounds.memlock;
+  machine.default_limit = limit.bytes;
+  std::snprintf(machine.default_limit_from, sizeof(machine.default_limit_from), "%s", limit.derivation.c_str());
+  return machine;
 }
 
 #define STAT(field, unit, help) \
@@ -236,7 +228,7 @@ pinrail_status_t pinrail_machine_read(pinrail_machine_t* machine_out) {
     return api::refuse(__func__, "machine_out is NULL, or its size is not sizeof(pinrail_machine_t)");
   }
   const NoCancel no_cancel;  // reading files is a cancellation point
-  return guarded([machine_out] { copy_sized(public_machine(read_machine()), machine_out); });
+  return guarded([machine_out] { copy_sized(read_machine_with_limits(), machine_out); });
 }
 
 const pinrail_stat_info_t* pinrail_stat_at(size_t index) {

@@ -285,18 +285,14 @@ pinrail_status_t pinrail_mpool_create(const char* mpool, const pinrail_registrar
                                       const char* cache_name, const pinrail_mpool_options_t* options,
                                       pinrail_mpool_t** pool_out) {
   const pinrail_registrar_choice_t any{};
-  const deferred::Call call;
-  if (!call) return PINRAIL_ERR_BUSY;
-  return guarded([&] {
+  return api::guarded_call([&] {
     return api::create(mpool, registrar != nullptr ? *registrar : any, cache_name != nullptr ? cache_name : "default",
                        options, pool_out);
   });
 }
 
 pinrail_status_t pinrail_mpool_destroy(pinrail_mpool_t* pool, uint32_t flags) {
-  const deferred::Call call;
-  if (!call) return PINRAIL_ERR_BUSY;
-  return guarded([&] { return api::destroy_one(pool, flags); });
+  return api::guarded_call([&] { return api::destroy_one(pool, flags); });
 }
 
 const char* pinrail_mpool_name(const pinrail_mpool_t* pool) { return pool == nullptr ? "" : pool->name.c_str(); }

@@ -25,22 +25,10 @@
 namespace pinrail::api {
 namespace {
 
-pinrail_status_t alloc(const pinrail_host_t*, size_t tail_size, size_t area_size, pinrail_registration_t** reg_out) {
-  return arena::allocate(tail_size, area_size, reg_out).code();
-}
-void free(const pinrail_host_t*, pinrail_registration_t* reg) { arena::free(reg); }
-void* area_of(const pinrail_host_t*, const pinrail_registration_t* reg) { return arena::area_of(reg); }
-
 pinrail_status_t make_rcache(const pinrail_host_t*, const char* name, uint32_t flags, pinrail_rcache_t* rcache_out) {
   return guarded([&] { return rcache::create(*the_loader(), name, flags, rcache_out); });
 }
 
-pinrail_status_t subscribe(const pinrail_host_t*, uint32_t kinds, monitor::Hook hook, void* arg,
-                           void** subscription_out) {
-  return monitor::subscribe(kinds, hook, arg, subscription_out).code();
-}
-void unsubscribe(const pinrail_host_t*, void* subscription) { monitor::unsubscribe(subscription); }
-int monitor_works(const pinrail_host_t*, const char** why_out) { return monitor::works(why_out) ? 1 : 0; }
 int monitor_covers(const pinrail_host_t*, uintptr_t base, size_t length) {
   bool covered = false;
   (void)guarded([&] { covered = monitor::covers(base, length); });
@@ -58,14 +46,6 @@ void own_pages_around(const pinrail_host_t*, uintptr_t base, size_t length, uint
   *low_inout = own.base;
   *high_inout = own.end;
 }
-void monitor_blind(const pinrail_host_t* host, const char* why) {
-  (void)guarded([host, why] { monitor::blind(host, why); });
-}
-void report_hook(const pinrail_host_t* host, uintptr_t base, size_t length) {
-  monitor::report_of_hook(host, base, length);
-}
-void hold_hook(const pinrail_host_t*) { gate::hold_hook(); }
-void release_hook(const pinrail_host_t*) { gate::release_hook(); }
 
 uint64_t now_of(const pinrail_mpool_t* pool) { return pool == nullptr ? 0 : pool->recorder.now_hook(); }
 
@@ -167,63 +147,49 @@ void record_miss(pinrail_mpool_t* pool, const pinrail_thread_t* thread, const pi
   record_hook(pool, event);
 }
 
-// What components that are not Pinrail's own do with references and states: pinrail_registration_services_t. Pinrail's
-// own pools and indexes use registration.h directly.
-namespace services {
+// What components that are not Pinrail's own do with references and states. Pinrail's own pools and indexes use
+// registration.h directly.
 static_assert(PINRAIL_STATE_INDEXED == state::kIndexed && PINRAIL_STATE_DEAD == state::kDead &&
                   PINRAIL_STATE_OWNED == state::kLast && PINRAIL_KEEP_REFERENCED == state::kTransient,
               "the public bits are those of the state word");
 constexpr uint64_t kPublicBits = PINRAIL_STATE_INDEXED | PINRAIL_STATE_DEAD | PINRAIL_STATE_OWNED;
 
-uint32_t state_of(const pinrail_registration_t* reg) { return static_cast<uint32_t>(state::load(reg) & kPublicBits); }
-
-uint64_t generation_of(const pinrail_registration_t* reg) { return pinrail::generation_of(reg); }
-
-uint64_t references_of(const pinrail_registration_t* reg) { return pinrail::references_of(reg); }
-
-int take(pinrail_registration_t* reg) {
-  if (!pinrail::take(reg, state::load(reg))) return 0;
-  mark_used(reg);
-  return 1;
-}
-
-pinrail_drop_t drop(pinrail_handle_t handle) {
-  switch (pinrail::drop(handle)) {
+pinrail_drop_t drop_reference(pinrail_handle_t handle) {
+  switch (drop(handle)) {
     case Drop::stale: return PINRAIL_DROP_STALE;
     case Drop::last: return PINRAIL_DROP_LAST;
     default: return PINRAIL_DROP_DONE;
   }
 }
 
-void mark_indexed(pinrail_registration_t* reg, uint64_t marks) {
-  state::publish(reg, state::kIndexed | (marks & (state::kTransient | state::kQuick)));
+constexpr pinrail_registration_services_t make_registration_services() {
+  using Reg = pinrail_registration_t;
+  pinrail_registration_services_t table{};
+  table.size = sizeof(table);
+  table.alloc = [](const pinrail_host_t*, size_t tail_size, size_t area_size, Reg** reg_out) {
+    return arena::allocate(tail_size, area_size, reg_out).code();
+  };
+  table.free = [](const pinrail_host_t*, Reg* reg) { arena::free(reg); };
+  table.area = [](const pinrail_host_t*, const Reg* reg) { return arena::area_of(reg); };
+  table.state = [](const Reg* reg) { return static_cast<uint32_t>(state::load(reg) & kPublicBits); };
+  table.generation = generation_of;
+  table.references = references_of;
+  table.take = [](Reg* reg) {
+    const bool is_taken = take(reg, state::load(reg));
+    if (is_taken) mark_used(reg);
+    return is_taken ? 1 : 0;
+  };
+  table.drop = drop_reference;
+  table.mark_indexed = [](Reg* reg, uint64_t marks) {
+    state::publish(reg, state::kIndexed | (marks & (state::kTransient | state::kQuick)));
+  };
+  table.mark_uncached = [](Reg* reg) { state::publish(reg, state::kDead); };
+  table.mark_dead_hook = [](Reg* reg) { return kill(reg) == Killed::owned ? 1 : 0; };
+  table.retire = [](Reg* reg) { return retire(reg, state::load(reg)) ? 1 : 0; };
+  table.orphan = [](Reg* reg) { return orphan(reg) == Killed::owned ? 1 : 0; };
+  return table;
 }
-
-void mark_uncached(pinrail_registration_t* reg) { state::publish(reg, state::kDead); }
-
-int retire(pinrail_registration_t* reg) { return pinrail::retire(reg, state::load(reg)) ? 1 : 0; }
-
-int orphan(pinrail_registration_t* reg) { return pinrail::orphan(reg) == Killed::owned ? 1 : 0; }
-
-// Hook context.
-int mark_dead_hook(pinrail_registration_t* reg) { return kill(reg) == Killed::owned ? 1 : 0; }
-
-}  // namespace services
-
-constexpr pinrail_registration_services_t kRegistrations = {sizeof(pinrail_registration_services_t),
-                                                            alloc,
-                                                            free,
-                                                            area_of,
-                                                            services::state_of,
-                                                            services::generation_of,
-                                                            services::references_of,
-                                                            services::take,
-                                                            services::drop,
-                                                            services::mark_indexed,
-                                                            services::mark_uncached,
-                                                            services::mark_dead_hook,
-                                                            services::retire,
-                                                            services::orphan};
+constexpr pinrail_registration_services_t kRegistrations = make_registration_services();
 
 constexpr pinrail_pool_services_t kPools = {sizeof(pinrail_pool_services_t),
                                             register_mem,
@@ -269,14 +235,18 @@ pinrail_host_t make_services() {
   host.registrations = &kRegistrations;
   host.pools = &kPools;
   host.extension = extension;
-  host.monitor_subscribe = subscribe;
-  host.monitor_unsubscribe = unsubscribe;
-  host.monitor_works = monitor_works;
+  host.monitor_subscribe = [](const pinrail_host_t*, uint32_t kinds, monitor::Hook hook, void* arg, void** entry_out) {
+    return monitor::subscribe(kinds, hook, arg, entry_out).code();
+  };
+  host.monitor_unsubscribe = [](const pinrail_host_t*, void* entry) { monitor::unsubscribe(entry); };
+  host.monitor_works = [](const pinrail_host_t*, const char** why_out) { return monitor::works(why_out) ? 1 : 0; };
   host.monitor_covers = monitor_covers;
-  host.monitor_report_hook = report_hook;
-  host.monitor_blind = monitor_blind;
-  host.monitor_hold_hook = hold_hook;
-  host.monitor_release_hook = release_hook;
+  host.monitor_report_hook = monitor::report_of_hook;
+  host.monitor_blind = [](const pinrail_host_t* whose, const char* why) {
+    (void)guarded([=] { monitor::blind(whose, why); });
+  };
+  host.monitor_hold_hook = [](const pinrail_host_t*) { gate::hold_hook(); };
+  host.monitor_release_hook = [](const pinrail_host_t*) { gate::release_hook(); };
   host.depth_hook = deferred::depth_hook;
   host.deliver_deferred_hook = deferred::deliver_hook;
   return host;

@@ -222,7 +222,7 @@ Status PinJob::register_chunk(size_t number) {
     if (status.ok()) status = keep(range, handle);
     if (status.ok()) return;
     drop_pin(handle);
-    if (first_error.ok()) first_error = status;
+    first_error.keep_first(status);
     Guard guard(mutex_);
     if (ranges_[range].status == PINRAIL_ERR_ERROR) ranges_[range].status = status.code();
   });
@@ -239,8 +239,8 @@ Status PinJob::acquire(const Span& span, pinrail_handle_t* handle_out) const NO_
   const PinOptions& options = wanted_.registration;
   const deferred::CallerScope outside;
   pinrail_register_options_t own{};
-  if (dmabuf_ != nullptr && !dmabuf_->is_open()) {
-    report_closed_dmabuf();
+  if (dmabuf_ != nullptr && !dmabuf_->is_open()) {  // the program has closed the job's copy
+    help("dmabuf closed", {});
     return PINRAIL_ERR_ERROR;
   }
   if (options.is_any && !options.at(span.base, &own)) {
@@ -285,7 +285,7 @@ void PinJob::end_chunk(size_t number, Status status) {
       pinned_bytes_ += bytes;
       huge_bytes_ += std::min<uint64_t>(huge, bytes);
     } else {
-      if (error_.ok()) error_ = status;
+      error_.keep_first(status);
       if (!is_partial()) phase_ = Phase::stopping;
     }
     changed_.notify_all();

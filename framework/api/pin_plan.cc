@@ -128,9 +128,8 @@ void prefault(const Span& span, int advice) {
 }
 
 void request_huge_pages(const Span& span) {
-  if (span.end < kHugePage || span.base > UINTPTR_MAX - kHugePage) return;
-  const uintptr_t base = (span.base + kHugePage - 1) & ~(kHugePage - 1), end = span.end & ~(kHugePage - 1);
-  if (base < end) (void)madvise(pointer(base), end - base, MADV_HUGEPAGE);
+  Span pages = span;
+  if (round_in(&pages, kHugePage)) (void)madvise(pointer(pages.base), pages.length(), MADV_HUGEPAGE);
 }
 
 uint64_t huge_bytes(const Span& span) {
@@ -224,7 +223,7 @@ bool PinJob::end_range(size_t range, bool keeps) {
     Guard guard(mutex_);
     ranges_[range].has_pin = added.ok();
     if (!added.ok()) ranges_[range].status = added.code();
-    if (error_.ok()) error_ = added;
+    error_.keep_first(added);
   }
   drop_pins(&handles);
   drop_pins(&removed);

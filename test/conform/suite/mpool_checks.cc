@@ -61,7 +61,7 @@ class Pool {
     folder_ = folder_of(file, name_);
     std::string path = folder_;
     if (!file.other_components.empty()) path += ":" + file.other_components;
-    for (const std::string& other : loader::default_component_path()) path += ":" + other;
+    path += ":" + loader::default_component_path();
     const pinrail_setting_t settings[] = {{"mca_base_component_path", path.c_str()},
                                           {"mpool", name_.c_str()},
                                           {"monitor", "external"},

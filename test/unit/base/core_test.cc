@@ -48,13 +48,13 @@ void for_each_number(const char* folder, const char* pattern, Take take) {
   }
 }
 
-void expect_sound(const Machine& machine) {
-  EXPECT_EQ(machine.page_bytes, static_cast<uint64_t>(getpagesize()));
-  EXPECT_GT(machine.memory_bytes, uint64_t{16} << 20);
-  EXPECT_LE(machine.memory_bytes, mem_total_bytes() + machine.page_bytes);
+void expect_sound(const pinrail_machine_t& machine) {
+  EXPECT_EQ(machine.page_size, static_cast<uint64_t>(getpagesize()));
+  EXPECT_GT(machine.memory, uint64_t{16} << 20);
+  EXPECT_LE(machine.memory, mem_total_bytes() + machine.page_size);
   EXPECT_GE(machine.numa_nodes, 1u);
-  uint64_t before = machine.page_bytes;
-  for (const uint64_t bytes : machine.hugepage_bytes) {
+  uint64_t before = machine.page_size;
+  for (const uint64_t bytes : machine.hugepage_sizes) {
     if (bytes == 0) break;
     EXPECT_GT(bytes, before) << "sizes rise";
     EXPECT_EQ(bytes & (bytes - 1), 0u);
@@ -63,14 +63,14 @@ void expect_sound(const Machine& machine) {
 }
 
 TEST(Machine, the_system_alone_gives_page_memory_and_one_node) {
-  const Machine machine = read_machine_of_system();
+  const pinrail_machine_t machine = read_machine_of_system();
   expect_sound(machine);
   EXPECT_STREQ(machine.source, "system");
   EXPECT_EQ(machine.numa_nodes, 1u);
 }
 
 TEST(Machine, hwloc_is_asked_where_it_is_built_in) {
-  const Machine machine = read_machine();
+  const pinrail_machine_t machine = read_machine();
   expect_sound(machine);
 #ifdef HAVE_HWLOC
   EXPECT_STREQ(machine.source, "hwloc");
@@ -81,17 +81,17 @@ TEST(Machine, hwloc_is_asked_where_it_is_built_in) {
   EXPECT_STREQ(machine.source, "system");
   EXPECT_EQ(machine.numa_nodes, 1u);
 #endif
-  const auto& sizes = machine.hugepage_bytes;
+  const auto& sizes = machine.hugepage_sizes;
   std::ptrdiff_t listed = 0;
   for_each_number("/sys/kernel/mm/hugepages", "hugepages-%llukB", [&](auto kibibytes) {
     ++listed;
-    EXPECT_NE(std::find(sizes.begin(), sizes.end(), kibibytes * 1024), sizes.end()) << kibibytes;
+    EXPECT_NE(std::find(std::begin(sizes), std::end(sizes), kibibytes * 1024), std::end(sizes)) << kibibytes;
   });
-  EXPECT_EQ(std::count_if(sizes.begin(), sizes.end(), [](uint64_t bytes) { return bytes != 0; }), listed);
+  EXPECT_EQ(std::count_if(std::begin(sizes), std::end(sizes), [](uint64_t bytes) { return bytes != 0; }), listed);
 }
 
 TEST(Machine, the_public_view_shows_the_same_before_init_too_and_needs_room) {
-  const Machine machine = read_machine();
+  const pinrail_machine_t machine = read_machine();
   pinrail_machine_t view{};
   EXPECT_EQ(pinrail_machine_read(&view), PINRAIL_ERR_BAD_PARAM);
   view.size = sizeof(view.size) - 1;
@@ -100,10 +100,10 @@ TEST(Machine, the_public_view_shows_the_same_before_init_too_and_needs_room) {
   ASSERT_EQ(pinrail_machine_read(&view), PINRAIL_SUCCESS);
   EXPECT_EQ(view.size, sizeof(view));
   EXPECT_STREQ(view.source, machine.source);
-  EXPECT_EQ(view.page_size, machine.page_bytes);
-  EXPECT_EQ(view.memory, machine.memory_bytes);
+  EXPECT_EQ(view.page_size, machine.page_size);
+  EXPECT_EQ(view.memory, machine.memory);
   EXPECT_EQ(view.numa_nodes, machine.numa_nodes);
-  EXPECT_EQ(view.hugepage_sizes[0], machine.hugepage_bytes[0]);
+  EXPECT_EQ(view.hugepage_sizes[0], machine.hugepage_sizes[0]);
 }
 
 }  // namespace
