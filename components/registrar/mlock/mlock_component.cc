@@ -98,11 +98,6 @@ bool unlock(Span span) {
   return all;
 }
 
-// Undoes a lock that was not counted.
-void unlock_unheld(const PageCounts& counts, Span span) {
-  counts.for_each_unheld(span, [](Span piece) { unlock(piece); });
-}
-
 // Takes the component's mutex. After an error nothing is locked or counted.
 Status lock_and_count(Component* component, Span span) {
   Guard guard(component->mutex);
@@ -112,7 +107,7 @@ Status lock_and_count(Component* component, Span span) {
   } else {
     status = status_of(*component, component->counts, span, errno);
   }
-  if (!status.ok()) unlock_unheld(component->counts, span);
+  if (!status.ok()) component->counts.for_each_unheld(span, [](Span piece) { unlock(piece); });
   return status;
 }
 
