@@ -95,6 +95,11 @@ inline void log_reason(const pinrail_host_t* host, const char* what, const char*
   std::snprintf(line, sizeof(line), "%s: %s", what, why);
   host->log(host, PINRAIL_LOG_INFO, line);
 }
+// The same of something without which the component does nothing.
+inline Status not_available(const pinrail_host_t* host, const char* what, const char* why) {
+  log_reason(host, what, why);
+  return PINRAIL_ERR_NOT_AVAILABLE;
+}
 
 // Reads parameters that the component declares. The host's errors.
 struct ParamToRead {
@@ -191,9 +196,10 @@ namespace pinrail::monitor_services {
 constexpr char kName[] = "monitor_services";
 constexpr uint32_t kVersion = 1;
 
-// NULL: the library is of another version.
+// NULL, and logged: the library is of another version.
 inline const pinrail_monitor_services_t* of(const pinrail_host_t* host) {
   const void* const found = host->extension != nullptr ? host->extension(host, kName, kVersion) : nullptr;
+  if (found == nullptr) log_reason(host, "it does not start", "the library is of another version");
   return static_cast<const pinrail_monitor_services_t*>(found);
 }
 

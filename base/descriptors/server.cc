@@ -70,8 +70,6 @@ bool send_message(int socket, const Address* to, const void* bytes, size_t lengt
   return sent >= 0;
 }
 
-bool Message::is_own_user() const { return sender.uid == geteuid(); }
-
 // The kernel closes descriptors for which there is no room.
 Message::Message(int socket, void* bytes, size_t room, int flags) {
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(ucred)) + CMSG_SPACE(4 * sizeof(int))];
@@ -95,23 +93,20 @@ Message::Message(int socket, void* bytes, size_t room, int flags) {
     }
   }
   const bool is_cut = (message.msg_flags & MSG_CTRUNC) != 0;
-  if (came == 1 && !is_cut) {
-    taken = PINRAIL_SUCCESS;
-    return;
-  }
-  descriptor.reset();
-  if (came != 0 || is_cut) taken = came != 0 ? PINRAIL_ERR_ERROR : PINRAIL_ERR_OUT_OF_RESOURCE;
+  if (came == 0 && is_cut) taken = PINRAIL_ERR_OUT_OF_RESOURCE;
+  if (came != 0) taken = came == 1 && !is_cut ? PINRAIL_SUCCESS : PINRAIL_ERR_ERROR;
+  if (!taken.ok()) descriptor.reset();
 }
 
 // The file is sealed, so that its length cannot change while another process reads or maps it.
 Status Directory::create(const slots::Process& self, uint64_t server) {
-  if (!may_make_file(sizeof(Table))) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  const auto make = [] { return above_standard(memfd_create("pinrail-descriptors", MFD_CLOEXEC | MFD_ALLOW_SEALING)); };
-  if (!file.open(FileKind::has_inode, make)) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  if (!allocate_in_file(file.number(), 0, sizeof(Table))) return PINRAIL_ERR_OUT_OF_RESOURCE;
   constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-  if (fcntl(file.number(), F_ADD_SEALS, kSeals) != 0) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  void* at = mmap(nullptr, sizeof(Table), PROT_READ | PROT_WRITE, MAP_SHARED, file.number(), 0);
+  const auto make = [] { return above_standard(memfd_create("pinrail-descriptors", MFD_CLOEXEC | MFD_ALLOW_SEALING)); };
+  const bool is_made = may_make_file(sizeof(Table)) && file.open(FileKind::has_inode, make) &&
+                       allocate_in_file(file.number(), 0, sizeof(Table)) &&
+                       fcntl(file.number(), F_ADD_SEALS, kSeals) == 0;
+  void* at = MAP_FAILED;
+  if (is_made) at = mmap(nullptr, sizeof(Table), PROT_READ | PROT_WRITE, MAP_SHARED, file.number(), 0);
   if (at == MAP_FAILED) return PINRAIL_ERR_OUT_OF_RESOURCE;
   table = static_cast<Table*>(at);  // a new file contains zeros, which are free entries
   table->header = Header{kTable, kVersion, self.pid, self.start, server};

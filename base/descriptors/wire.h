@@ -74,7 +74,7 @@ struct Message {
   // Waits as the socket and the flags say. With MSG_PEEK it takes no descriptor.
   Message(int socket, void* bytes, size_t room, int flags);
 
-  bool is_own_user() const;
+  bool is_own_user() const { return sender.uid == geteuid(); }
 
   ssize_t length = -1;  // its length as it was sent, which may be more than there was room; -1: there is none
   ucred sender{0, static_cast<uid_t>(-1), static_cast<gid_t>(-1)};  // so if the kernel does not tell

@@ -289,17 +289,13 @@ std::string bytes_of(uintptr_t function) {
 }
 
 bool pin_object_of(const void* hook) {
-  Dl_info own{};
+  Dl_info own{}, program{};
   if (dladdr(hook, &own) == 0) return false;
-  if (void* const handle = dlopen(own.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE)) {
-    dlclose(handle);
-    return true;
-  }
-  Dl_info program{};
-  void* const main_handle = dlopen(nullptr, RTLD_LAZY);
-  void* const entry = main_handle == nullptr ? nullptr : dlsym(main_handle, "_DYNAMIC");
-  if (main_handle != nullptr) dlclose(main_handle);
-  return entry == nullptr || (dladdr(entry, &program) != 0 && program.dli_fbase == own.dli_fbase);
+  const bool is_known = dladdr(code_at(getauxval(AT_ENTRY)), &program) != 0;
+  if (is_known && program.dli_fbase == own.dli_fbase) return true;
+  void* const handle = dlopen(own.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+  if (handle != nullptr) dlclose(handle);
+  return handle != nullptr;
 }
 
 }  // namespace pinrail::patch
@@ -308,15 +304,11 @@ bool pin_object_of(const void* hook) {
 
 namespace pinrail::patch {
 
-Snapshot Snapshot::of(const Patch&, const uint8_t*) { return Snapshot(); }
-Snapshot Snapshot::of(const Patch&) { return Snapshot(); }
+// Of the functions that are called where nothing is patched.
 Status prepare(uintptr_t, const Calls&, Hook, void*, Patch*) { return PINRAIL_ERR_NOT_SUPPORTED; }
 void activate(Patch* const*, size_t) {}
 void fork_reinit() {}
 bool is_in_place(const Patch&) { return false; }
-Bytes whose(const Patch&, const Snapshot&) { return Bytes::foreign; }
-Status mend(Patch*, const Snapshot&) { return PINRAIL_ERR_NOT_SUPPORTED; }
-void accept(Patch*) {}
 std::string bytes_of(uintptr_t) { return ""; }
 bool pin_object_of(const void*) { return false; }
 bool call_original_hook(const Record*, long, const long*, long*) { return false; }

@@ -181,8 +181,7 @@ void Exporter::free_entry_of_dead_hook(uint32_t number) {
   ImporterEntry& entry = header_->importers[number];
   uint64_t importer = entry.load();
   if (importer == kBeingCleared) return;
-  const auto pid = static_cast<uint32_t>(importer & ((uint64_t{1} << kPidBits) - 1));
-  if (importer != 0 && is_alive_hook(pid, importer >> kPidBits)) return;
+  if (importer != 0 && is_alive_hook(pid_of(importer), importer >> kPidBits)) return;
   if (!entry.compare_exchange_strong(importer, kBeingCleared)) return;
   for (uint32_t each = 0; each < used_; ++each) holders_[each].of(number).fetch_and(~bit_of(number));
   entry.store(0);
@@ -278,7 +277,7 @@ Status Importer::map(int file) {
 Importer::~Importer() {
   if (header_ == nullptr) return;
   uint64_t importer_word = importer_word_;
-  if (importer_entry_ != nullptr && pid_ == static_cast<uint32_t>(getpid()))
+  if (importer_entry_ != nullptr && pid_of(importer_word) == static_cast<uint32_t>(getpid()))
     importer_entry_->compare_exchange_strong(importer_word, 0);
   munmap(header_, bytes_);
 }
@@ -296,7 +295,6 @@ void Importer::register_importer(const Process& self) {
     if (!header_->importers[i].compare_exchange_strong(free_entry, importer_word_)) continue;
     importer_entry_ = &header_->importers[i];
     importer_index_ = i;
-    pid_ = self.pid;
     return;
   }
 }

@@ -8,9 +8,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstddef>
-#include <cstdio>
+#include <cstring>
+#include <iterator>
 #include <new>
+#include <string_view>
 
 #include "base/core/calling_thread.h"
 #include "base/sync/futex_lock.h"
@@ -32,20 +35,6 @@ struct Stat {
   uint64_t start = 0;
 };
 
-// Writes "/proc/PID/stat" to `path`.
-void name_stat_hook(uint32_t pid, char* path) {
-  char digits[10];
-  size_t count = 0;
-  do {
-    digits[count++] = static_cast<char>('0' + pid % 10);
-    pid /= 10;
-  } while (pid != 0);
-  for (const char* at = "/proc/"; *at != '\0';) *path++ = *at++;
-  while (count != 0) *path++ = digits[--count];
-  for (const char* at = "/stat"; *at != '\0';) *path++ = *at++;
-  *path = '\0';
-}
-
 // Reads the beginning of the file and returns its length. After an error returns 0; is_gone_out then tells whether
 // there is no such process. Otherwise the system did not tell, for example because this process has no descriptor left.
 size_t read_file_hook(const char* path, char* text, size_t room, bool* is_gone_out) {
@@ -59,29 +48,24 @@ size_t read_file_hook(const char* path, char* text, size_t room, bool* is_gone_o
 
 // Parses the fields behind the program's name, which may contain blanks and parentheses. The state is the line's 3rd
 // field, the number of threads the 20th, the start the 22nd. False if a field is missing.
-bool parse_stat_hook(const char* text, size_t length, Stat* stat_out) {
-  size_t at = length;
-  while (at != 0 && text[at - 1] != ')') --at;
-  if (at == 0 || at + 1 >= length) return false;
-  stat_out->state = text[at + 1];
-  unsigned field = 2;
-  for (; at < length && field <= 22; ++at) {
-    if (text[at] == ' ') {
-      ++field;
-      continue;
-    }
-    if (text[at] < '0' || text[at] > '9') continue;
-    uint64_t* const number = field == 20 ? &stat_out->threads : field == 22 ? &stat_out->start : nullptr;
-    if (number != nullptr) *number = *number * 10 + static_cast<uint64_t>(text[at] - '0');
+bool parse_stat_hook(std::string_view text, Stat* stat_out) {
+  size_t at = text.rfind(')');
+  for (unsigned field = 3; field <= 22; ++field) {
+    at = text.find(' ', at);
+    if (at >= text.size() - 1) return false;  // there is none, or nothing behind it
+    const char *const begin = text.data() + ++at, *const end = text.data() + text.size();
+    if (field == 3) stat_out->state = *begin;
+    if (field == 20) std::from_chars(begin, end, stat_out->threads);
+    if (field == 22) std::from_chars(begin, end, stat_out->start);
   }
-  return field > 22;
+  return text.find(' ', at) != std::string_view::npos;
 }
 
 // False: the file could not be read, or there is no such process.
 bool read_stat_hook(uint32_t pid, Stat* stat_out, bool* is_gone_out) {
-  char path[32], text[1024];
-  name_stat_hook(pid, path);
-  return parse_stat_hook(text, read_file_hook(path, text, sizeof(text), is_gone_out), stat_out);
+  char path[32] = "/proc/", text[1024];
+  std::memcpy(std::to_chars(path + std::strlen(path), std::end(path), pid).ptr, "/stat", sizeof("/stat"));
+  return parse_stat_hook({text, read_file_hook(path, text, sizeof(text), is_gone_out)}, stat_out);
 }
 
 }  // namespace

@@ -31,6 +31,7 @@ using ImporterEntry = std::atomic<uint64_t>;
 constexpr uint64_t kBeingCleared = 1;  // names no process: its pid would be 1 and its start 0
 constexpr unsigned kPidBits = 22;      // the kernel's limit for pids
 constexpr uint64_t importer_word_of(uint32_t pid, uint64_t start) { return start << kPidBits | pid; }
+constexpr uint32_t pid_of(uint64_t importer_word) { return importer_word & ((uint32_t{1} << kPidBits) - 1); }
 
 // One bit per importer entry: the importer of that entry has the slot's memory open.
 struct Holders {

@@ -158,7 +158,6 @@ class Importer {
   std::atomic<uint64_t>* importer_entry_ = nullptr;  // NULL: no importer entry; the importer is counted in the words
   uint32_t importer_index_ = 0;
   uint64_t importer_word_ = 0;  // the value that the importer has stored in its importer entry
-  uint32_t pid_ = 0;            // the process that took the importer entry
   Mutex mutex_{LockRank::leaf};
   // For each slot the number of enter() calls, of any incarnation, that no leave() has undone. From calloc(), which
   // gives memory to those parts only that are used.

@@ -71,7 +71,8 @@ Status subscribe(pinrail_monitor_event_t event, void* arg, pinrail_subscription_
   if (library() == nullptr) return refuse(kCall, kBeforeInit);
   if (!monitor::works(nullptr)) return PINRAIL_ERR_NOT_AVAILABLE;
   auto subscription = std::make_unique<pinrail_subscription_t>(pinrail_subscription_t{event, arg, nullptr});
-  const Status status = monitor::subscribe_foreign(pass_on_hook, subscription.get(), &subscription->entry);
+  const Status status =
+      monitor::subscribe(0, pass_on_hook, subscription.get(), &subscription->entry, &monitor::foreign_subscriptions);
   if (status.ok()) *subscription_out = subscription.release();
   return status;
 }
@@ -181,7 +182,7 @@ pinrail_status_t pinrail_monitor_subscribe(pinrail_monitor_event_t event, void* 
 void pinrail_monitor_unsubscribe(pinrail_subscription_t* subscription) {
   if (subscription == nullptr) return;
   api::handle_fork();
-  monitor::unsubscribe_foreign(subscription->entry);
+  monitor::unsubscribe(subscription->entry, &monitor::foreign_subscriptions);
   delete subscription;
 }
 

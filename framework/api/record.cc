@@ -338,13 +338,14 @@ void start(const param::Registry& params) {
   // release: the area is filled in; pairs with the acquire in append_hook()
   recording.store(&area, std::memory_order_release);
   mpool::watchers.fetch_add(1, std::memory_order_relaxed);
-  if (!monitor::works(nullptr) || !monitor::subscribe_foreign(record_event_hook, nullptr, &subscription).ok())
+  if (!monitor::works(nullptr) ||
+      !monitor::subscribe(0, record_event_hook, nullptr, &subscription, &monitor::foreign_subscriptions).ok())
     tell("record without events", "no monitor works here");
 }
 
 void stop() {
   if (!is_on()) return;
-  if (subscription != nullptr) monitor::unsubscribe_foreign(subscription);
+  if (subscription != nullptr) monitor::unsubscribe(subscription, &monitor::foreign_subscriptions);
   subscription = nullptr;
   write_if_ours();
   mpool::watchers.fetch_sub(1, std::memory_order_relaxed);

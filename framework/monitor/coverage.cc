@@ -17,6 +17,7 @@
 #include "base/core/calling_thread.h"
 #include "base/core/files.h"
 #include "base/core/kernel.h"
+#include "base/core/own_component.h"
 #include "base/param/param.h"
 #include "framework/monitor/mapping.h"
 
@@ -87,6 +88,16 @@ uint32_t events_of(pinrail_mapping_kind_t kind) {
   return PINRAIL_EVENTS_ALL;
 }
 
+Judgement judge(const Policy& policy, pinrail_mapping_kind_t kind, uint32_t seen) {
+  return {events_of(kind) & policy.possible & ~seen, policy.is_strict && !is_private_memory(kind)};
+}
+
+std::string why_not(const Judgement& judgement) {
+  if ((judgement.unseen & PINRAIL_EVENT_UNMAP) != 0) return "no monitor watches such memory";
+  if (judgement.unseen != 0) return "no monitor sees " + name_events(judgement.unseen);
+  return judgement.is_refused ? "another process may cut it, and monitor_strict is set" : "";
+}
+
 Status parse_events(std::string_view list, uint32_t* events_out, std::string* unknown_out) {
   uint32_t events = 0;
   for (const std::string_view word : param::split(list, ",")) {
@@ -121,15 +132,9 @@ void Coverage::start(const Policy& policy, uint32_t reported) {
 // Asks the monitors what they see in the mapping. False, and logged: an event stays unseen, or monitor_strict refuses
 // it.
 bool Coverage::is_covered(const pinrail_mapping_t& mapping) const {
-  const uint32_t seen = events_seen_(mapping);
-  const uint32_t unseen = events_of(mapping.kind) & possible_.load() & ~seen;
-  const bool refused = is_strict_.load() && !is_private_memory(mapping.kind);
-  if (unseen != 0) {
-    log_line_(describe(mapping, "no monitor sees " + name_events(unseen)));
-  } else if (refused) {
-    log_line_(describe(mapping, "another process may cut it, and monitor_strict is set"));
-  }
-  return unseen == 0 && !refused;
+  const Judgement judgement = judge({possible_.load(), is_strict_.load()}, mapping.kind, events_seen_(mapping));
+  if (!judgement.is_kept()) log_line_(describe(mapping, why_not(judgement)));
+  return judgement.is_kept();
 }
 
 // The same; a mapping that an event can name by its file must also have a place in the table of those.
@@ -221,15 +226,15 @@ bool has_segments() {
 }  // namespace
 
 uint32_t events_of_kernel() {
-  void* const page = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (page == MAP_FAILED) return PINRAIL_EVENTS_ALL;
+  const OwnPages own(kPage);
+  if (!own.is_mapped()) return PINRAIL_EVENTS_ALL;
+  void* const page = own.at();
   // After mlockall() new memory is locked, and the kernel refuses some advice for locked pages.
   syscall(SYS_munlock, page, kPage);
   uint32_t events = PINRAIL_EVENTS_ALL;
   if (!has_guard_install(page)) events &= ~uint32_t{PINRAIL_EVENT_GUARD_INSTALL};
   if (!has_process_madvise(page)) events &= ~uint32_t{PINRAIL_EVENT_PROCESS_MADVISE};
   if (!has_segments()) events &= ~(uint32_t{PINRAIL_EVENT_SHMAT_OVER} | PINRAIL_EVENT_SHMDT);
-  munmap(page, kPage);
   return events;
 }
 

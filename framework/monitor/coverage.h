@@ -32,6 +32,18 @@ struct Policy {
   bool is_strict = false;                  // refuse memory whose pages another process can remove (E8)
 };
 
+// Whether memory of a kind may be kept, and why not.
+struct Judgement {
+  uint32_t unseen = 0;      // PINRAIL_EVENT_* bits: what can happen to it and no monitor sees
+  bool is_refused = false;  // by monitor_strict
+
+  bool is_kept() const { return unseen == 0 && !is_refused; }
+};
+// seen: the events that the monitors together see there.
+Judgement judge(const Policy& policy, pinrail_mapping_kind_t kind, uint32_t seen);
+// For example "no monitor sees shmat_over"; empty if it is kept.
+std::string why_not(const Judgement& judgement);
+
 // Returns the events (PINRAIL_EVENT_*) that can make registrations in such a mapping stale.
 uint32_t events_of(pinrail_mapping_kind_t kind);
 // Whether events can name the mapping by its file or segment.

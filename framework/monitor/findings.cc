@@ -8,6 +8,7 @@
 #include <sys/shm.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 #include <new>
 
@@ -81,7 +82,7 @@ std::unique_ptr<Findings> describe_all(const Kept& kept, bool any_sees, const st
   found->monitors = names_of_monitors();
   found->why = any_sees ? describe(kept) : troubles;
   if (any_sees && !found->why.empty() && !troubles.empty()) found->why += " (" + troubles + ")";
-  for (size_t i = 0; i < kUsualKinds.size(); ++i) found->why_not[i] = any_sees ? why_not(kept, i) : troubles;
+  for (size_t i = 0; i < kUsualKinds.size(); ++i) found->why_not[i] = any_sees ? why_not(kept.kinds[i]) : troubles;
   return found;
 }
 
@@ -113,12 +114,6 @@ bool any_sees() {
 
 bool has_raw_callers() { return raw_callers.load(); }
 bool note_raw_callers() { return !raw_callers.exchange(true); }
-
-Kept kept_without(const StartedMonitor* without) {
-  const auto asker = [without](const pinrail_mapping_t& mapping) { return events_seen_without(mapping, without); };
-  const bool any_covers = any_seeing([](const StartedMonitor& monitor) { return monitor.ops->cover != nullptr; });
-  return find_kept(policy, asker, any_covers ? Samples::real : Samples::none);
-}
 
 // What a monitor of any caller's events sees everywhere it reports by address, as "external" does.
 void start_coverage() {
@@ -231,6 +226,8 @@ void* map_sample(pinrail_mapping_kind_t kind) {
   }
 }
 
+enum class Samples : uint8_t { none, real };
+
 // One mapped page of the kind, unmapped on destruction. If the kind cannot be mapped here, the mapping is empty, and
 // no monitor can watch it.
 class Sample : NonCopyable {
@@ -263,53 +260,41 @@ class Sample : NonCopyable {
 }  // namespace
 
 bool Kept::keeps_something() const {
-  for (size_t i = 0; i < kUsualKinds.size(); ++i) {
-    if (keeps(i)) return true;
-  }
-  return false;
+  return std::any_of(kinds.begin(), kinds.end(), [](const Judgement& each) { return each.is_kept(); });
 }
 
 bool Kept::keeps_everything() const {
-  for (size_t i = 0; i < kUsualKinds.size(); ++i) {
-    if (refused[i] || (unseen[i] & ~kSeenByNone) != 0) return false;
-  }
-  return true;
+  return std::all_of(kinds.begin(), kinds.end(),
+                     [](const Judgement& each) { return !each.is_refused && (each.unseen & ~kSeenByNone) == 0; });
 }
 
 bool Kept::keeps_the_same(const Kept& other) const {
-  for (size_t i = 0; i < kUsualKinds.size(); ++i) {
-    if (keeps(i) != other.keeps(i)) return false;
-  }
-  return true;
+  return std::equal(kinds.begin(), kinds.end(), other.kinds.begin(),
+                    [](const Judgement& a, const Judgement& b) { return a.is_kept() == b.is_kept(); });
 }
 
-// Judges each kind on a sample, which is unmapped before the next one is mapped.
-Kept find_kept(const Policy& by, const std::function<uint32_t(const pinrail_mapping_t&)>& ask, Samples samples) {
+// Judges each kind on a sample, which is unmapped before the next one is mapped. Where no monitor looks at the mapping
+// itself, its kind is enough.
+Kept kept_without(const StartedMonitor* without) {
+  const bool any_covers = any_seeing([](const StartedMonitor& monitor) { return monitor.ops->cover != nullptr; });
   Kept kept;
   for (size_t i = 0; i < kUsualKinds.size(); ++i) {
-    const Sample sample(kUsualKinds[i], samples);
-    kept.unseen[i] = events_of(kUsualKinds[i]) & by.possible & ~ask(sample.mapping());
-    kept.refused[i] = by.is_strict && !is_private_memory(kUsualKinds[i]);
+    const Sample sample(kUsualKinds[i], any_covers ? Samples::real : Samples::none);
+    kept.kinds[i] = judge(policy, kUsualKinds[i], events_seen_without(sample.mapping(), without));
   }
   return kept;
-}
-
-std::string why_not(const Kept& kept, size_t index) {
-  if ((kept.unseen[index] & PINRAIL_EVENT_UNMAP) != 0) return "no monitor watches such memory";
-  if (kept.unseen[index] != 0) return "no monitor sees " + name_events(kept.unseen[index]);
-  return kept.refused[index] ? "another process may cut it, and monitor_strict is set" : "";
 }
 
 std::string describe(const Kept& kept) {
   std::string text;
   std::array<bool, kUsualKinds.size()> is_said{};
   for (size_t i = 0; i < kUsualKinds.size(); ++i) {
-    const std::string why = why_not(kept, i);
-    const bool is_asked_for = (kept.unseen[i] & ~kSeenByNone) == 0 && kept.keeps_something();
+    const std::string why = why_not(kept.kinds[i]);
+    const bool is_asked_for = (kept.kinds[i].unseen & ~kSeenByNone) == 0 && kept.keeps_something();
     if (why.empty() || is_said[i] || is_asked_for) continue;
     std::string kinds;
     for (size_t same = i; same < kUsualKinds.size(); ++same) {
-      if (why_not(kept, same) != why) continue;
+      if (why_not(kept.kinds[same]) != why) continue;
       is_said[same] = true;
       kinds += (kinds.empty() ? "" : ", ") + std::string(kind_name(kUsualKinds[same]));
     }

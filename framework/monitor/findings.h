@@ -6,17 +6,14 @@
 //          use it.
 // Threads  set_policy() and forget_findings() at start-up; those whose names end in _locked under findings_mutex; the
 //          others at any time.
-// Context  API or start-up; none may run in a hook. No function reads a registration. No lock may be held while `ask`
-// of
-//          find_kept() calls monitors.
+// Context  API or start-up; none may run in a hook. No function reads a registration.
 //
 // A kind is kept if the monitors see each event that this kernel has and that can happen to it (coverage/C1), found out
-// on a sample of each, which is unmapped before find_kept() returns.
+// on a sample of each, which is unmapped before kept_without() returns.
 #ifndef PINRAIL_FRAMEWORK_MONITOR_FINDINGS_H
 #define PINRAIL_FRAMEWORK_MONITOR_FINDINGS_H
 
 #include <array>
-#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,24 +32,14 @@ constexpr std::array<pinrail_mapping_kind_t, 8> kUsualKinds = {
     PINRAIL_MAPPING_SHARED_FILE,      PINRAIL_MAPPING_DISK_FILE};
 
 struct Kept {
-  std::array<uint32_t, kUsualKinds.size()> unseen{};  // PINRAIL_EVENT_* bits, for each of kUsualKinds
-  std::array<bool, kUsualKinds.size()> refused{};     // by monitor_strict
+  std::array<Judgement, kUsualKinds.size()> kinds{};
 
-  bool keeps(size_t index) const { return unseen[index] == 0 && !refused[index]; }
   bool keeps_something() const;
   // But for kinds to which something can happen that no monitor sees.
   bool keeps_everything() const;
   bool keeps_the_same(const Kept& other) const;
 };
 
-enum class Samples : uint8_t { none, real };
-
-// Judges each of kUsualKinds. ask: returns the events that are seen in a mapping. Samples::none: ask needs only the
-// mapping's kind, so no sample is mapped.
-Kept find_kept(const Policy& by, const std::function<uint32_t(const pinrail_mapping_t&)>& ask, Samples samples);
-
-// Why the index-th of kUsualKinds is not kept, for example "no monitor sees shmat_over"; empty if it is kept.
-std::string why_not(const Kept& kept, size_t index);
 // All reasons, for example "anonymous, heap: no monitor sees shmat_over; shared file: no monitor sees truncate". Empty
 // if all kinds are kept, except those that monitor_strict excludes.
 std::string describe(const Kept& kept);
@@ -70,8 +57,7 @@ void say(const std::string& line);
 // Calls visit(monitor) for each monitor of host memory that sees events.
 template <typename Visit>
 void for_each_seeing(Visit visit) {
-  for (size_t i = 0; i < started.count(); ++i) {
-    StartedMonitor& monitor = started.at(i);
+  for (StartedMonitor& monitor : started) {
     if (monitor.is_for_host() && monitor.sees.load()) visit(monitor);
   }
 }

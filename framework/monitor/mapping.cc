@@ -40,24 +40,22 @@ constexpr unsigned long kAsk = _IOWR('f', 17, Query);
 constexpr uint64_t kThisOrNext = 0x10;
 constexpr uint64_t kWritable = 0x02, kShared = 0x08;
 
-enum class ListingResult : uint8_t { yes, unmapped, unavailable };
-
 // They stay open from start-up on, because to open one takes longer than to ask it. The program may close them.
 Forever<OwnFile> list_file, page_map;
 
 int open_list() { return ::open("/proc/self/maps", O_RDONLY | O_CLOEXEC); }
 int open_page_map() { return ::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC); }
 
-// Asks the kernel by ioctl (since 6.11) for the mapping at the address or the next one. unavailable: the kernel or a
-// filter refuses, or the path is too long.
-ListingResult ask_kernel(int file, uintptr_t at, patch::Mapping* mapping_out) {
+// Asks the kernel by ioctl (since 6.11) for the mapping at the address or the next one. False, and errno: ENOENT: there
+// is none; else the kernel or a filter refuses, or the path is too long.
+bool ask_kernel(int file, uintptr_t at, patch::Mapping* mapping_out) {
   Query query{};
   query.size = sizeof(query);
   query.flags = kThisOrNext;
   query.address = at;
   query.name_size = sizeof(mapping_out->path);
   query.name = reinterpret_cast<uintptr_t>(mapping_out->path);
-  if (ioctl_of(file, kAsk, &query) != 0) return errno == ENOENT ? ListingResult::unmapped : ListingResult::unavailable;
+  if (ioctl_of(file, kAsk, &query) != 0) return false;
   mapping_out->base = query.start;
   mapping_out->end = query.end;
   mapping_out->offset = query.offset;
@@ -66,7 +64,7 @@ ListingResult ask_kernel(int file, uintptr_t at, patch::Mapping* mapping_out) {
   mapping_out->protection = (query.vma_flags & kWritable) != 0 ? PROT_WRITE : PROT_NONE;
   mapping_out->is_shared = (query.vma_flags & kShared) != 0;
   if (query.name_size == 0) mapping_out->path[0] = 0;
-  return ListingResult::yes;
+  return true;
 }
 
 pinrail_mapping_t judged(const patch::Mapping& found) {
@@ -96,10 +94,9 @@ bool find_mapping(uintptr_t at, pinrail_mapping_t* mapping_out) {
   const Descriptor another(kept < 0 ? open_list() : -1);
   const int file = another.is_open() ? another.get() : kept;
   patch::Mapping found;
-  const ListingResult result = file >= 0 ? ask_kernel(file, at, &found) : ListingResult::unavailable;
-  if (result == ListingResult::yes) *mapping_out = judged(found);
-  return result == ListingResult::yes ||
-         (result == ListingResult::unavailable && find_mapping_in_list(at, mapping_out));
+  if (!ask_kernel(file, at, &found)) return errno != ENOENT && find_mapping_in_list(at, mapping_out);
+  *mapping_out = judged(found);
+  return true;
 }
 
 namespace {

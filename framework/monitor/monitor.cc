@@ -9,9 +9,8 @@
 #include "framework/monitor/subscriptions_hook.h"
 
 namespace pinrail::monitor {
-namespace {
 
-Status add(Subscriptions* list, uint32_t kinds, Hook hook, void* arg, void** subscription_out) {
+Status subscribe(uint32_t kinds, Hook hook, void* arg, void** subscription_out, Subscriptions* list) {
   auto* subscription = new (std::nothrow) Subscription{kinds, hook, arg, {nullptr}};
   if (subscription == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   Guard guard(list->mutex);
@@ -22,7 +21,7 @@ Status add(Subscriptions* list, uint32_t kinds, Hook hook, void* arg, void** sub
 }
 
 // Unlinks a subscription, waits for hooks that may use it, and deletes it; ignores one that is not in the list.
-void remove_subscription(Subscriptions* list, void* subscription_pointer) {
+void unsubscribe(void* subscription_pointer, Subscriptions* list) {
   auto* subscription = static_cast<Subscription*>(subscription_pointer);
   {
     Guard guard(list->mutex);
@@ -35,30 +34,11 @@ void remove_subscription(Subscriptions* list, void* subscription_pointer) {
   delete subscription;
 }
 
-}  // namespace
-
 void Subscriptions::wait_for_hooks() {
   const uint32_t old_side = turn.fetch_add(1) & 1;
   for (const Line& line : lines) {
     while (line.side[old_side].load() != 0) sched_yield();
   }
-}
-
-Status subscribe(uint32_t kinds, Hook hook, void* arg, void** subscription_out) {
-  return add(&subscriptions, kinds, hook, arg, subscription_out);
-}
-void unsubscribe(void* subscription) { remove_subscription(&subscriptions, subscription); }
-
-Status subscribe_foreign(Hook hook, void* arg, void** subscription_out) {
-  return add(&foreign_subscriptions, 0, hook, arg, subscription_out);
-}
-void unsubscribe_foreign(void* subscription) { remove_subscription(&foreign_subscriptions, subscription); }
-
-// Forgets all subscriptions in a forked child; takes no lock, because a thread of the parent may have held it.
-void fork_reinit() {
-  new (&subscriptions) Subscriptions;
-  new (&foreign_subscriptions) Subscriptions;
-  fork_reinit_monitors();
 }
 
 }  // namespace pinrail::monitor

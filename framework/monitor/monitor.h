@@ -29,14 +29,14 @@ namespace pinrail::monitor {
 
 using Hook = void (*)(void* arg, uintptr_t base, size_t length);
 
+// The subscribers of ours, and those of other runtimes (E3), which are called after all of ours.
+struct Subscriptions;
+extern Subscriptions subscriptions, foreign_subscriptions;
+
 // Adds or removes a subscriber. kinds: PINRAIL_KIND_* bits of the memory whose events it wants; 0: all. unsubscribe()
 // waits for its calls in flight: the caller must not hold a lock that the hook takes. OUT_OF_RESOURCE: no memory.
-Status subscribe(uint32_t kinds, Hook hook, void* arg, void** subscription_out);
-void unsubscribe(void* subscription);
-
-// The same for another runtime's subscriber (E3), which is called after all of ours.
-Status subscribe_foreign(Hook hook, void* arg, void** subscription_out);
-void unsubscribe_foreign(void* subscription);
+Status subscribe(uint32_t kinds, Hook hook, void* arg, void** subscription_out, Subscriptions* list = &subscriptions);
+void unsubscribe(void* subscription, Subscriptions* list = &subscriptions);
 
 // Delivers an event. kinds: PINRAIL_KIND_* bits of the memory that goes away; 0: any kind. The range (0, UINTPTR_MAX)
 // means all memory. Subscribers of host memory get whole pages.
@@ -50,7 +50,6 @@ Span whole_pages_hook(const Span& span);
 
 // Re-initialises in a forked child: no subscriptions, no started monitors. Takes no lock.
 void fork_reinit();
-void fork_reinit_monitors();  // the part of fork_reinit() that is in selection.cc
 
 // Declares the parameters monitor_never, monitor_strict and monitor_trust_allocators; before start().
 Status declare(param::Registry* params);

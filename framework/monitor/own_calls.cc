@@ -48,9 +48,8 @@ using FreeFunction = void (*)(void*);
 constexpr size_t kMaxAllocators = 16;
 
 struct Allocator {
-  AllocateFunction allocate;
-  FreeFunction free_block;
-  ObjectPath path;  // empty: the program
+  uintptr_t allocate, free_block;  // the functions
+  ObjectPath path;                 // empty: the program
 };
 
 // No allocation happens while objects are visited: an allocator might visit them too while it holds its own lock.
@@ -65,10 +64,10 @@ bool is_system_object(const LoadedObject& object) {
 
 // NULL: none.
 const char* sanitizer_in(const LoadedObject& object) {
-  const auto* const found =
-      std::find_if(std::begin(kSanitizers), std::end(kSanitizers),
-                   [&](const NamedFunction& each) { return object.function(each.function) != 0; });
-  return found != std::end(kSanitizers) ? found->what : nullptr;
+  for (const NamedFunction& each : kSanitizers) {
+    if (object.function(each.function) != 0) return each.what;
+  }
+  return nullptr;
 }
 
 bool has_allocator(const LoadedObject& object) {
@@ -112,11 +111,7 @@ std::vector<Allocator> find_other_allocators() {
     for (const AllocatorNames& pair : kAllocators) {
       const uintptr_t allocate = object.function(pair.allocate), free_block = object.function(pair.free_block);
       if (allocate == 0 || free_block == 0 || found.size() == kMaxAllocators) continue;
-      found.emplace_back();
-      found.back().allocate =
-          reinterpret_cast<AllocateFunction>(allocate);  // NOLINT(performance-no-int-to-ptr): addresses of functions
-      found.back().free_block =
-          reinterpret_cast<FreeFunction>(free_block);  // NOLINT(performance-no-int-to-ptr): as above
+      found.push_back({allocate, free_block, {}});
       copy_path(object, &found.back().path);
     }
     return true;
@@ -187,7 +182,11 @@ bool is_of_system(uintptr_t used) {
 bool allocator_bypasses_monitors(OwnCallsProbe* probe, const Allocator& allocator) {
   void* const handle = dlopen(allocator.path.text[0] == 0 ? nullptr : allocator.path.text, RTLD_LAZY | RTLD_NOLOAD);
   if (handle == nullptr) return false;
-  const bool unseen = malloc_bypasses_monitors(probe, allocator.allocate, allocator.free_block, false);
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of a function
+  auto* const allocate = reinterpret_cast<AllocateFunction>(allocator.allocate);
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): as above
+  auto* const free_block = reinterpret_cast<FreeFunction>(allocator.free_block);
+  const bool unseen = malloc_bypasses_monitors(probe, allocate, free_block, false);
   dlclose(handle);
   return unseen;
 }

@@ -21,6 +21,7 @@
 #include "framework/monitor/monitor.h"
 #include "framework/monitor/own_calls.h"
 #include "framework/monitor/started_hook.h"
+#include "framework/monitor/subscriptions_hook.h"
 
 namespace pinrail::monitor {
 namespace {
@@ -140,8 +141,8 @@ void start_for_raw_calls(const loader::Loader& loader) {
 
 // Stops each monitor that was not named and adds no kind of memory: it would only cost time.
 void stop_superfluous(Idle* idle) {
-  for (size_t i = started.count(); i-- > 0;) {
-    StartedMonitor& monitor = started.at(i);
+  for (StartedMonitor* at = started.end(); at != started.begin();) {
+    StartedMonitor& monitor = *--at;
     if (!monitor.is_for_host() || monitor.is_named || !monitor.sees.load()) continue;
     if (!kept_without(nullptr).keeps_the_same(kept_without(&monitor))) continue;
     say(std::string(monitor.name) + " is stopped: it adds nothing here");
@@ -262,8 +263,11 @@ Status declare(param::Registry* params) {
   return params->declare("monitor", "", kParams, sizeof(kParams) / sizeof(kParams[0]));
 }
 
-// Forgets the parent's monitors in a forked child; takes no lock.
-void fork_reinit_monitors() {
+// Forgets the parent's monitors and subscriptions in a forked child; takes no lock, because a thread of the parent may
+// have held it.
+void fork_reinit() {
+  new (&subscriptions) Subscriptions;
+  new (&foreign_subscriptions) Subscriptions;
   started.clear();
   fork_reinit_findings();
   new (&allocators) Allocators;
@@ -331,8 +335,7 @@ Status check() {
   const NoCancel no_cancel;
   check_loaded_objects();
   Status result = success();
-  for (size_t i = 0; i < started.count(); ++i) {
-    const StartedMonitor& monitor = started.at(i);
+  for (const StartedMonitor& monitor : started) {
     if (monitor.ops->check == nullptr || monitor.is_stopped.load()) continue;
     const Status status = loader::answer_of_component([&] { return monitor.ops->check(monitor.context); });
     if (result.ok()) result = status;

@@ -33,9 +33,8 @@ StartedMonitor* StartedMonitors::add(const pinrail_component_t& descriptor, void
 }
 
 StartedMonitor* StartedMonitors::find_hook(const pinrail_host_t* host) {
-  const size_t count = count_.load();
-  for (size_t i = 0; i < count; ++i) {
-    if (entries_[i].host == host && !entries_[i].is_stopped.load()) return &entries_[i];
+  for (StartedMonitor& each : *this) {
+    if (each.host == host && !each.is_stopped.load()) return &each;
   }
   return nullptr;
 }

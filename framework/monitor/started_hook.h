@@ -4,7 +4,7 @@
 // Owns     one entry for each; not the components behind them.
 // Threads  add() and clear() exclude each other; all else may run at any time. Entries stay until clear(), which runs
 //          at start-up and shut-down, when no monitor reports.
-// Hook     find_hook().
+// Hook     find_hook(), begin() and end().
 #ifndef PINRAIL_FRAMEWORK_MONITOR_STARTED_HOOK_H
 #define PINRAIL_FRAMEWORK_MONITOR_STARTED_HOOK_H
 
@@ -39,8 +39,8 @@ class StartedMonitors {
   StartedMonitor* add(const pinrail_component_t& descriptor, void* context, const pinrail_host_t* host);
   void clear() { count_.store(0); }
 
-  size_t count() const { return count_.load(); }
-  StartedMonitor& at(size_t index) { return entries_[index]; }
+  StartedMonitor* begin() { return entries_.data(); }
+  StartedMonitor* end() { return entries_.data() + count_.load(); }
 
   // The monitor with this host table; NULL: it is not in the table (yet), or was stopped.
   StartedMonitor* find_hook(const pinrail_host_t* host);

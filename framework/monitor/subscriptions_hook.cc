@@ -15,8 +15,7 @@
 
 namespace pinrail::monitor {
 
-Subscriptions subscriptions;
-Subscriptions foreign_subscriptions;
+Subscriptions subscriptions, foreign_subscriptions;
 
 namespace {
 

@@ -72,8 +72,7 @@ struct Subscriptions {
 
 // Both are constant-initialised and have no destructor, so they are valid before main() and at exit. Other runtimes'
 // subscribers are called last and have gates of their own: removing one of ours never waits for theirs.
-extern Subscriptions subscriptions;
-extern Subscriptions foreign_subscriptions;
+extern Subscriptions subscriptions, foreign_subscriptions;
 
 }  // namespace pinrail::monitor
 

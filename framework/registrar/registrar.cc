@@ -108,11 +108,10 @@ Status init_tail(pinrail_bound_registrar_t* bound, pinrail_registration_t* reg) 
 
 void finish_tail(pinrail_bound_registrar_t* bound, pinrail_registration_t* reg) {
   if (bound->table.tail_fini == nullptr || bound->table.tail_size == 0) return;
-  const Status finished = answer_of(bound, [&] {
+  answer_of(bound, [&] {
     bound->table.tail_fini(bound->table.context, arena::tail_of(reg));
     return success();
-  });
-  finished.ignore();  // reported; the tail's memory is reused either way
+  }).ignore();  // reported; the tail's memory is reused either way
 }
 
 void clear_tail(const pinrail_bound_registrar_t* bound, const pinrail_registration_t* reg) {
@@ -121,26 +120,21 @@ void clear_tail(const pinrail_bound_registrar_t* bound, const pinrail_registrati
 
 // Pinrail's own fields of a registration (C6), noted before register_mem. restore() puts them back and returns false if
 // the registrar overwrote one. No other thread changes the state meanwhile: only this call knows the registration.
-class OwnFields {
- public:
-  explicit OwnFields(pinrail_registration_t* reg)
-      : reg_(reg), pool_(reg->pool), state_(state::load(reg)), flags_(reg->flags), tail_size_(reg->tail_size) {}
-  bool restore() const {
+struct OwnFields {
+  pinrail_mpool_t* pool;
+  uint64_t state;
+  uint32_t flags, tail_size;
+
+  bool restore(pinrail_registration_t* reg) const {
     const bool intact =
-        reg_->pool == pool_ && state::load(reg_) == state_ && reg_->flags == flags_ && reg_->tail_size == tail_size_;
+        reg->pool == pool && state::load(reg) == state && reg->flags == flags && reg->tail_size == tail_size;
     if (intact) return true;
-    reg_->pool = pool_;
-    reg_->flags = flags_;
-    reg_->tail_size = tail_size_;
-    __atomic_store_n(&reg_->state, state_, __ATOMIC_SEQ_CST);
+    reg->pool = pool;
+    reg->flags = flags;
+    reg->tail_size = tail_size;
+    __atomic_store_n(&reg->state, state, __ATOMIC_SEQ_CST);
     return false;
   }
-
- private:
-  pinrail_registration_t* const reg_;
-  pinrail_mpool_t* const pool_;
-  const uint64_t state_;
-  const uint32_t flags_, tail_size_;
 };
 
 // Checks that the registrar left base, length and traits alone; restores them and returns false if not. Other threads
@@ -161,9 +155,9 @@ constexpr const char* kWritesTooMuch = "pool, state, flags or tail_size of the r
 // Registers with the device and checks the result (registrar/D2).
 Status call_and_check(pinrail_bound_registrar_t* bound, const pinrail_register_request_t* request,
                       pinrail_registration_t* reg) {
-  const OwnFields own(reg);
+  const OwnFields own{reg->pool, state::load(reg), reg->flags, reg->tail_size};
   const Status status = answer_of(bound, [&] { return bound->table.register_mem(bound->table.context, request, reg); });
-  const bool is_intact = own.restore();
+  const bool is_intact = own.restore(reg);
   arena::check_tail(reg);
   const bool same_range = left_alone(request, reg);
   if (!is_status(status.code())) return bad_answer(bound, kNoSuchStatus);
@@ -278,8 +272,7 @@ void abandon_mem(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread, pin
   forget(bound, reg, reason);
 }
 
-// Calls an optional function of the table for a registration. RegistrarCall serialises it. NOT_SUPPORTED: it is
-// missing.
+// Calls an optional function of the table. RegistrarCall serialises it. NOT_SUPPORTED: it is missing.
 template <typename Function, typename... Arguments>
 static pinrail_status_t call_optional(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread, Function function,
                                       Arguments... arguments) {
@@ -306,8 +299,7 @@ pinrail_status_t advise(pinrail_bound_registrar_t* bound, pinrail_thread_t* thre
 // Tells the registrar that the process was restarted; SUCCESS if it has no such function.
 pinrail_status_t restart(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread) {
   if (bound->table.restart == nullptr) return PINRAIL_SUCCESS;
-  RegistrarCall call(bound, thread);
-  return checked_answer_of(bound, [&] { return bound->table.restart(bound->table.context); }).code();
+  return call_optional(bound, thread, bound->table.restart);
 }
 
 // Any number of threads at a time, whatever the registrar's mode.

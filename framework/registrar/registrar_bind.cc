@@ -165,14 +165,14 @@ Status bind_named(const loader::Loader& loader, const pinrail_registrar_choice_t
 }
 
 std::string names_of_kinds(uint32_t kinds) {
+  constexpr std::pair<uint32_t, const char*> kNames[] = {{PINRAIL_KIND_HOST, "host memory"},
+                                                         {PINRAIL_KIND_DMABUF, "dmabuf"},
+                                                         {PINRAIL_KIND_GPU, "GPU memory"},
+                                                         {PINRAIL_KIND_REMOTE, "peers' GPU memory"}};
   std::string names;
-  const auto add = [&](uint32_t kind, const char* name) {
+  for (const auto& [kind, name] : kNames) {
     if ((kinds & kind) != 0) names += (names.empty() ? "" : " or ") + std::string(name);
-  };
-  add(PINRAIL_KIND_HOST, "host memory");
-  add(PINRAIL_KIND_DMABUF, "dmabuf");
-  add(PINRAIL_KIND_GPU, "GPU memory");
-  add(PINRAIL_KIND_REMOTE, "peers' GPU memory");
+  }
   return names.empty() ? "any memory" : names;
 }
 

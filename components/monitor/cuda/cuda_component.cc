@@ -8,6 +8,7 @@
 
 #include <array>
 #include <atomic>
+#include <iterator>
 #include <new>
 #include <string>
 
@@ -88,7 +89,6 @@ constexpr Function kFunctions[] = {{"cuMemFree_v2", "cuMemFree", Frees::address,
                                    {"cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxReset", Frees::everything, true},
                                    {"cuCtxDestroy_v2", "cuCtxDestroy", Frees::everything, true},
                                    {"cuCtxDestroy", "cuCtxDestroy", Frees::everything, true}};
-constexpr size_t kFunctionCount = sizeof(kFunctions) / sizeof(kFunctions[0]);
 constexpr size_t kMaxAddresses = 3;  // of one function
 
 struct Context {
@@ -99,12 +99,7 @@ struct Context {
 
 // Patches belong to the process, as the driver does.
 Mutex mutex{LockRank::monitor};
-Site sites[kFunctionCount * kMaxAddresses] GUARDED_BY(mutex);
-
-pinrail_status_t refused(const pinrail_host_t* host, const char* why) {
-  host->log(host, PINRAIL_LOG_INFO, why);
-  return PINRAIL_ERR_NOT_AVAILABLE;
-}
+Site sites[std::size(kFunctions) * kMaxAddresses] GUARDED_BY(mutex);
 
 pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
   pinrail_param_value_t file{};
@@ -112,7 +107,7 @@ pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
   if (!found.ok()) return found.code();
   const char* why = "";
   void* const library = load_library(file.s, &why);
-  if (library == nullptr) return refused(host, why);
+  if (library == nullptr) return not_available(host, "no CUDA driver", why).code();
   auto* context = new (std::nothrow) Context{host, library, nullptr};
   if (context == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   *context_out = context;
@@ -177,7 +172,7 @@ Status patch_function_locked(const Context& context, const Function& function) R
     if (address == 0) continue;
     Site* const site = find_or_add_site_locked(address, function);
     if (site == nullptr) {
-      refused(context.host, "this process has watched the frees of too many other driver libraries");
+      log_reason(context.host, "no room", "this process has watched the frees of too many other driver libraries");
       return PINRAIL_ERR_OUT_OF_RESOURCE;
     }
     const Status status = patch_site_locked(context, site);

@@ -6,11 +6,6 @@
 
 namespace {
 
-pinrail_status_t open(const pinrail_host_t*, void** context_out) {
-  *context_out = nullptr;
-  return PINRAIL_SUCCESS;
-}
-void close(void*) {}
 pinrail_status_t start(void*) { return PINRAIL_SUCCESS; }
 void stop(void*) {}
 uint32_t sees(void*) { return PINRAIL_EVENTS_ALL; }
@@ -23,4 +18,5 @@ constexpr pinrail_monitor_ops_t kOps = {sizeof(pinrail_monitor_ops_t), start, st
 
 const pinrail_component_t PINRAIL_COMPONENT_SYMBOL =
     pinrail::describe(PINRAIL_MONITOR_ABI, -1, "monitor", "external",
-                      "The embedding program reports memory that goes away; used only when named.", open, close, &kOps);
+                      "The embedding program reports memory that goes away; used only when named.", pinrail::keep_host,
+                      pinrail::forget_host, &kOps);

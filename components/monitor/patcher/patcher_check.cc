@@ -20,8 +20,6 @@ namespace {
 
 constexpr unsigned kSettleMicroseconds = 1000;
 
-void everything_dead(Context* context) { context->services->monitor_report_hook(context->services, 0, UINTPTR_MAX); }
-
 // Another library's patch of many bytes is not written in one step. So it is tried only when two snapshots agree.
 patch::Snapshot wait_until_stable(const patch::Patch& patch) {
   for (patch::Snapshot last = patch::Snapshot::of(patch);;) {
@@ -51,7 +49,8 @@ void handle_change_locked(Context* context, Site* site, const Function& function
   const bool was_unseen = site->is_unseen;
   Scratch scratch(context);
   site->is_unseen = !fire(function, site->address, &scratch);
-  if (is_mended || site->is_unseen) everything_dead(context);  // since the change, events may have gone unseen
+  // Since the change, events may have gone unseen: everything is dead.
+  if (is_mended || site->is_unseen) host->monitor_report_hook(host, 0, UINTPTR_MAX);
   if (is_mended && !site->is_unseen) print_topic(*context, "mended", function);
   if (site->is_unseen && !was_unseen) print_topic(*context, topic_of(bytes), function);
   patch::accept(&site->patch);

@@ -104,11 +104,6 @@ bool ask_for(const Context& context, uint64_t features) {
   return ioctl_of(context.watch.number(), UFFDIO_API, &api) == 0;
 }
 
-Status refused(const Context& context, const char* what) {
-  log_reason(context.host, what, ErrnoText(errno).c_str());
-  return PINRAIL_ERR_NOT_AVAILABLE;
-}
-
 // Returns a new userfaultfd, or -1 and an errno.
 int open_userfaultfd() {
   constexpr int kFlags = O_CLOEXEC | O_NONBLOCK;
@@ -123,11 +118,12 @@ int open_userfaultfd() {
 // memory only.
 static Status open_watch(Context* context) {
   if (!context->watch.open(FileKind::userfaultfd, open_userfaultfd)) {
-    return refused(*context, "userfaultfd is refused");
+    return not_available(context->host, "userfaultfd is refused", ErrnoText(errno).c_str());
   }
   const bool granted =
       ask_for(*context, kEvents | kWriteProtect | kSharedMemory) || ask_for(*context, kEvents | kWriteProtect);
-  return granted ? success() : refused(*context, "this kernel's userfaultfd has no write-protect mode");
+  if (granted) return success();
+  return not_available(context->host, "this kernel's userfaultfd has no write-protect mode", ErrnoText(errno).c_str());
 }
 
 bool watch_range(const Context& context, const Span& span) {
@@ -253,7 +249,6 @@ Status start_locked(Context* context) REQUIRES(context->mutex) {
   Status status = read_params(context);
   if (status.ok()) context->alive = make_alive_word();
   context->own = monitor_services::of(context->host);
-  if (context->own == nullptr) log_reason(context->host, "it does not start", "the library is of another version");
   const bool is_possible = context->alive != nullptr && context->own != nullptr;
   if (status.ok()) status = is_possible ? open_watch(context) : Status(PINRAIL_ERR_NOT_SUPPORTED);
   if (status.ok() && !start_reader(context)) {

@@ -49,11 +49,7 @@ pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
   std::unique_ptr<Component> component(new (std::nothrow) Component{host, {}, {}});
   if (component == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   const char* why = "";
-  const Status opened = component->library.open(file.s, &why);
-  if (!opened.ok()) {
-    log_reason(host, "no CUDA driver", why);
-    return opened.code();
-  }
+  if (!component->library.open(file.s, &why).ok()) return not_available(host, "no CUDA driver", why).code();
   *context_out = component.release();
   return PINRAIL_SUCCESS;
 }
@@ -61,27 +57,26 @@ pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
 void close(void* context) { delete static_cast<Component*>(context); }
 
 // The driver's error as a number; its names would need a newer driver.
-pinrail_status_t not_available(const pinrail_host_t* host, const char* what, CUresult error) {
+pinrail_status_t refused(const pinrail_host_t* host, const char* what, CUresult error) {
   char why[48];
   std::snprintf(why, sizeof(why), "the driver says %d", static_cast<int>(error));
-  log_reason(host, what, why);
-  return PINRAIL_ERR_NOT_AVAILABLE;
+  return not_available(host, what, why).code();
 }
 
 pinrail_status_t find_devices(Registrar* registrar) {
   const Library& cuda = registrar->cuda;
   const pinrail_host_t* host = registrar->component->host;
   CUresult error = cuda.cuInit(0);
-  if (error != CUDA_SUCCESS) return not_available(host, "the CUDA driver does not start", error);
+  if (error != CUDA_SUCCESS) return refused(host, "the CUDA driver does not start", error);
   error = cuda.cuDeviceGetCount(&registrar->device_count);
-  if (error != CUDA_SUCCESS || registrar->device_count == 0) return not_available(host, "no GPU", error);
+  if (error != CUDA_SUCCESS || registrar->device_count == 0) return refused(host, "no GPU", error);
   if (registrar->device_count > kMaxDevices) registrar->device_count = kMaxDevices;
   for (int i = 0; i < registrar->device_count; ++i) {
     CUdevice device = 0;
     CUuuid uuid{};
     error = cuda.cuDeviceGet(&device, i);
     if (error == CUDA_SUCCESS) error = cuda.cuDeviceGetUuid(&uuid, device);
-    if (error != CUDA_SUCCESS) return not_available(host, "a GPU does not answer", error);
+    if (error != CUDA_SUCCESS) return refused(host, "a GPU does not answer", error);
     std::memcpy(registrar->uuids[i], uuid.bytes, sizeof(registrar->uuids[i]));
   }
   return PINRAIL_SUCCESS;

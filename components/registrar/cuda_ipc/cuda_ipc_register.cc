@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "base/core/files.h"
 #include "base/core/own_component.h"
 #include "base/sync/own_file.h"
 #include "components/registrar/cuda_ipc/cuda_ipc.h"
@@ -149,11 +150,6 @@ Status fetch_descriptor(const Registrar& registrar, const pinrail_gpu_block_t& b
   return status.is(PINRAIL_ERR_OUT_OF_RESOURCE) ? Status(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE) : status;
 }
 
-void close_fetched(int descriptor) {
-  const NoCancel no_cancel;
-  if (descriptor >= 0) close(descriptor);
-}
-
 // Maps a peer's memory in the way of its kind. After an error the tail has what was opened.
 Status open_kind(Registrar* registrar, int descriptor, Tail* tail) {
   const CurrentContext current(registrar, tail->device);
@@ -188,11 +184,12 @@ Status open_peer(Registrar* registrar, const pinrail_register_request_t& request
   if (tail.block.kind < PINRAIL_GPU_IPC || tail.block.kind > PINRAIL_GPU_POOL) return PINRAIL_ERR_NOT_SUPPORTED;
   if (tail.block.kind != PINRAIL_GPU_IPC && !registrar->cuda.has_optional) return PINRAIL_ERR_NOT_SUPPORTED;
   tail.device = device_for(*registrar, tail.block);
+  const NoCancel no_cancel;
   int number = -1;
   Status status = fetch_descriptor(*registrar, tail.block, &number);
   if (!status.ok()) return status;
+  const Descriptor fetched(number);
   status = open_kind(registrar, number, &tail);
-  close_fetched(number);
   if (!status.ok()) {
     close_with_retry(registrar, &tail).ignore();  // it has reported what it could not give back
     return status;

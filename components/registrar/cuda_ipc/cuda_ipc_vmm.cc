@@ -216,13 +216,9 @@ namespace {
 // then given the import back to the driver, unless it has other uses.
 template <typename Uses, typename Key, typename End>
 CUresult add_use(Uses* uses, const Registrar& user, const Key& key, End&& end) {
-  try {
-    uses->emplace(key, &user);
-    return CUDA_SUCCESS;
-  } catch (const std::bad_alloc&) {
-    if (uses->count(key) == 0) end();
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
+  const Status added = guarded([&] { uses->emplace(key, &user); });
+  if (!added.ok() && uses->count(key) == 0) end();
+  return added.ok() ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 template <typename Uses>

@@ -2,7 +2,7 @@
 // iouring.h - registrar/iouring: registrations as io_uring's registered buffers. Rings, their slots, and transfers.
 //
 // Owns     the rings of one registrar, their buffer tables, and the files through which transfers go.
-// Threads  register_mem, deregister_mem and transfers may run together; open_registrar() and close_registrar() exclude
+// Threads  register_mem, deregister_mem and transfers may run together; open_registrar() and the destructors exclude
 //          all others.
 // Context  API.
 //
@@ -37,6 +37,7 @@ constexpr size_t kMaxLength = size_t{1} << 30;  // the kernel's largest buffer
 // One io_uring with a sparse buffer table of full size.
 struct Ring {
   explicit Ring(uint32_t number) : index(number) {}
+  ~Ring();
   const uint32_t index;
   io_uring uring{};
   OwnFile file;  // uring's descriptor, which keeps the pages pinned
@@ -63,21 +64,20 @@ struct Registrar {
   Mutex slots{LockRank::leaf};
   uint32_t ring_count GUARDED_BY(slots) = 0;
   std::vector<uint32_t> free_keys GUARDED_BY(slots);  // has room for the slots of all rings
-  std::unique_ptr<Ring*[]> rings;                     // max_rings of them; iouring/U2
+  std::unique_ptr<std::unique_ptr<Ring>[]> rings;     // max_rings of them; iouring/U2
 };
 
 // iouring_ring.cc: rings and their slots.
 
 // NOT_AVAILABLE, and a line in the log: io_uring cannot be used here. OUT_OF_RESOURCE: no memory or descriptor.
 Status open_registrar(const pinrail_host_t* host, uint32_t max_rings, std::unique_ptr<Registrar>* registrar_out);
-void close_registrar(Registrar* registrar);
 
 // take_slot() takes the slots lock and may open a ring. OUT_OF_RESOURCE: every slot of all permitted rings is in use.
 // give_slot() frees a cleared slot.
 Status take_slot(Registrar* registrar, uint32_t* key_out);
 void give_slot(Registrar* registrar, uint32_t key);
 
-inline Ring* ring_of(const Registrar& registrar, uint32_t key) { return registrar.rings[key >> kSlotBits]; }
+inline Ring* ring_of(const Registrar& registrar, uint32_t key) { return registrar.rings[key >> kSlotBits].get(); }
 inline uint32_t slot_of(uint32_t key) { return key & (kSlots - 1); }
 
 // Puts a buffer into a slot ({NULL, 0} clears it). Returns 0 or a negative errno; -EBADF: the ring is lost.

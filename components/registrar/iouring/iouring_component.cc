@@ -194,28 +194,26 @@ Status transfer(const Registrar& registrar, const pinrail_registration_t& reg, s
 }
 
 // Reports a ring that the program has closed.
-Status transfer_or_lose(Registrar* registrar, const pinrail_registration_t& reg, size_t offset, char* memory,
-                        size_t length, Direction direction) {
+pinrail_status_t transfer_or_lose(Registrar* registrar, const pinrail_registration_t& reg, size_t offset, char* memory,
+                                  size_t length, Direction direction) {
   if (!within(reg, offset, length)) return PINRAIL_ERR_BAD_PARAM;
   const Status status = transfer(*registrar, reg, offset, memory, length, direction);
   Ring* const ring = ring_of(*registrar, reg.lkey);
   if (!status.ok() && !ring->file.is_open()) lose_ring(registrar, ring);
-  return status;
+  return status.code();
 }
 
 pinrail_status_t device_read(void* context, const pinrail_registration_t* reg, size_t offset, void* into,
                              size_t length) {
   return transfer_or_lose(static_cast<Registrar*>(context), *reg, offset, static_cast<char*>(into), length,
-                          Direction::device_reads)
-      .code();
+                          Direction::device_reads);
 }
 
 pinrail_status_t device_write(void* context, const pinrail_registration_t* reg, size_t offset, const void* from,
                               size_t length) {
   // const_cast: device_writes only reads from this memory.
   char* memory = const_cast<char*>(static_cast<const char*>(from));
-  return transfer_or_lose(static_cast<Registrar*>(context), *reg, offset, memory, length, Direction::device_writes)
-      .code();
+  return transfer_or_lose(static_cast<Registrar*>(context), *reg, offset, memory, length, Direction::device_writes);
 }
 
 // Descriptor, parameters, creates and destroys registrars.
@@ -252,10 +250,7 @@ pinrail_status_t create(void* component, void*, pinrail_registrar_t* registrar_o
   return PINRAIL_SUCCESS;
 }
 
-void destroy(void*, pinrail_registrar_t* registrar) {
-  const std::unique_ptr<Registrar> ours(static_cast<Registrar*>(registrar->context));
-  close_registrar(ours.get());
-}
+void destroy(void*, pinrail_registrar_t* registrar) { delete static_cast<Registrar*>(registrar->context); }
 
 constexpr pinrail_registrar_ops_t kOps = {sizeof(pinrail_registrar_ops_t), create, destroy};
 

@@ -36,20 +36,15 @@ Status status_of_refused_ring(int error) {
   }
 }
 
-// liburing does not let the number be chosen (see base/core/files.h). Returns 0 or a negative errno.
-int keep_above_standard(io_uring* uring) {
-  uring->ring_fd = uring->enter_ring_fd = above_standard(uring->ring_fd);
-  return uring->ring_fd < 0 ? -errno : 0;
-}
-
-// Returns 0 or a positive errno.
+// Returns 0 or a positive errno. liburing does not let the descriptor's number be chosen (see base/core/files.h).
 int open_ring(Ring* ring) {
   constexpr int kTries = 100;  // the process may fork at that moment
   for (int i = 0; i < kTries; ++i) {
     const uint64_t forks = own_file::count_forks();
     int result = io_uring_queue_init(kQueueDepth, &ring->uring, 0);
     if (result < 0) return -result;
-    result = keep_above_standard(&ring->uring);
+    ring->uring.ring_fd = ring->uring.enter_ring_fd = above_standard(ring->uring.ring_fd);
+    if (ring->uring.ring_fd < 0) result = -errno;
     if (result >= 0 && !ring->file.take(ring->uring.ring_fd, FileKind::ring, forks)) result = -EAGAIN;
     if (result >= 0) result = io_uring_ring_dontfork(&ring->uring);
     if (result >= 0) result = io_uring_register_buffers_sparse(&ring->uring, kSlots);
@@ -68,13 +63,14 @@ void unmap_ring(Ring* ring) {
   io_uring_queue_exit(&without_descriptor);
 }
 
-// In a forked child there is nothing to close: neither the descriptor nor the ring's memory was inherited (F1).
+// In a forked child there is nothing to close: neither the descriptor nor the ring's memory was inherited (F1). Nor is
+// there where the ring could not be opened.
 void close_ring(Ring* ring) {
-  const bool is_inherited = ring->file.number_unchecked() == -1;
+  const bool has_none = ring->file.number_unchecked() == -1;
   const bool is_open = ring->file.is_open();
   static_cast<void>(ring->file.release());
   Guard guard(ring->transfer);
-  if (is_inherited || ring->is_lost) return;
+  if (has_none || ring->is_lost) return;
   if (!is_open) return unmap_ring(ring);
   // Unpins before it returns; closing the descriptor alone does not guarantee that.
   while (io_uring_unregister_buffers(&ring->uring) == -EINTR) {
@@ -91,12 +87,9 @@ void log_refusal(const Registrar& registrar, uint32_t index, int error) {
 // Makes room, so that no slot that is given back needs memory.
 Status make_room_for_keys(Registrar* registrar, size_t rings) {
   Guard guard(registrar->slots);
-  try {
+  return guarded([=]() NO_THREAD_SAFETY_ANALYSIS {  // runs inside the call, under the lock
     registrar->free_keys.reserve(rings * kSlots);
-  } catch (const std::bad_alloc&) {
-    return PINRAIL_ERR_OUT_OF_RESOURCE;
-  }
-  return success();
+  });
 }
 
 // Opens the ring of that index and adds its slots.
@@ -108,7 +101,7 @@ Status add_ring(Registrar* registrar, uint32_t index) {
     log_refusal(*registrar, index, error);
     return status_of_refused_ring(error);
   }
-  registrar->rings[index] = ring.release();
+  registrar->rings[index] = std::move(ring);
   Guard guard(registrar->slots);
   for (uint32_t slot = kSlots; slot-- > 0;) registrar->free_keys.push_back(index << kSlotBits | slot);
   registrar->ring_count = index + 1;
@@ -121,7 +114,7 @@ Status probe(Registrar* registrar) {
   const size_t bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   const OwnPages page(bytes);
   if (!page.is_mapped()) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  Ring* ring = registrar->rings[0];
+  Ring* ring = ring_of(*registrar, 0);
   const int error = -update_slot(ring, 0, {page.at(), bytes}, kProbeTag);
   // The limit is in use at the moment: evicting may help later.
   if (error == ENOMEM && !may_lock_nothing()) return success();
@@ -172,25 +165,15 @@ void settle_ring(Ring* ring) {
 Status open_registrar(const pinrail_host_t* host, uint32_t max_rings, std::unique_ptr<Registrar>* registrar_out) {
   std::unique_ptr<Registrar> registrar(new (std::nothrow) Registrar(host, max_rings));
   if (registrar == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  registrar->rings.reset(new (std::nothrow) Ring*[max_rings]());
+  registrar->rings.reset(new (std::nothrow) std::unique_ptr<Ring>[max_rings]);
   if (registrar->rings == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   Status status = add_ring(registrar.get(), 0);
-  if (!status.ok()) return status;
-  status = probe(registrar.get());
-  if (status.ok()) {
-    *registrar_out = std::move(registrar);
-  } else {
-    close_registrar(registrar.get());
-  }
+  if (status.ok()) status = probe(registrar.get());
+  if (status.ok()) *registrar_out = std::move(registrar);
   return status;
 }
 
-void close_registrar(Registrar* registrar) {
-  for (uint32_t i = 0; i < registrar->max_rings && registrar->rings[i] != nullptr; ++i) {
-    close_ring(registrar->rings[i]);
-    delete registrar->rings[i];
-  }
-}
+Ring::~Ring() { close_ring(this); }
 
 // If no slot is free one thread opens a further ring, without the slots lock, and the others wait for it.
 // OUT_OF_RESOURCE: no ring can be added.
@@ -235,7 +218,7 @@ void lose_ring(Registrar* registrar, Ring* ring) {
 void settle(Registrar* registrar) {
   if (!registrar->releases_late) return;
   const uint32_t count = ring_count(registrar);
-  for (uint32_t i = 0; i < count; ++i) settle_ring(registrar->rings[i]);
+  for (uint32_t i = 0; i < count; ++i) settle_ring(registrar->rings[i].get());
 }
 
 }  // namespace pinrail::iouring

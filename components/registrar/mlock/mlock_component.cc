@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstdio>
 #include <new>
 
 #include "base/core/kernel.h"
@@ -35,15 +34,11 @@ namespace pinrail::mlock_registrar {
 struct Component {
   explicit Component(const pinrail_host_t* where) : host(where) {}
   const pinrail_host_t* const host;
+  pinrail_registrar_t table{};  // of all of its registrars; check_request() reads its limits
   std::atomic<unsigned> registrars{0};
   std::atomic<bool> is_told{false};  // that a lock of the program's may be taken away
   Mutex mutex{LockRank::leaf};
   PageCounts counts GUARDED_BY(mutex);
-};
-
-struct Registrar {
-  Component* component;
-  pinrail_registrar_t limits;  // the table that the pool calls; check_request() reads its limits
 };
 
 // System calls without libc: under a sanitizer libc's functions do nothing. Return 0, or -1 and errno.
@@ -103,11 +98,6 @@ bool unlock(Span span) {
   return all;
 }
 
-// Undoes a lock that was not counted.
-void unlock_unheld(const PageCounts& counts, Span span) {
-  counts.for_each_unheld(span, [](Span piece) { unlock(piece); });
-}
-
 // Takes the component's mutex. After an error nothing is locked or counted.
 Status lock_and_count(Component* component, Span span) {
   Guard guard(component->mutex);
@@ -117,25 +107,24 @@ Status lock_and_count(Component* component, Span span) {
   } else {
     status = status_of(*component, component->counts, span, errno);
   }
-  if (!status.ok()) unlock_unheld(component->counts, span);
+  if (!status.ok()) component->counts.for_each_unheld(span, [](Span piece) { unlock(piece); });
   return status;
 }
 
 }  // namespace
 
 pinrail_status_t register_mem(void* context, const pinrail_register_request_t* request, pinrail_registration_t*) {
-  auto* registrar = static_cast<Registrar*>(context);
-  const Status status = check_request(registrar->limits, *request);
+  auto* const component = static_cast<Component*>(context);
+  const Status status = check_request(component->table, *request);
   if (!status.ok()) return status.code();
   if ((request->traits & PINRAIL_TRAIT_ON_DEMAND) != 0 || has_own_iova(*request)) return PINRAIL_ERR_NOT_SUPPORTED;
-  Component* const component = registrar->component;
   if (!component->is_told.exchange(true)) show(component->host, "locks are taken away");
   return lock_and_count(component, Span::of(request->addr, request->length)).code();
 }
 
 // Takes the component's mutex. ERROR: a page stays locked.
 pinrail_status_t deregister_mem(void* context, pinrail_registration_t* reg, pinrail_reason_t reason) {
-  Component* component = static_cast<Registrar*>(context)->component;
+  auto* const component = static_cast<Component*>(context);
   const Span span = Span::of(reg->base, reg->length);
   Guard guard(component->mutex);
   // After an invalidation the address may belong to other memory, so only the counts change.
@@ -161,6 +150,10 @@ constexpr pinrail_param_t kParams[] = {{sizeof(pinrail_param_t), "beside_locks",
 pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
   auto* component = new (std::nothrow) Component(host);
   if (component == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  // Calls may run together: SERIALIZED would not serialise those of two registrars. The component's mutex does.
+  component->table = make_registrar("mlock", component, PINRAIL_KIND_HOST, static_cast<size_t>(sysconf(_SC_PAGESIZE)),
+                                    register_mem, deregister_mem);
+  component->table.pins_nothing = 1;  // mlock is a lock of this process, not a pin that a device knows
   *context_out = component;
   return PINRAIL_SUCCESS;
 }
@@ -188,36 +181,19 @@ bool has_locks_of_its_own(Component* component) {
   return true;
 }
 
-void fill_table(Registrar* registrar) {
-  pinrail_registrar_t& table = registrar->limits;
-  // Calls may run together: SERIALIZED would not serialise those of two registrars. The component's mutex does.
-  table = make_registrar("mlock", registrar, PINRAIL_KIND_HOST, static_cast<size_t>(sysconf(_SC_PAGESIZE)),
-                         register_mem, deregister_mem);
-  table.pins_nothing = 1;  // mlock is a lock of this process, not a pin that a device knows
-}
-
 pinrail_status_t create(void* context, void*, pinrail_registrar_t* registrar_out) {
   auto* component = static_cast<Component*>(context);
   const int error = probe_page();
   if (error != 0) {
-    char line[96];
-    std::snprintf(line, sizeof(line), "this user may not lock a page (errno %s; ulimit -l)", ErrnoText(error).c_str());
-    component->host->log(component->host, PINRAIL_LOG_INFO, line);
-    return PINRAIL_ERR_NOT_AVAILABLE;
+    return not_available(component->host, "this user may not lock a page (ulimit -l)", ErrnoText(error).c_str()).code();
   }
   if (has_locks_of_its_own(component)) return PINRAIL_ERR_NOT_AVAILABLE;
-  auto* registrar = new (std::nothrow) Registrar{component, {}};
-  if (registrar == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  fill_table(registrar);
   ++component->registrars;
-  *registrar_out = registrar->limits;
+  *registrar_out = component->table;
   return PINRAIL_SUCCESS;
 }
 
-void destroy(void* context, pinrail_registrar_t* registrar) {
-  delete static_cast<Registrar*>(registrar->context);
-  --static_cast<Component*>(context)->registrars;
-}
+void destroy(void* context, pinrail_registrar_t*) { --static_cast<Component*>(context)->registrars; }
 
 constexpr pinrail_registrar_ops_t kOps = {sizeof(pinrail_registrar_ops_t), create, destroy};
 

@@ -82,8 +82,7 @@ void fill_table(Registrar* registrar, size_t max_length) {
 pinrail_status_t create(void* context, void* native, pinrail_registrar_t* registrar_out) {
   const pinrail_host_t* host = static_cast<const pinrail_host_t*>(context);
   if (native == nullptr && !any_device()) {
-    log_reason(host, "no RDMA device", "/sys/class/infiniband is missing or empty");
-    return PINRAIL_ERR_NOT_AVAILABLE;
+    return not_available(host, "no RDMA device", "/sys/class/infiniband is missing or empty").code();
   }
   Settings settings{};
   Status status = read_settings(host, &settings);

@@ -41,27 +41,21 @@ ibv_context* try_device(const Registrar& registrar, ibv_device* device) {
   return nullptr;
 }
 
-void report_missing(const Registrar& registrar) {
-  if (registrar.settings.device[0] == '\0') {
-    return log_reason(registrar.host, "no RDMA device", "none can be opened with an active port");
-  }
-  show(registrar.host, "no such device", {{"device", registrar.settings.device}});
-}
-
 // Opens the wanted device. NOT_AVAILABLE: there is none.
 Status find_device(Registrar* registrar) {
   int count = 0;
   ibv_device** devices = registrar->library.get_device_list(&count);
-  if (devices == nullptr) {
-    log_reason(registrar->host, "cannot list RDMA devices", ErrnoText(errno).c_str());
-    return PINRAIL_ERR_NOT_AVAILABLE;
-  }
+  if (devices == nullptr) return not_available(registrar->host, "cannot list RDMA devices", ErrnoText(errno).c_str());
   for (int i = 0; i < count && registrar->context == nullptr; ++i) {
     registrar->context = try_device(*registrar, devices[i]);
   }
   registrar->library.free_device_list(devices);
   if (registrar->context != nullptr) return success();
-  report_missing(*registrar);
+  const char* const wanted = registrar->settings.device;
+  if (wanted[0] == '\0') {
+    return not_available(registrar->host, "no RDMA device", "none can be opened with an active port");
+  }
+  show(registrar->host, "no such device", {{"device", wanted}});
   return PINRAIL_ERR_NOT_AVAILABLE;
 }
 
@@ -117,12 +111,8 @@ size_t max_length_of(const Registrar& registrar) {
 // open then.
 Status open_device(Registrar* registrar, ibv_pd* lent, size_t* max_length_out) {
   const char* why = nullptr;
-  Status status = registrar->library.open(&why);
-  if (!status.ok()) {
-    log_reason(registrar->host, "no libibverbs", why);
-    return status;
-  }
-  status = use_domain(registrar, lent);
+  if (!registrar->library.open(&why).ok()) return not_available(registrar->host, "no libibverbs", why);
+  const Status status = use_domain(registrar, lent);
   if (!status.ok()) {
     close_device(registrar);
     return status;
@@ -171,34 +161,26 @@ uint64_t iova_of(const pinrail_register_request_t& request) {
   return request.iova != 0 ? request.iova : reinterpret_cast<uintptr_t>(request.addr);
 }
 
-ibv_mr* register_dmabuf(const Registrar& registrar, const pinrail_register_request_t& request) {
-  if (registrar.library.reg_dmabuf_mr == nullptr) {
-    errno = EOPNOTSUPP;
-    return nullptr;
-  }
-  return registrar.library.reg_dmabuf_mr(registrar.pd, request.fd_offset, request.length, iova_of(request), request.fd,
-                                         access_of(request.rights, request.traits));
-}
-
-// Relaxed ordering is a hint: with a library that does not know it, the region is registered without it.
+// NULL and EOPNOTSUPP: the library lacks the function for it. Relaxed ordering is a hint: with a library that does not
+// know it, the region is registered without it.
 ibv_mr* register_region(const Registrar& registrar, const pinrail_register_request_t& request) {
-  if (request.kind == PINRAIL_KIND_DMABUF) return register_dmabuf(registrar, request);
+  const Library& library = registrar.library;
   const int access = access_of(request.rights, request.traits);
-  const bool hints = (access & IBV_ACCESS_OPTIONAL_RANGE) != 0;
-  if (((hints && !is_for_all_memory(registrar.limits, request)) || has_own_iova(request)) &&
-      registrar.library.reg_mr_iova2 != nullptr) {
-    return registrar.library.reg_mr_iova2(registrar.pd, request.addr, request.length, iova_of(request),
-                                          static_cast<unsigned>(access));
+  const bool is_dmabuf = request.kind == PINRAIL_KIND_DMABUF, is_all = is_for_all_memory(registrar.limits, request);
+  const bool hints = (access & IBV_ACCESS_OPTIONAL_RANGE) != 0 && !is_all;
+  if (is_dmabuf && library.reg_dmabuf_mr != nullptr) {
+    return library.reg_dmabuf_mr(registrar.pd, request.fd_offset, request.length, iova_of(request), request.fd, access);
   }
-  if (has_own_iova(request)) {
+  if (!is_dmabuf && (hints || has_own_iova(request)) && library.reg_mr_iova2 != nullptr) {
+    return library.reg_mr_iova2(registrar.pd, request.addr, request.length, iova_of(request),
+                                static_cast<unsigned>(access));
+  }
+  if (is_dmabuf || has_own_iova(request)) {
     errno = EOPNOTSUPP;
     return nullptr;
   }
-  const int needed = access & ~IBV_ACCESS_OPTIONAL_RANGE;
-  if (is_for_all_memory(registrar.limits, request)) {
-    return registrar.library.reg_mr(registrar.pd, nullptr, SIZE_MAX, needed);
-  }
-  return registrar.library.reg_mr(registrar.pd, request.addr, request.length, needed);
+  return library.reg_mr(registrar.pd, is_all ? nullptr : request.addr, is_all ? SIZE_MAX : request.length,
+                        access & ~IBV_ACCESS_OPTIONAL_RANGE);
 }
 
 Tail& tail_of(pinrail_registration_t* reg) { return *static_cast<Tail*>(registrar_tail(reg)); }

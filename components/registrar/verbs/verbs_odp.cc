@@ -3,7 +3,7 @@
 // choose_odp() takes the transfer lock for the trial. No other thread knows the registrar while it is made.
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
+#include <vector>
 
 #include "base/core/own_component.h"
 #include "components/registrar/verbs/verbs.h"
@@ -65,18 +65,15 @@ class Trial {
     const bool to_paged = (opcode == IBV_WR_RDMA_WRITE) == paged_is_remote;
     fill(paged_.at(), bytes_, ++seed_);
     fill(pinned_.at(), bytes_, ++seed_);
-    OwnPages expected_paged(bytes_), expected_pinned(bytes_);
-    if (!expected_paged.is_mapped() || !expected_pinned.is_mapped()) return false;
-    std::memcpy(expected_paged.at(), paged_.at(), bytes_);
-    std::memcpy(expected_pinned.at(), pinned_.at(), bytes_);
+    std::vector<unsigned char> paged(paged_.at(), paged_.at() + bytes_), pinned(pinned_.at(), pinned_.at() + bytes_);
     if (to_paged) {
-      std::memcpy(expected_paged.at() + offset, pinned_.at(), length);
+      std::copy_n(pinned.begin(), length, paged.begin() + static_cast<ptrdiff_t>(offset));
     } else {
-      std::memcpy(expected_pinned.at(), paged_.at() + offset, length);
+      std::copy_n(paged.begin() + static_cast<ptrdiff_t>(offset), length, pinned.begin());
     }
     return move_locked(opcode, paged_is_remote, offset, length) &&
-           std::memcmp(expected_paged.at(), paged_.at(), bytes_) == 0 &&
-           std::memcmp(expected_pinned.at(), pinned_.at(), bytes_) == 0;
+           std::equal(paged.begin(), paged.end(), paged_.at()) &&
+           std::equal(pinned.begin(), pinned.end(), pinned_.at());
   }
 
   bool move_locked(ibv_wr_opcode opcode, bool paged_is_remote, size_t offset, size_t length)
