@@ -174,6 +174,7 @@ endif
 if HAVE_TOOLS
 bin_PROGRAMS += test/conform/pinrail_conform
 test_conform_pinrail_conform_SOURCES = test/conform/suite/pinrail_conform.cc test/conform/suite/component.h \
+	test/support/libc_allocator.h \
 	test/conform/suite/component_checks.cc test/conform/suite/rcache_checks.cc test/conform/suite/mpool_checks.cc \
 	test/conform/suite/monitor_checks.cc $(registrar_subject_sources) $(test_support_sources) $(fake_registrar_sources) \
 	$(program_sources) $(memory_events_sources)
@@ -273,7 +274,7 @@ endif
 
 # The hook wall. Tests of hooks take its allocator's part in, and show components where it stands.
 if HAVE_GTEST
-hook_wall_sources = test/support/hook_wall.cc
+hook_wall_sources = test/support/hook_wall.cc test/support/libc_allocator.h
 hook_wall_ldflags = $(AM_LDFLAGS) -Wl,--export-dynamic -Wl,-u,pinrail_debug_hook_depth
 test_programs += test/unit/base/hook_scope_test
 test_unit_base_hook_scope_test_SOURCES = test/unit/base/hook_scope_test.cc test/support/skip_main.cc $(hook_wall_sources)

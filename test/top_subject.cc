@@ -63,7 +63,7 @@ int main() {
   table.kinds = PINRAIL_KIND_HOST;
   table.register_mem = do_nothing;
   table.deregister_mem = forget;
-  pinrail_mpool_t* const pool = pinrail::test::make_grdma(table, 1, nullptr);
+  pinrail_mpool_t* const pool = pinrail::test::make_grdma(table);
   if (pool == nullptr) return 1;
   plant(pool);
   pinrail_handle_t held{};  // by a hit of what is cached at last

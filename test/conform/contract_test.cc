@@ -130,9 +130,7 @@ TEST_F(ContractDeathTest, in_a_debug_build_a_byte_past_the_tail_ends_the_process
     SCOPED_TRACE(tail);
     EXPECT_DEATH(
         {
-          FakeOptions options;
-          options.tail_size = tail;
-          make_pool(options);
+          make_pool(options_with(&FakeOptions::tail_size, tail));
           fake_->on_register([tail](const pinrail_register_request_t&, pinrail_registration_t* reg) {
             static_cast<char*>(pinrail_registration_tail(reg))[tail] = 1;
           });
@@ -164,8 +162,8 @@ TEST_F(Contract, a_tail_is_zeroed_before_each_attempt) {
   FakeOptions options;
   options.tail_size = 200;
   options.tail_hooks = true;
-  options.count_capacity = 1;
   make_pool(options, {{"mpool_grdma_extent", "0"}});  // else one registration may answer for both pages
+  fake_->set_capacity(SIZE_MAX, 1);
   int dirty = 0;
   fake_->on_register([&dirty](const pinrail_register_request_t&, pinrail_registration_t* reg) {
     char* const tail = static_cast<char*>(pinrail_registration_tail(reg));
@@ -193,9 +191,7 @@ TEST_F(Contract, a_pool_of_other_memory_than_the_registrars_is_refused_with_a_me
   for (const auto& [pool, kind] : {std::pair{"gpusm", PINRAIL_KIND_HOST}, std::pair{"rgpusm", PINRAIL_KIND_HOST},
                                    std::pair{"grdma", PINRAIL_KIND_GPU}, std::pair{"mrall", PINRAIL_KIND_GPU},
                                    std::pair{"odp", PINRAIL_KIND_GPU}}) {
-    FakeOptions options;
-    options.kinds = kind;
-    FakeRegistrar fake(options);
+    FakeRegistrar fake(options_with(&FakeOptions::kinds, kind));
     const pinrail_registrar_choice_t lent = {nullptr, fake.table(), nullptr};
     said_.clear();
     EXPECT_EQ(pinrail_mpool_create(pool, &lent, nullptr, nullptr, &pool_), PINRAIL_ERR_NOT_SUPPORTED);
@@ -220,9 +216,7 @@ TEST_F(Contract, a_status_of_identify_that_does_not_exist_becomes_error) {
 }
 
 TEST_F(Contract, a_status_of_an_optional_function_that_does_not_exist_becomes_error) {
-  FakeOptions options;
-  options.tail_size = 8;
-  fake_ = std::make_unique<FakeRegistrar>(options);
+  fake_ = std::make_unique<FakeRegistrar>(options_with(&FakeOptions::tail_size, 8));
   pinrail_registrar_t table = *fake_->table();
   const pinrail_registrar_choice_t lent = {nullptr, &table, nullptr};
   start();

@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <cstring>
 #include <thread>
 #include <vector>
 
@@ -39,11 +38,8 @@ class CudaKinds : public ::testing::TestWithParam<pinrail_gpu_kind_t> {
         << why;
   }
   const pinrail_registrar_t& table() const { return device_->table(); }
-  Status export_all(Slot* slot, const GpuMemory& memory) const {
-    return slot->make(PINRAIL_KIND_GPU, memory.at(), GpuMemory::kBytes);
-  }
   // The block with what the pool adds.
-  static pinrail_gpu_block_t block_of(const Slot& slot) {
+  static pinrail_gpu_block_t block_of(const GpuRegistration& slot) {
     pinrail_gpu_block_t block = slot.block();
     slots::Process self;
     EXPECT_TRUE(slots::this_process(&self).ok());
@@ -52,27 +48,19 @@ class CudaKinds : public ::testing::TestWithParam<pinrail_gpu_kind_t> {
     block.start = self.start;
     return block;
   }
-  Status open_peer(Slot* slot, const pinrail_gpu_block_t& block) const {
-    return slot->make(PINRAIL_KIND_REMOTE, block.base, block.length, &block);
-  }
-  void expect_same_bytes(const Slot& slot, const GpuMemory& memory, unsigned stamp) const {
+  void expect_same_bytes(const GpuRegistration& slot, const GpuMemory& memory, unsigned stamp) const {
     const std::vector<unsigned char> sent = stamped(stamp, 0, 5000);
     std::vector<unsigned char> seen(5000);
     const size_t at = GpuMemory::kBytes - 5000;
     ASSERT_EQ(cuMemcpyHtoD(memory.at() + at, sent.data(), sent.size()), CUDA_SUCCESS);
-    ASSERT_EQ(table().device_read(table().context, slot.reg, at, seen.data(), seen.size()), PINRAIL_SUCCESS);
+    ASSERT_EQ(slot.device_read(at, seen.data(), seen.size()).code(), PINRAIL_SUCCESS);
     EXPECT_EQ(seen, sent);
   }
   // An export and an open, and all of it given back; whatever fails. How far it came.
   int once(const GpuMemory& memory) {
-    Slot own(table()), peer(table());
-    if (!export_all(&own, memory).ok()) return 0;
-    const bool opened = open_peer(&peer, block_of(own)).ok();
-    if (opened) {
-      EXPECT_TRUE(peer.end().ok());
-    }
-    EXPECT_TRUE(own.end().ok());
-    return opened ? 2 : 1;
+    GpuRegistration own(table()), peer(table());
+    if (!own.make(memory).ok()) return 0;
+    return peer.open(block_of(own)).ok() ? 2 : 1;
   }
 
   const CurrentContext context_;
@@ -85,14 +73,12 @@ TEST_P(CudaKinds, a_block_opens_the_same_memory_by_each_way) {
     device_.reset();
     open_with({{"fds", way}});
     const GpuMemory memory(GetParam());
-    Slot own(table()), peer(table());
-    ASSERT_TRUE(export_all(&own, memory).ok()) << way;
+    GpuRegistration own(table()), peer(table());
+    ASSERT_TRUE(own.make(memory).ok()) << way;
     EXPECT_EQ(own.block().kind, uint32_t{GetParam()});
-    ASSERT_TRUE(open_peer(&peer, block_of(own)).ok()) << way;
-    EXPECT_NE(reinterpret_cast<CUdeviceptr>(peer.reg->base), memory.at());
+    ASSERT_TRUE(peer.open(block_of(own)).ok()) << way;
+    EXPECT_NE(reinterpret_cast<CUdeviceptr>(peer.reg().base), memory.at());
     expect_same_bytes(peer, memory, 5);
-    EXPECT_TRUE(peer.end().ok());
-    EXPECT_TRUE(own.end().ok());
   }
 }
 
@@ -130,12 +116,12 @@ TEST_P(CudaKinds, whichever_call_of_the_driver_fails_nothing_stays_open) {
 
 TEST_P(CudaKinds, a_block_whose_registration_is_gone_is_not_found) {
   GpuMemory memory(GetParam());
-  Slot own(table()), peer(table());
-  ASSERT_TRUE(export_all(&own, memory).ok());
+  GpuRegistration own(table()), peer(table());
+  ASSERT_TRUE(own.make(memory).ok());
   const pinrail_gpu_block_t block = block_of(own);
-  ASSERT_TRUE(own.end().ok());
+  ASSERT_TRUE(own.give_back().ok());
   memory.free();
-  EXPECT_TRUE(open_peer(&peer, block).is(PINRAIL_ERR_NOT_FOUND));
+  EXPECT_TRUE(peer.open(block).is(PINRAIL_ERR_NOT_FOUND));
 }
 
 TEST_P(CudaKinds, other_memory_at_the_same_address_has_another_id) {
@@ -152,8 +138,8 @@ TEST_P(CudaKinds, other_memory_at_the_same_address_has_another_id) {
 
 TEST_P(CudaKinds, memory_that_was_not_made_to_be_shared_is_not_supported) {
   const GpuMemory memory(GetParam(), false);
-  Slot own(table());
-  EXPECT_TRUE(export_all(&own, memory).is(PINRAIL_ERR_NOT_SUPPORTED));
+  GpuRegistration own(table());
+  EXPECT_TRUE(own.make(memory).is(PINRAIL_ERR_NOT_SUPPORTED));
 }
 
 // The kinds that come by a descriptor.
@@ -161,13 +147,13 @@ class CudaDescriptors : public CudaKinds {};
 
 TEST_P(CudaDescriptors, a_forged_block_is_refused_and_nothing_stays_open) {
   const GpuMemory memory(GetParam());
-  Slot own(table()), peer(table());
-  ASSERT_TRUE(export_all(&own, memory).ok());
+  GpuRegistration own(table()), peer(table());
+  ASSERT_TRUE(own.make(memory).ok());
   const pinrail_gpu_block_t right = block_of(own);
   const auto refused = [&](pinrail_status_t status, auto&& forge) {
     pinrail_gpu_block_t block = right;
     forge(&block);
-    EXPECT_EQ(open_peer(&peer, block).code(), status);
+    EXPECT_EQ(peer.open(block).code(), status);
     EXPECT_EQ(cuda_double_open_handles(), 0u);
   };
   refused(PINRAIL_ERR_NOT_FOUND, [](auto* block) { block->fd_number ^= 1u << 9; });
@@ -178,37 +164,32 @@ TEST_P(CudaDescriptors, a_forged_block_is_refused_and_nothing_stays_open) {
   refused(PINRAIL_ERR_NOT_FOUND, [](auto* block) { block->pid = 4999999; });
   refused(PINRAIL_ERR_PERM, [](auto* block) { block->user += 1; });
   refused(PINRAIL_ERR_NOT_SUPPORTED, [](auto* block) { block->kind = 5; });
-  EXPECT_TRUE(own.end().ok());
 }
 
 // An eviction would free no descriptor, so the pool is not asked for one (R7).
 TEST_P(CudaDescriptors, a_process_that_has_no_descriptor_left_may_try_again) {
   const GpuMemory memory(GetParam());
-  Slot own(table()), peer(table());
-  ASSERT_TRUE(export_all(&own, memory).ok());
+  GpuRegistration own(table()), peer(table());
+  ASSERT_TRUE(own.make(memory).ok());
   const pinrail_gpu_block_t block = block_of(own);
   {
     const FewDescriptors none;
-    EXPECT_TRUE(open_peer(&peer, block).is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE));
+    EXPECT_TRUE(peer.open(block).is(PINRAIL_ERR_TEMP_OUT_OF_RESOURCE));
   }
-  ASSERT_TRUE(open_peer(&peer, block).ok());
-  EXPECT_TRUE(peer.end().ok());
-  EXPECT_TRUE(own.end().ok());
+  ASSERT_TRUE(peer.open(block).ok());
 }
 
 class CudaPools : public CudaKinds {};
 
 TEST_P(CudaPools, another_kinds_descriptor_is_not_found) {
   const GpuMemory memory(PINRAIL_GPU_VMM), pooled(PINRAIL_GPU_POOL);
-  Slot own(table()), of_pool(table()), peer(table());
-  ASSERT_TRUE(export_all(&own, memory).ok());
-  ASSERT_TRUE(export_all(&of_pool, pooled).ok());
+  GpuRegistration own(table()), of_pool(table()), peer(table());
+  ASSERT_TRUE(own.make(memory).ok());
+  ASSERT_TRUE(of_pool.make(pooled).ok());
   pinrail_gpu_block_t block = block_of(of_pool);
   block.fd_number = own.block().fd_number;
   block.fd_place = own.block().fd_place;
-  EXPECT_TRUE(open_peer(&peer, block).is(PINRAIL_ERR_NOT_FOUND));
-  EXPECT_TRUE(own.end().ok());
-  EXPECT_TRUE(of_pool.end().ok());
+  EXPECT_TRUE(peer.open(block).is(PINRAIL_ERR_NOT_FOUND));
 }
 
 CUdeviceptr attribute_start(const GpuMemory& memory) {
@@ -240,19 +221,19 @@ TEST_P(CudaPools, the_range_is_the_allocation_and_not_what_its_pool_has_around_i
 // The driver has one mapping for all that open an allocation, and counts neither that nor the pool.
 TEST_P(CudaPools, an_allocation_stays_open_until_its_last_user_has_closed_it) {
   const GpuMemory memory(GetParam());
-  Slot own(table()), first(table()), second(table());
-  ASSERT_TRUE(export_all(&own, memory).ok());
-  ASSERT_TRUE(open_peer(&first, block_of(own)).ok());
+  GpuRegistration own(table()), first(table()), second(table());
+  ASSERT_TRUE(own.make(memory).ok());
+  ASSERT_TRUE(first.open(block_of(own)).ok());
   const size_t open = cuda_double_open_handles();
-  ASSERT_TRUE(open_peer(&second, block_of(own)).ok());
-  EXPECT_EQ(first.reg->base, second.reg->base);
-  EXPECT_TRUE(first.end().ok());
+  ASSERT_TRUE(second.open(block_of(own)).ok());
+  EXPECT_EQ(first.reg().base, second.reg().base);
+  EXPECT_TRUE(first.give_back().ok());
   EXPECT_EQ(cuda_double_open_handles(), open);
   expect_same_bytes(second, memory, 7);
-  ASSERT_TRUE(open_peer(&first, block_of(own)).ok());
-  EXPECT_TRUE(second.end().ok());
+  ASSERT_TRUE(first.open(block_of(own)).ok());
+  EXPECT_TRUE(second.give_back().ok());
   expect_same_bytes(first, memory, 8);
-  EXPECT_TRUE(first.end().ok());
+  EXPECT_TRUE(first.give_back().ok());
   EXPECT_EQ(cuda_double_open_handles(), 0u);
 }
 
@@ -260,40 +241,39 @@ TEST_P(CudaPools, a_pool_stays_imported_until_nothing_of_it_is_open) {
   const GpuMemory memory(GetParam());
   CUdeviceptr at = 0;
   ASSERT_EQ(cuMemAllocFromPoolAsync(&at, GpuMemory::kBytes, memory.pool(), nullptr), CUDA_SUCCESS);
-  Slot own(table()), other(table()), first(table()), second(table());
-  ASSERT_TRUE(export_all(&own, memory).ok());
+  GpuRegistration own(table()), other(table()), first(table()), second(table());
+  ASSERT_TRUE(own.make(memory).ok());
   ASSERT_TRUE(other.make(PINRAIL_KIND_GPU, at, GpuMemory::kBytes).ok());
-  ASSERT_TRUE(open_peer(&first, block_of(own)).ok());
-  ASSERT_TRUE(open_peer(&second, block_of(other)).ok());
+  ASSERT_TRUE(first.open(block_of(own)).ok());
+  ASSERT_TRUE(second.open(block_of(other)).ok());
   const uint64_t before = cuda_double_calls("cuMemPoolDestroy");
-  EXPECT_TRUE(first.end().ok());
+  EXPECT_TRUE(first.give_back().ok());
   EXPECT_EQ(cuda_double_calls("cuMemPoolDestroy"), before);
-  ASSERT_TRUE(open_peer(&first, block_of(own)).ok());
+  ASSERT_TRUE(first.open(block_of(own)).ok());
   expect_same_bytes(first, memory, 9);
-  EXPECT_TRUE(second.end().ok());
-  EXPECT_TRUE(first.end().ok());
+  EXPECT_TRUE(second.give_back().ok());
+  EXPECT_TRUE(first.give_back().ok());
   EXPECT_EQ(cuda_double_calls("cuMemPoolDestroy"), before + 1);
-  EXPECT_TRUE(own.end().ok());
-  EXPECT_TRUE(other.end().ok());
+  EXPECT_TRUE(own.give_back().ok());
+  EXPECT_TRUE(other.give_back().ok());
   ASSERT_EQ(cuMemFreeAsync(at, nullptr), CUDA_SUCCESS);
 }
 
 // Of the driver without a count of its own: what one thread has just imported is not what another one ends.
 TEST_P(CudaPools, threads_that_open_and_close_one_allocation_do_not_end_each_others) {
   const GpuMemory memory(GetParam());
-  Slot own(table());
-  ASSERT_TRUE(export_all(&own, memory).ok());
+  GpuRegistration own(table());
+  ASSERT_TRUE(own.make(memory).ok());
   std::atomic<int> refused{0};
   on_threads(4, [&] {
     for (int round = 0; round < 200; ++round) {
-      Slot peer(table());
-      if (!open_peer(&peer, block_of(own)).ok()) {
+      GpuRegistration peer(table());
+      if (!peer.open(block_of(own)).ok()) {
         ++refused;
         continue;
       }
       char byte = 0;
-      EXPECT_EQ(table().device_read(table().context, peer.reg, 0, &byte, 1), PINRAIL_SUCCESS);
-      EXPECT_TRUE(peer.end().ok());
+      EXPECT_EQ(peer.device_read(0, &byte, 1).code(), PINRAIL_SUCCESS);
     }
   });
   EXPECT_EQ(refused, 0);
@@ -308,17 +288,17 @@ TEST_P(CudaPools, what_was_open_before_a_restart_is_no_user) {
   pinrail_registrar_t others{};
   ASSERT_TRUE(device.make_other(&others).ok());
   {
-    Slot own(others), other(others), abandoned(table()), now(table());
-    ASSERT_TRUE(export_all(&own, memory).ok());
-    ASSERT_TRUE(open_peer(&abandoned, block_of(own)).ok());
-    ASSERT_TRUE(open_peer(&other, block_of(own)).ok());
+    GpuRegistration own(others), other(others), abandoned(table()), now(table());
+    ASSERT_TRUE(own.make(memory).ok());
+    ASSERT_TRUE(abandoned.open(block_of(own)).ok());
+    ASSERT_TRUE(other.open(block_of(own)).ok());
     ASSERT_EQ(table().restart(table().context), PINRAIL_SUCCESS);
-    ASSERT_TRUE(open_peer(&now, block_of(own)).ok());
-    EXPECT_TRUE(now.end().ok());
+    ASSERT_TRUE(now.open(block_of(own)).ok());
+    EXPECT_TRUE(now.give_back().ok());
+    abandoned.forget();
     expect_same_bytes(other, memory, 10);
-    EXPECT_TRUE(other.end().ok());
+    EXPECT_TRUE(other.give_back().ok());
     EXPECT_EQ(cuda_double_open_handles(), 0u);
-    EXPECT_TRUE(own.end().ok());
   }
   device.end_other(&others);
 }
@@ -328,36 +308,34 @@ TEST_P(CudaPools, what_the_driver_did_not_close_is_closed_with_its_next_user) {
   const GpuMemory memory(GetParam());
   for (const char* function : {"cuMemFree", "cuMemPoolDestroy", "cuCtxPushCurrent"}) {
     SCOPED_TRACE(function);
-    Slot own(table()), first(table()), next(table());
-    ASSERT_TRUE(export_all(&own, memory).ok());
-    ASSERT_TRUE(open_peer(&first, block_of(own)).ok());
+    GpuRegistration own(table()), first(table()), next(table());
+    ASSERT_TRUE(own.make(memory).ok());
+    ASSERT_TRUE(first.open(block_of(own)).ok());
     cuda_double_fail(function, 1, CUDA_ERROR_UNKNOWN, 1);
-    EXPECT_FALSE(first.end().ok());
+    EXPECT_FALSE(first.give_back().ok());
     cuda_double_forget();
     EXPECT_GT(cuda_double_open_handles(), 0u);
-    ASSERT_TRUE(open_peer(&next, block_of(own)).ok());
-    EXPECT_TRUE(next.end().ok());
+    ASSERT_TRUE(next.open(block_of(own)).ok());
+    EXPECT_TRUE(next.give_back().ok());
     EXPECT_EQ(cuda_double_open_handles(), 0u);
-    EXPECT_TRUE(own.end().ok());
   }
 }
 
 // Whether the driver tells the mapping's id may differ from one open to the next.
 TEST_P(CudaPools, a_mapping_is_one_also_if_the_driver_did_not_tell_its_id) {
   const GpuMemory memory(GetParam());
-  Slot own(table()), first(table()), second(table());
-  ASSERT_TRUE(export_all(&own, memory).ok());
+  GpuRegistration own(table()), first(table()), second(table());
+  ASSERT_TRUE(own.make(memory).ok());
   for (const bool is_first : {true, false}) {
     if (is_first) cuda_double_fail("cuPointerGetAttributes", 1, CUDA_ERROR_UNKNOWN, 0);
-    ASSERT_TRUE(open_peer(&first, block_of(own)).ok());
+    ASSERT_TRUE(first.open(block_of(own)).ok());
     if (!is_first) cuda_double_fail("cuPointerGetAttributes", 1, CUDA_ERROR_UNKNOWN, 0);
-    ASSERT_TRUE(open_peer(&second, block_of(own)).ok());
-    EXPECT_TRUE(first.end().ok());
+    ASSERT_TRUE(second.open(block_of(own)).ok());
+    EXPECT_TRUE(first.give_back().ok());
     expect_same_bytes(second, memory, 11);
-    EXPECT_TRUE(second.end().ok());
+    EXPECT_TRUE(second.give_back().ok());
     EXPECT_EQ(cuda_double_open_handles(), 0u);
   }
-  EXPECT_TRUE(own.end().ok());
 }
 
 // Asking spoils the program's pool with a driver of CUDA 13.0.
@@ -370,7 +348,7 @@ TEST_P(CudaPools, a_pool_that_was_made_without_descriptors_is_not_asked_for_one)
   CUdeviceptr at = 0;
   ASSERT_EQ(cuMemPoolCreate(&pool, &wanted), CUDA_SUCCESS);
   ASSERT_EQ(cuMemAllocFromPoolAsync(&at, GpuMemory::kBytes, pool, nullptr), CUDA_SUCCESS);
-  Slot own(table());
+  GpuRegistration own(table());
   const uint64_t before = cuda_double_calls("cuMemPoolExportToShareableHandle");
   EXPECT_TRUE(own.make(PINRAIL_KIND_GPU, at, GpuMemory::kBytes).is(PINRAIL_ERR_NOT_SUPPORTED));
   EXPECT_EQ(cuda_double_calls("cuMemPoolExportToShareableHandle"), before);

@@ -50,9 +50,6 @@ class CudaIpc : public ::testing::Test {
     std::memcpy(block.driver, &handle, sizeof(handle));
     return block;
   }
-  Status open_peer(Slot* slot, const pinrail_gpu_block_t& block) const {
-    return slot->make(PINRAIL_KIND_REMOTE, block.base, block.length, &block);
-  }
   const pinrail_registrar_t& table() const { return device_->table(); }
 
   static constexpr size_t kOwn = 100000, kBytes = 8192;
@@ -68,18 +65,18 @@ TEST_F(CudaIpc, an_own_allocation_is_identified_by_any_pointer_inside_and_become
   EXPECT_EQ(reinterpret_cast<CUdeviceptr>(range.base), own_);
   EXPECT_EQ(range.length, kOwn);
   EXPECT_EQ(table().identify(table().context, &range, &range), PINRAIL_ERR_NOT_FOUND);
-  Slot slot(table());
+  GpuRegistration slot(table());
   ASSERT_TRUE(slot.make(PINRAIL_KIND_GPU, own_, kOwn).ok());
   EXPECT_EQ(slot.block().kind, uint32_t{PINRAIL_GPU_IPC});
   EXPECT_EQ(slot.block().base, own_);
   EXPECT_EQ(slot.block().length, kOwn);
   EXPECT_NE(slot.block().buffer_id, 0u);
-  EXPECT_TRUE(slot.end().ok());
+  EXPECT_TRUE(slot.give_back().ok());
   EXPECT_EQ(cuda_double_calls("cuIpcCloseMemHandle"), 0u);
 }
 
 TEST_F(CudaIpc, what_is_no_whole_allocation_is_refused) {
-  Slot slot(table());
+  GpuRegistration slot(table());
   EXPECT_TRUE(slot.make(PINRAIL_KIND_GPU, own_ + 1, kOwn - 1).is(PINRAIL_ERR_BAD_PARAM));
   EXPECT_TRUE(slot.make(PINRAIL_KIND_GPU, own_, kOwn + 1).is(PINRAIL_ERR_BAD_PARAM));
   EXPECT_TRUE(slot.make(PINRAIL_KIND_GPU, reinterpret_cast<uintptr_t>(&slot), 8).is(PINRAIL_ERR_NOT_FOUND));
@@ -87,31 +84,29 @@ TEST_F(CudaIpc, what_is_no_whole_allocation_is_refused) {
   EXPECT_TRUE(slot.make(PINRAIL_KIND_REMOTE, 0x10000, kBytes).is(PINRAIL_ERR_BAD_PARAM)) << "without a block";
   pinrail_gpu_block_t strange = peer_;
   strange.kind = 99;
-  EXPECT_TRUE(open_peer(&slot, strange).is(PINRAIL_ERR_NOT_SUPPORTED));
+  EXPECT_TRUE(slot.open(strange).is(PINRAIL_ERR_NOT_SUPPORTED));
   EXPECT_EQ(cuda_double_calls("cuIpcOpenMemHandle"), 0u);
 }
 
 TEST_F(CudaIpc, a_peers_memory_is_read_and_written_where_it_is_mapped) {
-  Slot slot(table()), again(table());
-  ASSERT_TRUE(open_peer(&slot, peer_).ok());
-  ASSERT_TRUE(open_peer(&again, peer_).ok());
-  EXPECT_EQ(slot.reg->base, again.reg->base);
+  GpuRegistration slot(table()), again(table());
+  ASSERT_TRUE(slot.open(peer_).ok());
+  ASSERT_TRUE(again.open(peer_).ok());
+  EXPECT_EQ(slot.reg().base, again.reg().base);
   const std::vector<unsigned char> sent = stamped(3, 0, 1000);
   std::vector<unsigned char> seen(1000);
-  ASSERT_EQ(table().device_write(table().context, slot.reg, 100, sent.data(), 1000), PINRAIL_SUCCESS);
-  ASSERT_EQ(table().device_read(table().context, again.reg, 100, seen.data(), 1000), PINRAIL_SUCCESS);
+  ASSERT_EQ(slot.device_write(100, sent.data(), 1000).code(), PINRAIL_SUCCESS);
+  ASSERT_EQ(again.device_read(100, seen.data(), 1000).code(), PINRAIL_SUCCESS);
   EXPECT_EQ(seen, sent);
-  EXPECT_EQ(table().device_read(table().context, slot.reg, kBytes - 10, seen.data(), 11), PINRAIL_ERR_BAD_PARAM);
-  EXPECT_TRUE(slot.end().ok());
-  EXPECT_TRUE(again.end().ok());
+  EXPECT_EQ(slot.device_read(kBytes - 10, seen.data(), 11).code(), PINRAIL_ERR_BAD_PARAM);
 }
 
 TEST_F(CudaIpc, what_others_may_read_is_there_when_a_copy_returns) {
-  Slot own(table()), peer(table());
+  GpuRegistration own(table()), peer(table());
   EXPECT_FALSE(cuda_double_copies_wait(own_));
   ASSERT_TRUE(own.make(PINRAIL_KIND_GPU, own_, kOwn).ok());
   EXPECT_TRUE(cuda_double_copies_wait(own_)) << "a peer may read it";
-  EXPECT_TRUE(own.end().ok());
+  EXPECT_TRUE(own.give_back().ok());
   ASSERT_EQ(cuCtxPushCurrent(context_->get()), CUDA_SUCCESS);
   const GpuMemory memory(PINRAIL_GPU_IPC);
   ASSERT_EQ(cuCtxPopCurrent(nullptr), CUDA_SUCCESS);
@@ -121,11 +116,10 @@ TEST_F(CudaIpc, what_others_may_read_is_there_when_a_copy_returns) {
             PINRAIL_SUCCESS);
   EXPECT_TRUE(cuda_double_copies_wait(memory.at())) << "an RDMA device may read it";
   close(descriptor);
-  ASSERT_TRUE(open_peer(&peer, peer_).ok());
+  ASSERT_TRUE(peer.open(peer_).ok());
   const uint64_t before = cuda_double_calls("cuCtxSynchronize");
-  EXPECT_EQ(table().device_write(table().context, peer.reg, 0, "x", 1), PINRAIL_SUCCESS);
+  EXPECT_EQ(peer.device_write(0, "x", 1).code(), PINRAIL_SUCCESS);
   EXPECT_EQ(cuda_double_calls("cuCtxSynchronize"), before + 1) << "its owner may read it";
-  EXPECT_TRUE(peer.end().ok());
 }
 
 // By its attributes it is a GPU's.
@@ -137,7 +131,7 @@ TEST_F(CudaIpc, managed_memory_is_not_supported) {
   auto* const pointer = reinterpret_cast<void*>(managed);
   auto range = sized<pinrail_gpu_range_t>();
   EXPECT_EQ(table().identify(table().context, pointer, &range), PINRAIL_ERR_NOT_SUPPORTED);
-  Slot slot(table());
+  GpuRegistration slot(table());
   EXPECT_TRUE(slot.make(PINRAIL_KIND_GPU, managed, GpuMemory::kBytes).is(PINRAIL_ERR_NOT_SUPPORTED));
   int descriptor = -1;
   uint64_t offset = 0;
@@ -147,29 +141,27 @@ TEST_F(CudaIpc, managed_memory_is_not_supported) {
 }
 
 TEST_F(CudaIpc, a_handle_that_is_no_good_value_is_not_found_if_its_GPU_is_here) {
-  Slot slot(table());
+  GpuRegistration slot(table());
   pinrail_gpu_block_t block = peer_;
   cuda_double_fail("cuIpcOpenMemHandle", 1, CUDA_ERROR_INVALID_VALUE, 1);
-  EXPECT_TRUE(open_peer(&slot, block).is(PINRAIL_ERR_ERROR)) << "its GPU is not seen";
+  EXPECT_TRUE(slot.open(block).is(PINRAIL_ERR_ERROR)) << "its GPU is not seen";
   CUuuid here{};
   EXPECT_EQ(cuDeviceGetUuid(&here, 0), CUDA_SUCCESS);
   std::memcpy(block.device, here.bytes, sizeof(block.device));
-  EXPECT_TRUE(open_peer(&slot, block).is(PINRAIL_ERR_NOT_FOUND));
+  EXPECT_TRUE(slot.open(block).is(PINRAIL_ERR_NOT_FOUND));
   cuda_double_forget();
-  ASSERT_TRUE(open_peer(&slot, block).ok());
-  EXPECT_TRUE(slot.end().ok());
+  ASSERT_TRUE(slot.open(block).ok());
 }
 
 TEST_F(CudaIpc, a_stale_mapping_in_the_way_would_block) {
-  Slot old_one(table()), new_one(table());
-  ASSERT_TRUE(open_peer(&old_one, peer_).ok());
+  GpuRegistration old_one(table()), new_one(table());
+  ASSERT_TRUE(old_one.open(peer_).ok());
   ASSERT_EQ(cuda_double_foreign_free(kPeer, 0x10000), CUDA_SUCCESS);
   const pinrail_gpu_block_t newer = foreign(0x10000, 2 * kBytes);
-  EXPECT_TRUE(open_peer(&new_one, newer).is(PINRAIL_ERR_WOULD_BLOCK));
-  ASSERT_TRUE(old_one.end().ok());
-  EXPECT_TRUE(open_peer(&old_one, peer_).is(PINRAIL_ERR_NOT_FOUND)) << "its memory is gone";
-  ASSERT_TRUE(open_peer(&new_one, newer).ok());
-  EXPECT_TRUE(new_one.end().ok());
+  EXPECT_TRUE(new_one.open(newer).is(PINRAIL_ERR_WOULD_BLOCK));
+  ASSERT_TRUE(old_one.give_back().ok());
+  EXPECT_TRUE(old_one.open(peer_).is(PINRAIL_ERR_NOT_FOUND)) << "its memory is gone";
+  ASSERT_TRUE(new_one.open(newer).ok());
 }
 
 TEST_F(CudaIpc, whichever_call_of_the_driver_fails_nothing_stays_open_and_the_context_is_restored) {
@@ -177,14 +169,10 @@ TEST_F(CudaIpc, whichever_call_of_the_driver_fails_nothing_stays_open_and_the_co
   for (uint64_t n = 1; n <= calls; ++n) {
     cuda_double_forget();
     cuda_double_fail("*", n, CUDA_ERROR_UNKNOWN, 0);
-    Slot own(table()), peer(table());
-    const Status exported = own.make(PINRAIL_KIND_GPU, own_, kOwn);
-    const Status opened = open_peer(&peer, peer_);
-    if (exported.ok()) {
-      EXPECT_TRUE(own.end().ok()) << n;
-    }
-    if (opened.ok()) {
-      EXPECT_TRUE(peer.end().ok()) << n;
+    {
+      GpuRegistration own(table()), peer(table());
+      own.make(PINRAIL_KIND_GPU, own_, kOwn).ignore();
+      peer.open(peer_).ignore();
     }
     calls = std::max(calls, cuda_double_calls("*"));
     EXPECT_EQ(cuda_double_open_handles(), 0u) << n;
@@ -203,24 +191,23 @@ TEST_F(CudaIpc, errors_of_the_driver_have_names_of_ours) {
                                                          {CUDA_ERROR_UNKNOWN, PINRAIL_ERR_ERROR}};
   for (const auto& [error, status] : pairs) {
     cuda_double_fail("cuIpcOpenMemHandle", 1, error, 0);
-    Slot slot(table());
-    EXPECT_EQ(open_peer(&slot, peer_).code(), status) << error;
+    GpuRegistration slot(table());
+    EXPECT_EQ(slot.open(peer_).code(), status) << error;
   }
 }
 
 TEST_F(CudaIpc, a_forked_child_asks_nothing_of_the_driver) {
-  Slot slot(table());
-  ASSERT_TRUE(open_peer(&slot, peer_).ok());
+  GpuRegistration slot(table());
+  ASSERT_TRUE(slot.open(peer_).ok());
   const ChildAnswer answer = answer_of([&] {
     cuda_double_forget();
-    Slot other(table());
-    const int64_t refused = open_peer(&other, peer_).code();
-    return ChildAnswer{refused, slot.end().code(), static_cast<int64_t>(cuda_double_calls("*"))};
+    GpuRegistration other(table());
+    const int64_t refused = other.open(peer_).code();
+    return ChildAnswer{refused, slot.give_back().code(), static_cast<int64_t>(cuda_double_calls("*"))};
   });
   EXPECT_EQ(answer[0], PINRAIL_ERR_NOT_SUPPORTED);
   EXPECT_EQ(answer[1], PINRAIL_SUCCESS);
   EXPECT_EQ(answer[2], 0);
-  EXPECT_TRUE(slot.end().ok());
 }
 
 TEST(CudaIpcAbsent, without_a_driver_or_the_device_it_is_not_available) {

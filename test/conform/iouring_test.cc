@@ -7,7 +7,6 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <fstream>
 #include <set>
 #include <string>
@@ -157,16 +156,6 @@ TEST_F(Iouring, where_no_file_may_be_that_long_no_byte_is_moved) {
             (ChildAnswer{PINRAIL_SUCCESS, PINRAIL_SUCCESS, PINRAIL_SUCCESS, PINRAIL_ERR_ERROR, PINRAIL_ERR_ERROR}));
 }
 
-// The descriptor whose file is so named, or -1.
-int descriptor_of(const char* name) {
-  for (int file = 0; file < 1024; ++file) {
-    char path[64], found[256] = "";
-    std::snprintf(path, sizeof(path), "/proc/self/fd/%d", file);
-    if (readlink(path, found, sizeof(found) - 1) > 0 && std::strstr(found, name) != nullptr) return file;
-  }
-  return -1;
-}
-
 // As a program that closes every descriptor and then opens files of its own.
 bool give_number_to(int number, int file) { return number >= 0 && dup2(file, number) == number && close(file) == 0; }
 
@@ -182,7 +171,7 @@ TEST_F(Iouring, neither_a_ring_nor_the_file_of_transfers_becomes_standard_error)
     char byte = 0;
     const Status made = registration.make(mapping.base(), page_size());
     const Status moved = registration.device_read(0, &byte, 1);
-    return ChildAnswer{opened, made.code(), moved.code(), descriptor_of("[io_uring]") > STDERR_FILENO,
+    return ChildAnswer{opened, made.code(), moved.code(), descriptor_of("[io_uring]", 0) > STDERR_FILENO,
                        fcntl(STDERR_FILENO, F_GETFD) < 0};
   });
   EXPECT_EQ(answer, (ChildAnswer{1, PINRAIL_SUCCESS, PINRAIL_SUCCESS, 1, 1}));

@@ -4,6 +4,7 @@
 
 #include "test/conform/registrar_conformance.h"
 #include "test/fake/fake_registrar.h"
+#include "test/support/cases.h"
 #include "test/support/process.h"
 
 namespace pinrail::test {
@@ -142,15 +143,13 @@ TEST_F(Mlock, memory_that_can_only_be_read_is_taken) {
 }
 
 TEST(MlockForbidden, a_user_who_may_lock_nothing_has_none) {
-  ChildAnswer answer{};
-  const auto child = [] {
+  const ChildAnswer answer = answer_of([] {
     if (!limit_locked_memory(0, false)) return ChildAnswer{1};
     std::unique_ptr<Device> device;
     std::string why;
     const Status status = open_mlock(&device, &why);
     return ChildAnswer{status.code(), why.find("ulimit -l") != std::string::npos};
-  };
-  ASSERT_TRUE(in_child(child, &answer));
+  });
   EXPECT_EQ(answer[0], PINRAIL_ERR_NOT_AVAILABLE);
   EXPECT_EQ(answer[1], 1);
 }
@@ -163,13 +162,7 @@ class FakeDevice : public Device {
   const pinrail_registrar_t& table() const override { return *fake_.table(); }
 
  private:
-  static fake::FakeOptions options() {
-    fake::FakeOptions options;
-    options.refused_traits = PINRAIL_TRAIT_ON_DEMAND;
-    return options;
-  }
-
-  fake::FakeRegistrar fake_{options()};
+  fake::FakeRegistrar fake_{fake::options_with(&fake::FakeOptions::refused_traits, PINRAIL_TRAIT_ON_DEMAND)};
 };
 
 Subject fake_subject() {

@@ -11,8 +11,16 @@ namespace pinrail::fake {
 
 FakeHost::FakeHost(const pinrail_component_t& component) : FakeHost(component, pinrail_host_t{}) {
   registrations_.size = sizeof(registrations_);
-  registrations_.alloc = alloc_entry;
-  registrations_.free = free_entry;
+  registrations_.alloc = [](const pinrail_host_t*, size_t tail_size, size_t, pinrail_registration_t** reg_out) {
+    const size_t bytes = sizeof(pinrail_registration_t) + (tail_size + 63) / 64 * 64;
+    void* memory = std::aligned_alloc(64, bytes);
+    if (memory == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+    std::memset(memory, 0, bytes);
+    *reg_out = static_cast<pinrail_registration_t*>(memory);
+    (*reg_out)->tail_size = static_cast<uint32_t>(tail_size);
+    return PINRAIL_SUCCESS;
+  };
+  registrations_.free = [](const pinrail_host_t*, pinrail_registration_t* reg) { std::free(reg); };
   table_.registrations = &registrations_;
 }
 
@@ -21,10 +29,16 @@ FakeHost::FakeHost(const pinrail_component_t& component, const pinrail_host_t& s
   table_.size = sizeof(table_);
   table_.abi = PINRAIL_HOST_ABI;
   table_.self = this;
-  table_.param = param_entry;
-  table_.param_info = param_info_entry;
-  table_.log = log_entry;
-  table_.help = help_entry;
+  table_.param = [](const pinrail_host_t* host, const char* name, pinrail_param_value_t* value_out) {
+    return of(host)->read(name, value_out);
+  };
+  table_.param_info = [](const pinrail_host_t*, const char*, pinrail_param_info_t*) { return PINRAIL_ERR_NOT_FOUND; };
+  table_.log = [](const pinrail_host_t* host, pinrail_log_level_t, const char* line) { of(host)->note(line); };
+  table_.help = [](const pinrail_host_t* host, const char* topic, const pinrail_help_arg_t* args, size_t count) {
+    FakeHelp help{topic, {}};
+    for (size_t i = 0; i < count; ++i) help.args[args[i].name] = args[i].value;
+    of(host)->note(std::move(help));
+  };
   for (size_t i = 0; i < component.param_count; ++i) set(component.params[i].name, component.params[i].fallback);
 }
 
@@ -43,16 +57,6 @@ bool FakeHost::set(const std::string& name, const std::string& text) {
   return false;
 }
 
-std::vector<std::string> FakeHost::lines() const {
-  std::lock_guard<std::mutex> guard(mutex_);
-  return lines_;
-}
-
-std::vector<FakeHelp> FakeHost::helps() const {
-  std::lock_guard<std::mutex> guard(mutex_);
-  return helps_;
-}
-
 std::vector<std::string> FakeHost::missing_topics() const {
   const std::string catalogue = component_.help_catalogue == nullptr ? "" : component_.help_catalogue;
   std::vector<std::string> missing;
@@ -62,66 +66,32 @@ std::vector<std::string> FakeHost::missing_topics() const {
   return missing;
 }
 
-std::vector<std::string> FakeHost::undeclared() const {
-  std::lock_guard<std::mutex> guard(mutex_);
-  return undeclared_;
-}
-
 void FakeHost::end() {
   std::lock_guard<std::mutex> guard(mutex_);
   ended_ = true;
 }
 
-bool FakeHost::used_after_end() const {
+pinrail_status_t FakeHost::read(const char* name, pinrail_param_value_t* value_out) {
   std::lock_guard<std::mutex> guard(mutex_);
-  return used_after_end_;
-}
-
-FakeHost* FakeHost::of(const pinrail_host_t* host) { return static_cast<FakeHost*>(const_cast<void*>(host->self)); }
-
-pinrail_status_t FakeHost::param_entry(const pinrail_host_t* host, const char* name, pinrail_param_value_t* value_out) {
-  FakeHost* fake = of(host);
-  std::lock_guard<std::mutex> guard(fake->mutex_);
-  fake->used_after_end_ |= fake->ended_;
-  const auto found = fake->values_.find(name);
-  if (found == fake->values_.end()) {
-    fake->undeclared_.emplace_back(name);
+  used_after_end_ |= ended_;
+  const auto found = values_.find(name);
+  if (found == values_.end()) {
+    undeclared_.emplace_back(name);
     return PINRAIL_ERR_NOT_FOUND;
   }
   *value_out = found->second;
   return PINRAIL_SUCCESS;
 }
 
-pinrail_status_t FakeHost::param_info_entry(const pinrail_host_t*, const char*, pinrail_param_info_t*) {
-  return PINRAIL_ERR_NOT_FOUND;
+void FakeHost::note(const char* line) {
+  std::lock_guard<std::mutex> guard(mutex_);
+  used_after_end_ |= ended_;
+  lines_.emplace_back(line);
 }
 
-void FakeHost::log_entry(const pinrail_host_t* host, pinrail_log_level_t, const char* line) {
-  FakeHost* fake = of(host);
-  std::lock_guard<std::mutex> guard(fake->mutex_);
-  fake->used_after_end_ |= fake->ended_;
-  fake->lines_.emplace_back(line);
+void FakeHost::note(FakeHelp help) {
+  std::lock_guard<std::mutex> guard(mutex_);
+  helps_.push_back(std::move(help));
 }
-
-void FakeHost::help_entry(const pinrail_host_t* host, const char* topic, const pinrail_help_arg_t* args, size_t count) {
-  FakeHelp help{topic, {}};
-  for (size_t i = 0; i < count; ++i) help.args[args[i].name] = args[i].value;
-  FakeHost* fake = of(host);
-  std::lock_guard<std::mutex> guard(fake->mutex_);
-  fake->helps_.push_back(std::move(help));
-}
-
-pinrail_status_t FakeHost::alloc_entry(const pinrail_host_t*, size_t tail_size, size_t,
-                                       pinrail_registration_t** reg_out) {
-  const size_t bytes = sizeof(pinrail_registration_t) + (tail_size + 63) / 64 * 64;
-  void* memory = std::aligned_alloc(64, bytes);
-  if (memory == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  std::memset(memory, 0, bytes);
-  *reg_out = static_cast<pinrail_registration_t*>(memory);
-  (*reg_out)->tail_size = static_cast<uint32_t>(tail_size);
-  return PINRAIL_SUCCESS;
-}
-
-void FakeHost::free_entry(const pinrail_host_t*, pinrail_registration_t* reg) { std::free(reg); }
 
 }  // namespace pinrail::fake

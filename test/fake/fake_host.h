@@ -38,26 +38,26 @@ class FakeHost {
   // does not parse.
   bool set(const std::string& name, const std::string& text);
 
-  std::vector<std::string> lines() const;  // what was logged, at any level
-  std::vector<FakeHelp> helps() const;
+  std::vector<std::string> lines() const { return locked(lines_); }  // what was logged, at any level
+  std::vector<FakeHelp> helps() const { return locked(helps_); }
   // Topics that were asked for and that the component's own catalogue lacks. Empty if all is well.
   std::vector<std::string> missing_topics() const;
   // Parameters that were asked for and that the component does not declare (C7).
-  std::vector<std::string> undeclared() const;
+  std::vector<std::string> undeclared() const { return locked(undeclared_); }
   // From here on each use of the table is noted: the component was closed, so the table is gone (C2).
   void end();
-  bool used_after_end() const;
+  bool used_after_end() const { return locked(used_after_end_); }
 
  private:
-  static FakeHost* of(const pinrail_host_t* host);
-  static pinrail_status_t param_entry(const pinrail_host_t* host, const char* name, pinrail_param_value_t* value_out);
-  static pinrail_status_t param_info_entry(const pinrail_host_t* host, const char* full_name,
-                                           pinrail_param_info_t* info_out);
-  static void log_entry(const pinrail_host_t* host, pinrail_log_level_t level, const char* line);
-  static void help_entry(const pinrail_host_t* host, const char* topic, const pinrail_help_arg_t* args, size_t count);
-  static pinrail_status_t alloc_entry(const pinrail_host_t* host, size_t tail_size, size_t area_size,
-                                      pinrail_registration_t** reg_out);
-  static void free_entry(const pinrail_host_t* host, pinrail_registration_t* reg);
+  template <typename T>
+  T locked(const T& member) const {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    return member;
+  }
+  static FakeHost* of(const pinrail_host_t* host) { return static_cast<FakeHost*>(const_cast<void*>(host->self)); }
+  pinrail_status_t read(const char* name, pinrail_param_value_t* value_out);
+  void note(const char* line);
+  void note(FakeHelp help);
 
   const pinrail_component_t& component_;
   pinrail_host_t table_{};

@@ -9,9 +9,10 @@
 #include "framework/registrar/request.h"
 
 namespace pinrail::fake {
-namespace {
 
-thread_local int pool_depth = 0;
+thread_local int PoolScope::depth = 0;
+
+namespace {
 
 constexpr size_t kMaxViolations = 64;
 
@@ -22,23 +23,15 @@ std::string text_of(const FakeRecord& record) {
   return text;
 }
 
+pinrail_status_t take(std::map<uint64_t, pinrail_status_t>* failing, uint64_t call) {
+  const auto found = failing->find(call);
+  if (found == failing->end()) return PINRAIL_SUCCESS;
+  const pinrail_status_t status = found->second;
+  failing->erase(found);
+  return status;
+}
+
 }  // namespace
-
-struct FakeRegistrar::Script {
-  std::map<uint64_t, pinrail_status_t> failing_registers;  // by number of the call
-  std::map<uint64_t, pinrail_status_t> failing_deregisters;
-  pinrail_status_t every_register = PINRAIL_SUCCESS;
-  RegisterCallback on_register;
-  DeregisterCallback on_deregister;
-
-  static pinrail_status_t take(std::map<uint64_t, pinrail_status_t>* failing, uint64_t call) {
-    const auto found = failing->find(call);
-    if (found == failing->end()) return PINRAIL_SUCCESS;
-    const pinrail_status_t status = found->second;
-    failing->erase(found);
-    return status;
-  }
-};
 
 // One call of the calling thread. A thread that calls again from within a callback counts once.
 class FakeRegistrar::Calls {
@@ -61,11 +54,7 @@ class FakeRegistrar::Calls {
   FakeRegistrar* const fake_;
 };
 
-FakeRegistrar::FakeRegistrar(const FakeOptions& options)
-    : options_(options),
-      script_(std::make_unique<Script>()),
-      byte_capacity_(options.byte_capacity),
-      count_capacity_(options.count_capacity) {
+FakeRegistrar::FakeRegistrar(const FakeOptions& options) : options_(options) {
   table_.size = sizeof(table_);
   table_.name = "fake";
   table_.context = this;
@@ -74,58 +63,47 @@ FakeRegistrar::FakeRegistrar(const FakeOptions& options)
   table_.granularity = options.granularity;
   table_.max_length = options.max_length;
   table_.tail_size = options.tail_size;
-  table_.register_mem = options.zero_cost ? zero_register_entry : register_entry;
-  table_.deregister_mem = options.zero_cost ? zero_deregister_entry : deregister_entry;
+  table_.register_mem = [](void* context, const auto* request, auto* reg) {
+    auto* fake = static_cast<FakeRegistrar*>(context);
+    return fake->options_.zero_cost ? PINRAIL_SUCCESS : fake->register_mem(request, reg);
+  };
+  table_.deregister_mem = [](void* context, auto* reg, pinrail_reason_t reason) {
+    auto* fake = static_cast<FakeRegistrar*>(context);
+    return fake->options_.zero_cost ? PINRAIL_SUCCESS : fake->deregister_mem(reg, reason);
+  };
   table_.on_demand = options.on_demand;
   table_.on_demand_max_length = options.on_demand_max_length;
-  if (options.on_demand != PINRAIL_ON_DEMAND_NONE) table_.advise = advise_entry;
+  if (options.on_demand != PINRAIL_ON_DEMAND_NONE) {
+    table_.advise = [](void* context, const auto* reg, size_t offset, size_t length, pinrail_advice_t advice) {
+      static_cast<FakeRegistrar*>(context)->advise(reg, offset, length, advice);
+      return PINRAIL_SUCCESS;
+    };
+  }
   if (options.tail_hooks) {
-    table_.tail_init = tail_init_entry;
-    table_.tail_fini = tail_fini_entry;
+    table_.tail_init = [](void* context, void* tail) {
+      static_cast<FakeRegistrar*>(context)->tail_init(tail);
+      return PINRAIL_SUCCESS;
+    };
+    table_.tail_fini = [](void* context, void* tail) { static_cast<FakeRegistrar*>(context)->tail_fini(tail); };
   }
 }
-
-FakeRegistrar::~FakeRegistrar() = default;
-
-const pinrail_registrar_t* FakeRegistrar::table() const { return &table_; }
 
 // ---- script --------------------------------------------------------------------------------------------------------
 
 void FakeRegistrar::fail_register(uint64_t nth, pinrail_status_t status) {
   std::lock_guard<std::mutex> guard(mutex_);
-  script_->failing_registers[register_calls_ + nth] = status;
-}
-
-void FakeRegistrar::fail_every_register(pinrail_status_t status) {
-  std::lock_guard<std::mutex> guard(mutex_);
-  script_->every_register = status;
+  script_.registers[register_calls_ + nth] = status;
 }
 
 void FakeRegistrar::fail_deregister(uint64_t nth, pinrail_status_t status) {
   std::lock_guard<std::mutex> guard(mutex_);
-  script_->failing_deregisters[deregister_calls_ + nth] = status;
+  script_.deregisters[deregister_calls_ + nth] = status;
 }
 
 void FakeRegistrar::set_capacity(size_t bytes, size_t count) {
   std::lock_guard<std::mutex> guard(mutex_);
   byte_capacity_ = bytes;
   count_capacity_ = count;
-}
-
-void FakeRegistrar::clear_script() {
-  auto fresh = std::make_unique<Script>();
-  std::lock_guard<std::mutex> guard(mutex_);
-  script_.swap(fresh);
-}
-
-void FakeRegistrar::on_register(RegisterCallback callback) {
-  std::lock_guard<std::mutex> guard(mutex_);
-  script_->on_register = std::move(callback);
-}
-
-void FakeRegistrar::on_deregister(DeregisterCallback callback) {
-  std::lock_guard<std::mutex> guard(mutex_);
-  script_->on_deregister = std::move(callback);
 }
 
 // ---- the calls -----------------------------------------------------------------------------------------------------
@@ -137,14 +115,14 @@ pinrail_status_t FakeRegistrar::register_mem(const pinrail_register_request_t* r
   {
     std::lock_guard<std::mutex> guard(mutex_);
     call = ++register_calls_;
-    callback = script_->on_register;
+    callback = script_.on_register;
     check_request_locked(*request, reg);
   }
   if (callback) callback(*request, reg);
 
   std::lock_guard<std::mutex> guard(mutex_);
-  if (script_->every_register != PINRAIL_SUCCESS) return script_->every_register;
-  const pinrail_status_t scripted = Script::take(&script_->failing_registers, call);
+  if (script_.every_register != PINRAIL_SUCCESS) return script_.every_register;
+  const pinrail_status_t scripted = take(&script_.registers, call);
   return scripted != PINRAIL_SUCCESS ? scripted : admit_locked(*request, reg);
 }
 
@@ -178,13 +156,13 @@ pinrail_status_t FakeRegistrar::deregister_mem(pinrail_registration_t* reg, pinr
   {
     std::lock_guard<std::mutex> guard(mutex_);
     call = ++deregister_calls_;
-    callback = script_->on_deregister;
+    callback = script_.on_deregister;
   }
   if (callback) callback(reg, reason);
 
   std::lock_guard<std::mutex> guard(mutex_);
   forget_locked(reg, reason);
-  return Script::take(&script_->failing_deregisters, call);
+  return take(&script_.deregisters, call);
 }
 
 void FakeRegistrar::forget_locked(const pinrail_registration_t* reg, pinrail_reason_t reason) {
@@ -208,6 +186,25 @@ void FakeRegistrar::forget_locked(const pinrail_registration_t* reg, pinrail_rea
   live_.erase(found);
 }
 
+void FakeRegistrar::advise(const pinrail_registration_t* reg, size_t offset, size_t length, pinrail_advice_t advice) {
+  std::lock_guard<std::mutex> guard(mutex_);
+  const bool is_inside = live_.count(reg) != 0 && offset <= reg->length && length <= reg->length - offset;
+  if (!is_inside) note_locked("advice on what is not registered");
+  advices_.push_back({reinterpret_cast<uintptr_t>(reg->base) + offset, length, advice});
+}
+
+void FakeRegistrar::tail_init(void* tail) {
+  std::lock_guard<std::mutex> guard(mutex_);
+  ++tails_made_;
+  if (!tails_.insert(tail).second) note_locked("tail initialised twice");
+}
+
+void FakeRegistrar::tail_fini(void* tail) {
+  std::lock_guard<std::mutex> guard(mutex_);
+  ++tails_finished_;
+  if (tails_.erase(tail) == 0) note_locked("tail finished that was not initialised");
+}
+
 // ---- what a caller may do wrong ------------------------------------------------------------------------------------
 
 void FakeRegistrar::check_request_locked(const pinrail_register_request_t& request, const pinrail_registration_t* reg) {
@@ -227,7 +224,8 @@ void FakeRegistrar::check_thread_mode_locked() {
   if (options_.thread_mode == PINRAIL_THREAD_CONCURRENT) return;
   if (inside_.size() > 1) note_locked("calls at a time in a thread mode that forbids it");
   const bool caller = options_.thread_mode == PINRAIL_THREAD_CALLER;
-  if (caller && options_.needs_pool_scope && pool_depth == 0) note_locked("CALLER registrar called from elsewhere");
+  if (caller && options_.needs_pool_scope && PoolScope::depth == 0)
+    note_locked("CALLER registrar called from elsewhere");
 }
 
 void FakeRegistrar::note_locked(std::string what) {
@@ -255,52 +253,5 @@ bool FakeRegistrar::is_live(const pinrail_registration_t* reg) const {
   std::lock_guard<std::mutex> guard(mutex_);
   return live_.count(reg) != 0;
 }
-
-// ---- the table's entries -------------------------------------------------------------------------------------------
-
-pinrail_status_t FakeRegistrar::register_entry(void* context, const pinrail_register_request_t* request,
-                                               pinrail_registration_t* reg) {
-  return static_cast<FakeRegistrar*>(context)->register_mem(request, reg);
-}
-
-pinrail_status_t FakeRegistrar::deregister_entry(void* context, pinrail_registration_t* reg, pinrail_reason_t reason) {
-  return static_cast<FakeRegistrar*>(context)->deregister_mem(reg, reason);
-}
-
-pinrail_status_t FakeRegistrar::advise_entry(void* context, const pinrail_registration_t* reg, size_t offset,
-                                             size_t length, pinrail_advice_t advice) {
-  auto* fake = static_cast<FakeRegistrar*>(context);
-  std::lock_guard<std::mutex> guard(fake->mutex_);
-  const bool is_inside = fake->live_.count(reg) != 0 && offset <= reg->length && length <= reg->length - offset;
-  if (!is_inside) fake->note_locked("advice on what is not registered");
-  fake->advices_.push_back({reinterpret_cast<uintptr_t>(reg->base) + offset, length, advice});
-  return PINRAIL_SUCCESS;
-}
-
-pinrail_status_t FakeRegistrar::zero_register_entry(void*, const pinrail_register_request_t*, pinrail_registration_t*) {
-  return PINRAIL_SUCCESS;
-}
-
-pinrail_status_t FakeRegistrar::zero_deregister_entry(void*, pinrail_registration_t*, pinrail_reason_t) {
-  return PINRAIL_SUCCESS;
-}
-
-pinrail_status_t FakeRegistrar::tail_init_entry(void* context, void* tail) {
-  auto* fake = static_cast<FakeRegistrar*>(context);
-  std::lock_guard<std::mutex> guard(fake->mutex_);
-  ++fake->tails_made_;
-  if (!fake->tails_.emplace(tail, true).second) fake->note_locked("tail initialised twice");
-  return PINRAIL_SUCCESS;
-}
-
-void FakeRegistrar::tail_fini_entry(void* context, void* tail) {
-  auto* fake = static_cast<FakeRegistrar*>(context);
-  std::lock_guard<std::mutex> guard(fake->mutex_);
-  ++fake->tails_finished_;
-  if (fake->tails_.erase(tail) == 0) fake->note_locked("tail finished that was not initialised");
-}
-
-PoolScope::PoolScope() { ++pool_depth; }
-PoolScope::~PoolScope() { --pool_depth; }
 
 }  // namespace pinrail::fake

@@ -17,10 +17,11 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace pinrail::fake {
@@ -31,16 +32,22 @@ struct FakeOptions {
   size_t granularity = 4096;
   size_t max_length = 0;
   size_t tail_size = 0;
-  size_t byte_capacity = SIZE_MAX;   // OUT_OF_RESOURCE beyond it
-  size_t count_capacity = SIZE_MAX;  // OUT_OF_RESOURCE beyond it
-  uint32_t refused_rights = 0;       // a request with one of these rights gets NOT_SUPPORTED
-  uint32_t refused_traits = 0;       // likewise
-  uint64_t on_demand = 0;            // PINRAIL_ON_DEMAND_*
+  uint32_t refused_rights = 0;  // a request with one of these rights gets NOT_SUPPORTED
+  uint32_t refused_traits = 0;  // likewise
+  uint64_t on_demand = 0;       // PINRAIL_ON_DEMAND_*
   size_t on_demand_max_length = 0;
   bool tail_hooks = false;        // the table has tail_init and tail_fini
   bool zero_cost = false;         // both calls return success at once: nothing counted, remembered or checked
   bool needs_pool_scope = false;  // CALLER mode: a call outside of every PoolScope is a violation
 };
+
+// The usual ones but for this.
+template <typename T, typename Value>
+FakeOptions options_with(T FakeOptions::*option, Value value) {
+  FakeOptions options;
+  options.*option = static_cast<T>(value);
+  return options;
+}
 
 // What the fake knows of a live registration.
 struct FakeRecord {
@@ -60,23 +67,22 @@ class FakeRegistrar {
   static constexpr int kReasons = 4;
 
   explicit FakeRegistrar(const FakeOptions& options = {});
-  ~FakeRegistrar();
   FakeRegistrar(const FakeRegistrar&) = delete;
   FakeRegistrar& operator=(const FakeRegistrar&) = delete;
 
   // Lend this to a pool. Lives as long as the fake.
-  const pinrail_registrar_t* table() const;
+  const pinrail_registrar_t* table() const { return &table_; }
 
   // The script. nth counts from now on: 1 is the next call. A scripted failure beats capacity.
   void fail_register(uint64_t nth, pinrail_status_t status);
-  void fail_every_register(pinrail_status_t status);  // SUCCESS ends it
+  void fail_every_register(pinrail_status_t status) { set(&script_.every_register, status); }  // SUCCESS ends it
   void fail_deregister(uint64_t nth, pinrail_status_t status);
-  void set_capacity(size_t bytes, size_t count);
-  void clear_script();
+  void set_capacity(size_t bytes, size_t count);  // OUT_OF_RESOURCE beyond them
+  void clear_script() { set(&script_, Script()); }
 
   // Called at the start of each call, before its outcome is decided. NULL: none.
-  void on_register(RegisterCallback callback);
-  void on_deregister(DeregisterCallback callback);
+  void on_register(RegisterCallback callback) { set(&script_.on_register, std::move(callback)); }
+  void on_deregister(DeregisterCallback callback) { set(&script_.on_deregister, std::move(callback)); }
 
   uint64_t register_calls() const { return locked(register_calls_); }      // failed ones too
   uint64_t deregister_calls() const { return locked(deregister_calls_); }  // wrong ones too
@@ -103,7 +109,13 @@ class FakeRegistrar {
   std::vector<Advice> advices() const { return locked(advices_); }
 
  private:
-  struct Script;
+  using Failing = std::map<uint64_t, pinrail_status_t>;  // by number of the call
+  struct Script {
+    Failing registers, deregisters;
+    pinrail_status_t every_register = PINRAIL_SUCCESS;
+    RegisterCallback on_register;
+    DeregisterCallback on_deregister;
+  };
   class Calls;
 
   template <typename T>
@@ -111,25 +123,23 @@ class FakeRegistrar {
     const std::lock_guard<std::mutex> guard(mutex_);
     return member;
   }
+  // What was there before ends without the lock.
+  template <typename T>
+  void set(T* member, T value) {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    std::swap(*member, value);
+  }
 
   pinrail_status_t register_mem(const pinrail_register_request_t* request, pinrail_registration_t* reg);
   pinrail_status_t deregister_mem(pinrail_registration_t* reg, pinrail_reason_t reason);
+  void advise(const pinrail_registration_t* reg, size_t offset, size_t length, pinrail_advice_t advice);
+  void tail_init(void* tail);
+  void tail_fini(void* tail);
   pinrail_status_t admit_locked(const pinrail_register_request_t& request, pinrail_registration_t* reg);
   void forget_locked(const pinrail_registration_t* reg, pinrail_reason_t reason);
   void check_request_locked(const pinrail_register_request_t& request, const pinrail_registration_t* reg);
   void check_thread_mode_locked();
   void note_locked(std::string what);
-
-  static pinrail_status_t register_entry(void* context, const pinrail_register_request_t* request,
-                                         pinrail_registration_t* reg);
-  static pinrail_status_t deregister_entry(void* context, pinrail_registration_t* reg, pinrail_reason_t reason);
-  static pinrail_status_t advise_entry(void* context, const pinrail_registration_t* reg, size_t offset, size_t length,
-                                       pinrail_advice_t advice);
-  static pinrail_status_t zero_register_entry(void* context, const pinrail_register_request_t* request,
-                                              pinrail_registration_t* reg);
-  static pinrail_status_t zero_deregister_entry(void* context, pinrail_registration_t* reg, pinrail_reason_t reason);
-  static pinrail_status_t tail_init_entry(void* context, void* tail);
-  static void tail_fini_entry(void* context, void* tail);
 
   const FakeOptions options_;
   pinrail_registrar_t table_{};
@@ -137,11 +147,11 @@ class FakeRegistrar {
   mutable std::mutex mutex_;               // guards everything below; never held while a callback runs
   std::map<std::thread::id, int> inside_;  // threads in a call, and how deep
   int most_at_once_ = 0;
-  std::unique_ptr<Script> script_;
+  Script script_;
   std::map<const pinrail_registration_t*, FakeRecord> live_;
-  std::map<const void*, bool> tails_;  // made and not finished
+  std::set<const void*> tails_;  // made and not finished
   size_t live_bytes_ = 0, peak_live_bytes_ = 0;
-  size_t byte_capacity_, count_capacity_;
+  size_t byte_capacity_ = SIZE_MAX, count_capacity_ = SIZE_MAX;
   uint64_t register_calls_ = 0, deregister_calls_ = 0, tails_made_ = 0, tails_finished_ = 0;
   uint64_t reasons_[kReasons] = {};
   uint32_t next_lkey_ = 1;
@@ -152,10 +162,12 @@ class FakeRegistrar {
 // While one lives, its thread is inside a call into the pool that a CALLER registrar was lent to. They nest.
 class PoolScope {
  public:
-  PoolScope();
-  ~PoolScope();
+  PoolScope() { ++depth; }
+  ~PoolScope() { --depth; }
   PoolScope(const PoolScope&) = delete;
   PoolScope& operator=(const PoolScope&) = delete;
+
+  static thread_local int depth;
 };
 
 }  // namespace pinrail::fake

@@ -3,7 +3,6 @@
 // component. And one fails while a parameter is set: all that follow it change, or nothing does.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "test/monitor/foreign_patches.h"

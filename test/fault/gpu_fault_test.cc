@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // mpool/rgpusm without memory: whatever was not to be had, nothing of the request stays.
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "framework/registrar/request.h"

@@ -9,7 +9,6 @@
 
 #include <atomic>
 #include <functional>
-#include <thread>
 
 #include "test/support/library.h"
 #include "test/support/registrars.h"

@@ -32,15 +32,7 @@ bool may_keep() {
 }
 
 // The library's own, as a program finds it that closes all that it did not open.
-int descriptor_of_the_monitor() {
-  for (int descriptor = 3; descriptor < 1024; ++descriptor) {
-    char shown[64] = "";
-    const std::string path = "/proc/self/fd/" + std::to_string(descriptor);
-    const ssize_t length = readlink(path.c_str(), shown, sizeof(shown) - 1);
-    if (length > 0 && std::string(shown).find("userfaultfd") != std::string::npos) return descriptor;
-  }
-  return -1;
-}
+int descriptor_of_the_monitor() { return descriptor_of("userfaultfd"); }
 
 // By a filter, or by a kernel that cannot watch. Where it is not named, others do without it.
 TEST(UffdLife, where_its_calls_are_refused_it_is_not_available) {

@@ -57,14 +57,7 @@ pinrail_host_t services() {
   return host;
 }
 
-int descriptor_of_monitor() {
-  for (int file = 0; file < 1024; ++file) {
-    char name[64] = "";
-    const std::string link = "/proc/self/fd/" + std::to_string(file);
-    if (readlink(link.c_str(), name, sizeof(name) - 1) > 0 && std::strstr(name, "userfaultfd") != nullptr) return file;
-  }
-  return -1;
-}
+int descriptor_of_monitor() { return descriptor_of("userfaultfd", 0); }
 
 // An opened monitor. Several may be open at once, as in a process with several copies of the library.
 class Monitor {

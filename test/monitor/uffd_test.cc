@@ -261,11 +261,8 @@ TEST(UffdCovers, nothing_once_the_process_has_its_share_of_mappings) {
 
 // Closes the list of mappings that the library holds open, as a program may.
 void close_lists() {
-  for (int file = 3; file < 1024; ++file) {
-    char path[64] = "";
-    if (readlink(("/proc/self/fd/" + std::to_string(file)).c_str(), path, sizeof(path) - 1) < 0) continue;
-    if (std::string(path) == "/proc/" + std::to_string(getpid()) + "/maps") close(file);
-  }
+  const std::string list = "/proc/" + std::to_string(getpid()) + "/maps";
+  for (int file = descriptor_of(list); file >= 0; file = descriptor_of(list)) close(file);
 }
 
 // What lies beside a hole stays watched, and so known; what comes into the hole is new.

@@ -22,6 +22,7 @@ constexpr size_t kMiB = size_t{1} << 20;
 
 class Alloc : public OnePool<Pool> {
  protected:
+  void SetUp() override { start(); }
   void start(const Settings& settings = {}, const PoolOptions& options = {}, const fake::FakeOptions& fake = {}) {
     make(settings, fake, options);
   }
@@ -47,7 +48,6 @@ class Alloc : public OnePool<Pool> {
 };
 
 TEST_F(Alloc, what_is_allocated_is_registered_and_the_steady_state_calls_no_device) {
-  start();
   std::mt19937 random(1);
   std::vector<char*> held(200, nullptr);
   uint64_t calls = 0;
@@ -67,7 +67,6 @@ TEST_F(Alloc, what_is_allocated_is_registered_and_the_steady_state_calls_no_devi
 }
 
 TEST_F(Alloc, allocations_are_aligned_and_do_not_overlap) {
-  start();
   std::vector<std::pair<char*, size_t>> all;
   for (size_t length : {size_t{1}, size_t{63}, size_t{64}, size_t{65}, size_t{4000}, size_t{70000}, kMiB, 3 * kMiB}) {
     for (size_t alignment : {size_t{0}, size_t{64}, size_t{256}, size_t{4096}, size_t{65536}, kMiB, 2 * kMiB}) {
@@ -97,9 +96,7 @@ TEST_F(Alloc, regions_are_smaller_under_a_limit_or_beside_a_device_with_a_maximu
   EXPECT_EQ(release(small), PINRAIL_SUCCESS);
   expect_nothing_is_left();
 
-  fake::FakeOptions device;
-  device.max_length = 5 * kMiB;
-  start({}, {}, device);
+  start({}, {}, fake::options_with(&fake::FakeOptions::max_length, 5 * kMiB));
   ASSERT_EQ(alloc(100, &small), PINRAIL_SUCCESS);
   EXPECT_EQ(stats().mapped_bytes, 4 * kMiB);
   EXPECT_EQ(release(small), PINRAIL_SUCCESS);
@@ -132,35 +129,29 @@ TEST_F(Alloc, what_other_threads_have_free_makes_room) {
       std::mutex mutex;
       std::unique_lock<std::mutex> lock(mutex);  // while it is held, no thread ends
       std::atomic<size_t> idle{0};
-      std::vector<std::thread> threads;
-      for (auto& of_thread : held) {
-        threads.emplace_back([&] {
-          for (void* each : of_thread) EXPECT_EQ(release(each), PINRAIL_SUCCESS);
-          ++idle;
-          const std::lock_guard<std::mutex> wait(mutex);
-        });
-      }
+      Team threads(kThreads, [&](size_t i) {
+        for (void* each : held[i]) EXPECT_EQ(release(each), PINRAIL_SUCCESS);
+        ++idle;
+        const std::lock_guard<std::mutex> wait(mutex);
+      });
       while (idle != kThreads) std::this_thread::yield();
       if (has_ended) {
         lock.unlock();
-        for (auto& thread : threads) thread.join();
+        threads.join();
       }
       EXPECT_NE(stats().mapped_bytes, 0u) << "each thread has a part of each region";
       pinrail_handle_t handle{};
       EXPECT_EQ(pool_->reg(0x10000000, kMiB, &handle), PINRAIL_SUCCESS) << keep << has_ended;
       drop(handle);
       EXPECT_EQ(stats().mapped_bytes, 0u);
-      if (!has_ended) {
-        lock.unlock();
-        for (auto& thread : threads) thread.join();
-      }
+      if (!has_ended) lock.unlock();
+      threads.join();
       expect_nothing_is_left();
     }
   }
 }
 
 TEST_F(Alloc, realloc_keeps_the_bytes) {
-  start();
   void* at = nullptr;
   ASSERT_EQ(pinrail_mpool_realloc(pool_->get(), nullptr, 10, &at), PINRAIL_SUCCESS) << "allocates";
   std::memcpy(at, "123456789", 10);
@@ -178,7 +169,6 @@ TEST_F(Alloc, realloc_keeps_the_bytes) {
 }
 
 TEST_F(Alloc, realloc_takes_the_begin_of_an_allocation_only) {
-  start();
   char* const small = must(1000);
   char* const large = must(3 * kMiB);
   for (char* const inside : {small + 64, small + 1, large + 64, large + 2 * kMiB}) {
@@ -213,7 +203,6 @@ TEST_F(Alloc, a_registrar_may_free_while_a_region_ends) {
 }
 
 TEST_F(Alloc, wrong_frees_are_refused) {
-  start();
   char* const at = must(1000);
   char* const large = must(3 * kMiB);
   int local = 0;
@@ -247,9 +236,7 @@ TEST_F(Alloc, what_is_free_is_given_back_above_the_limit) {
 
 TEST_F(Alloc, single_backing_has_one_registration_of_whole_granules_for_each) {
   for (const size_t granule : {kPage, 16 * kPage}) {
-    fake::FakeOptions fake;
-    fake.granularity = granule;
-    start({{"mpool_alloc_backing", "single"}}, {}, fake);
+    start({{"mpool_alloc_backing", "single"}}, {}, fake::options_with(&fake::FakeOptions::granularity, granule));
     char* const small = must(100);
     char* const large = must(kMiB);
     EXPECT_EQ(device_->live_count(), 2u);
@@ -264,7 +251,6 @@ TEST_F(Alloc, single_backing_has_one_registration_of_whole_granules_for_each) {
 
 // allocator/B4: what is handed out next, of the same region, is registered, and once.
 TEST_F(Alloc, after_an_event_on_one_page_and_after_a_restart_a_region_is_registered_anew) {
-  start();
   char* kept = must(100);
   const auto expect_registered = [&] {
     char* const next = must(1000);
@@ -288,7 +274,6 @@ TEST_F(Alloc, after_an_event_on_one_page_and_after_a_restart_a_region_is_registe
 
 // What is allocated stays mapped, and what is free does not.
 TEST_F(Alloc, a_pool_with_allocations_is_busy_and_force_leaves_the_memory) {
-  start();
   char* const at = must(1000);
   EXPECT_EQ(pool_->close(), PINRAIL_ERR_BUSY);
   EXPECT_EQ(pinrail_finalize(), PINRAIL_ERR_BUSY);
@@ -375,9 +360,7 @@ TEST_F(Alloc, a_limit_of_the_pool_holds) {
 // The pool would extend their registrations to memory that is not the allocator's.
 TEST_F(Alloc, a_device_that_takes_only_more_than_a_slab_at_a_time_gets_no_allocations) {
   for (const char* const backing : {"slabs", "single"}) {
-    fake::FakeOptions fake;
-    fake.granularity = 64 * kMiB;
-    start({{"mpool_alloc_backing", backing}}, {}, fake);
+    start({{"mpool_alloc_backing", backing}}, {}, fake::options_with(&fake::FakeOptions::granularity, 64 * kMiB));
     for (const size_t length : {size_t{100}, 3 * kMiB}) {
       void* at = nullptr;
       EXPECT_EQ(alloc(length, &at), PINRAIL_ERR_NOT_SUPPORTED) << backing << " " << length;
@@ -389,9 +372,7 @@ TEST_F(Alloc, a_device_that_takes_only_more_than_a_slab_at_a_time_gets_no_alloca
 }
 
 TEST_F(Alloc, a_device_without_atomics_is_enough) {
-  fake::FakeOptions fake;
-  fake.refused_rights = PINRAIL_ACCESS_REMOTE_ATOMIC;
-  start({}, {}, fake);
+  start({}, {}, fake::options_with(&fake::FakeOptions::refused_rights, PINRAIL_ACCESS_REMOTE_ATOMIC));
   char* const at = must(100);
   const uint64_t calls = device_->register_calls();
   pool_->use(reinterpret_cast<uintptr_t>(at), 100, PINRAIL_ACCESS_REMOTE_WRITE | PINRAIL_ACCESS_LOCAL_WRITE);
@@ -408,7 +389,6 @@ size_t resident_pages() {
 }
 
 TEST_F(Alloc, an_allocation_is_one_slab_however_long_it_is) {
-  start();
   const size_t before = resident_pages();
   void* at = nullptr;
   if (alloc(size_t{1} << 38, &at) != PINRAIL_SUCCESS) GTEST_SKIP() << "this system maps no 256 GiB without a reserve";
@@ -418,7 +398,6 @@ TEST_F(Alloc, an_allocation_is_one_slab_however_long_it_is) {
 #endif
 
 TEST_F(Alloc, nodes_have_memory_of_their_own) {
-  start();
   char* const any = must(100);
   char* const first = must(100, 0, 0);
   EXPECT_NE(reinterpret_cast<uintptr_t>(any) / (2 * kMiB), reinterpret_cast<uintptr_t>(first) / (2 * kMiB));
@@ -488,7 +467,6 @@ TEST_F(Alloc, a_random_load_keeps_less_than_twice_what_it_uses) {
 }
 
 TEST_F(Alloc, what_threads_kept_of_a_pool_goes_with_it) {
-  start();
   const auto serve_and_close = [this] {
     Pool pool(*device_, {});
     void* at = nullptr;
@@ -503,7 +481,6 @@ TEST_F(Alloc, what_threads_kept_of_a_pool_goes_with_it) {
 }
 
 TEST_F(Alloc, a_forked_child_has_the_bytes_and_frees_nothing) {
-  start();
   char* const at = must(1000);
   std::strcpy(at, "parent");
   const uint64_t calls = device_->register_calls() + device_->deregister_calls();

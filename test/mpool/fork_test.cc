@@ -4,8 +4,6 @@
 #include <pinrail/listing.h>
 #include <pthread.h>
 #include <spawn.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -28,20 +26,6 @@ constexpr unsigned kPatienceSeconds = 300;
 
 void* address(uintptr_t at) { return reinterpret_cast<void*>(at); }
 
-pinrail_status_t take(pinrail_mpool_t* pool, uintptr_t at, pinrail_handle_t* handle_out) {
-  return pinrail_mpool_register(pool, address(at), kPage, 1, 0, handle_out);
-}
-void use(pinrail_mpool_t* pool, uintptr_t at) {
-  pinrail_handle_t handle{};
-  ASSERT_EQ(take(pool, at, &handle), PINRAIL_SUCCESS);
-  ASSERT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
-}
-pinrail_mpool_stats_t stats_of(pinrail_mpool_t* pool) {
-  auto figures = sized<pinrail_mpool_stats_t>();
-  EXPECT_EQ(pinrail_mpool_read_stats(pool, &figures), PINRAIL_SUCCESS);
-  return figures;
-}
-
 // The number of the first step that is not as it should be, from a child; 0: all are.
 int first_wrong(const std::function<int()>& steps, void (*leave)(int) = _exit) {
   return exit_status_of([&] {
@@ -54,51 +38,46 @@ int first_wrong(const std::function<int()>& steps, void (*leave)(int) = _exit) {
 
 void expect_right(const std::function<int()>& steps) { EXPECT_EQ(first_wrong(steps), 0); }
 
-#define STEP(number, condition) \
-  if (!(condition)) return number
-
 class Fork : public ::testing::Test {
  protected:
   void SetUp() override {
-    ASSERT_EQ(library_.status, PINRAIL_SUCCESS);
-    pool_ = device_.make_pool();
-    ASSERT_NE(pool_, nullptr);
-    ASSERT_EQ(take(pool_, kBase, &held_), PINRAIL_SUCCESS);
-    use(pool_, kBase + 16 * kPage);
-    for (int i = 0; i < 4; ++i) use(pool_, kBase);  // so that this thread remembers it
+    ASSERT_EQ(pool_.status, PINRAIL_SUCCESS);
+    held_ = pool_.must(kBase, kPage);
+    pool_.use(kBase + 16 * kPage, kPage);
+    for (int i = 0; i < 4; ++i) pool_.use(kBase, kPage);  // so that this thread remembers it
   }
   // The parent's registrations are what they were, and the child never called its device.
   void TearDown() override {
     EXPECT_EQ(device_.counts().by_strangers, 0u);
     EXPECT_EQ(device_.live(), 2u);
-    use(pool_, kBase);
+    pool_.use(kBase, kPage);
     EXPECT_EQ(device_.live(), 2u);
     drop(held_);
-    EXPECT_EQ(pinrail_mpool_destroy(pool_, 0), PINRAIL_SUCCESS);
+    EXPECT_EQ(pool_.close(), PINRAIL_SUCCESS);
     EXPECT_EQ(device_.live(), 0u);
   }
 
   Library library_;
   WatchedRegistrar device_;
-  pinrail_mpool_t* pool_ = nullptr;
+  Pool pool_{device_.table()};
   pinrail_handle_t held_{};
 };
 
 TEST_F(Fork, a_pool_of_the_parent_is_inert_in_the_child) {
   expect_right([this] {
     pinrail_handle_t handle{};
-    STEP(1, take(pool_, kBase, &handle) == PINRAIL_ERR_NOT_AVAILABLE);
-    STEP(11, take(pool_, kBase, &handle) == PINRAIL_ERR_NOT_AVAILABLE);
-    STEP(2, pinrail_mpool_find(pool_, address(kBase), kPage, 1, &handle) == PINRAIL_ERR_NOT_AVAILABLE);
-    STEP(3, pinrail_mpool_evict(pool_) == PINRAIL_ERR_NOT_AVAILABLE);
-    STEP(4, pinrail_mpool_progress(pool_) == PINRAIL_ERR_NOT_AVAILABLE);
-    STEP(12, pinrail_mpool_ft_event(pool_, PINRAIL_FT_CHECKPOINT) == PINRAIL_ERR_NOT_AVAILABLE);
-    STEP(13, pinrail_mpool_ft_event(pool_, PINRAIL_FT_RESTART) == PINRAIL_ERR_NOT_AVAILABLE);
-    STEP(5, pinrail_mpool_invalidate_range(pool_, address(kBase), kPage) == PINRAIL_SUCCESS);
+    STEP(1, pool_.reg(kBase, kPage, &handle) == PINRAIL_ERR_NOT_AVAILABLE);
+    STEP(11, pool_.reg(kBase, kPage, &handle) == PINRAIL_ERR_NOT_AVAILABLE);
+    STEP(2, pinrail_mpool_find(pool_.get(), address(kBase), kPage, 1, &handle) == PINRAIL_ERR_NOT_AVAILABLE);
+    STEP(3, pinrail_mpool_evict(pool_.get()) == PINRAIL_ERR_NOT_AVAILABLE);
+    STEP(4, pinrail_mpool_progress(pool_.get()) == PINRAIL_ERR_NOT_AVAILABLE);
+    STEP(12, pinrail_mpool_ft_event(pool_.get(), PINRAIL_FT_CHECKPOINT) == PINRAIL_ERR_NOT_AVAILABLE);
+    STEP(13, pinrail_mpool_ft_event(pool_.get(), PINRAIL_FT_RESTART) == PINRAIL_ERR_NOT_AVAILABLE);
+    STEP(5, pinrail_mpool_invalidate_range(pool_.get(), address(kBase), kPage) == PINRAIL_SUCCESS);
     char byte;
     STEP(6, pinrail_mpool_device_read(held_, 0, &byte, 1) == PINRAIL_ERR_NOT_AVAILABLE);
     STEP(7, pinrail_mpool_deregister(held_) == PINRAIL_SUCCESS);
-    STEP(8, pinrail_mpool_destroy(pool_, 0) == PINRAIL_SUCCESS);
+    STEP(8, pinrail_mpool_destroy(pool_.get(), 0) == PINRAIL_SUCCESS);
     STEP(9, pinrail_finalize() == PINRAIL_SUCCESS);
     STEP(10, pinrail_finalize() == PINRAIL_ERR_BAD_PARAM);
     return 0;
@@ -107,11 +86,10 @@ TEST_F(Fork, a_pool_of_the_parent_is_inert_in_the_child) {
 
 // Of what is cached, of what is dead, whether this thread counted it or not, and of what the pool does not keep.
 TEST_F(Fork, the_last_reference_calls_no_device) {
-  pinrail_mpool_t* const not_kept = device_.make_pool(0, "not kept");
-  pinrail_handle_t dead{}, own{};
-  ASSERT_EQ(take(pool_, kBase + 32 * kPage, &dead), PINRAIL_SUCCESS);
+  const Pool not_kept(device_.table(), {0, PINRAIL_UNSET, PINRAIL_UNSET, 0, "not kept"});
+  const pinrail_handle_t dead = pool_.must(kBase + 32 * kPage, kPage);
   report(kBase + 32 * kPage, kPage);
-  ASSERT_EQ(take(not_kept, kBase, &own), PINRAIL_SUCCESS);
+  const pinrail_handle_t own = not_kept.must(kBase, kPage);
   for (const pinrail_handle_t handle : {held_, dead, own}) {
     expect_right([&] {
       report(kBase, kPage);  // goes nowhere: the hook saw that it is a child
@@ -125,38 +103,38 @@ TEST_F(Fork, the_last_reference_calls_no_device) {
 }
 
 TEST_F(Fork, figures_stay_readable) {
-  const pinrail_mpool_stats_t before = stats_of(pool_);
+  const pinrail_mpool_stats_t before = pool_.stats();
   expect_right([&] {
-    const pinrail_mpool_stats_t figures = stats_of(pool_);
+    const pinrail_mpool_stats_t figures = pool_.stats();
     STEP(1, figures.hits == before.hits && figures.misses == before.misses && before.misses == 2);
     STEP(2, figures.peak_registered_bytes == 2 * kPage);
     STEP(3, figures.registered_bytes == 0 && figures.indexed == 0);
     pinrail_chunks_t chunks;
-    STEP(4, pinrail_chunks_begin(pool_, address(kBase), kPage, &chunks) == PINRAIL_SUCCESS);
+    STEP(4, pinrail_chunks_begin(pool_.get(), address(kBase), kPage, &chunks) == PINRAIL_SUCCESS);
     STEP(5, chunks.step == size_t{2} << 20);
-    STEP(6, std::string(pinrail_mpool_name(pool_)) == "grdma");
+    STEP(6, std::string(pinrail_mpool_name(pool_.get())) == "grdma");
     STEP(7, pinrail_component_count() == 0);
     return 0;
   });
 }
 
-int works_anew(pinrail_mpool_t* inherited) {
+int works_anew(const Pool& inherited) {
   Library library;
   STEP(21, library.status == PINRAIL_SUCCESS);
   const WatchedRegistrar device;
-  pinrail_mpool_t* const pool = device.make_pool();
-  STEP(22, pool != nullptr);
+  Pool pool(device.table());
+  STEP(22, pool.status == PINRAIL_SUCCESS);
   pinrail_handle_t first{}, second{};
-  STEP(23, take(pool, kBase, &first) == PINRAIL_SUCCESS);
-  STEP(24, take(pool, kBase, &second) == PINRAIL_SUCCESS);
+  STEP(23, pool.reg(kBase, kPage, &first) == PINRAIL_SUCCESS);
+  STEP(24, pool.reg(kBase, kPage, &second) == PINRAIL_SUCCESS);
   STEP(25, first.reg == second.reg && device.counts().registered == 1);
-  STEP(26, take(inherited, kBase, &second) == PINRAIL_ERR_NOT_AVAILABLE);
+  STEP(26, inherited.reg(kBase, kPage, &second) == PINRAIL_ERR_NOT_AVAILABLE);
   report(kBase, kPage);
   STEP(27, pinrail_mpool_deregister(first) == PINRAIL_SUCCESS && pinrail_mpool_deregister(first) == PINRAIL_SUCCESS);
-  STEP(28, pinrail_mpool_progress(pool) == PINRAIL_SUCCESS && device.live() == 0);
-  STEP(29, stats_of(pool).invalidations == 1);
-  STEP(30, pinrail_mpool_destroy(inherited, 0) == PINRAIL_SUCCESS);
-  STEP(31, pinrail_mpool_destroy(pool, 0) == PINRAIL_SUCCESS);
+  STEP(28, pinrail_mpool_progress(pool.get()) == PINRAIL_SUCCESS && device.live() == 0);
+  STEP(29, pool.stats().invalidations == 1);
+  STEP(30, pinrail_mpool_destroy(inherited.get(), 0) == PINRAIL_SUCCESS);
+  STEP(31, pool.close() == PINRAIL_SUCCESS);
   return 0;
 }
 
@@ -225,14 +203,8 @@ TEST_F(Fork, a_signal_that_comes_between_the_handlers_of_a_fork_waits_for_their_
 }
 
 // Whether a descriptor of this process is that file of its own folder in /proc.
-bool has_open_of_its_own(const char* file) {
-  const std::string path = "/proc/" + std::to_string(getpid()) + "/" + file;
-  for (int number = 0; number < 1024; ++number) {
-    char name[64];
-    const ssize_t length = readlink(("/proc/self/fd/" + std::to_string(number)).c_str(), name, sizeof(name));
-    if (length > 0 && std::string(name, static_cast<size_t>(length)) == path) return true;
-  }
-  return false;
+bool has_open_of_its_own(const std::string& file) {
+  return descriptor_of("/proc/" + std::to_string(getpid()) + "/" + file) >= 0;
 }
 
 // Descriptors of the parent's files would tell of the parent's memory.
@@ -254,11 +226,11 @@ TEST_F(Fork, a_child_of_a_child_too_whether_the_first_one_began_anew_or_not) {
   expect_right([this] {
     Library library;
     const WatchedRegistrar device;
-    pinrail_mpool_t* const pool = device.make_pool();
+    Pool pool(device.table());
     pinrail_handle_t own{}, handle{};
-    STEP(1, take(pool, kBase, &own) == PINRAIL_SUCCESS);
+    STEP(1, pool.reg(kBase, kPage, &own) == PINRAIL_SUCCESS);
     const int wrong = first_wrong([&] {
-      STEP(2, take(pool, kBase, &handle) == PINRAIL_ERR_NOT_AVAILABLE);
+      STEP(2, pool.reg(kBase, kPage, &handle) == PINRAIL_ERR_NOT_AVAILABLE);
       STEP(3, pinrail_mpool_deregister(own) == PINRAIL_SUCCESS);
       STEP(4, pinrail_mpool_deregister(held_) == PINRAIL_SUCCESS);
       return works_anew(pool);
@@ -266,7 +238,7 @@ TEST_F(Fork, a_child_of_a_child_too_whether_the_first_one_began_anew_or_not) {
     STEP(wrong, wrong == 0);
     STEP(5, device.counts().by_strangers == 0 && device.live() == 1);
     STEP(6, pinrail_mpool_deregister(own) == PINRAIL_SUCCESS);
-    STEP(7, pinrail_mpool_destroy(pool, 0) == PINRAIL_SUCCESS);
+    STEP(7, pool.close() == PINRAIL_SUCCESS);
     return 0;
   });
 }
@@ -286,7 +258,7 @@ void finish_at_exit() {
 TEST_F(Fork, a_child_that_ends_by_exit_calls_no_device) {
   static const int registered = atexit(finish_at_exit);
   ASSERT_EQ(registered, 0);
-  pool_at_exit = pool_;
+  pool_at_exit = pool_.get();
   handle_at_exit = held_;
   owner_at_exit = getpid();
   EXPECT_EQ(first_wrong([] { return 0; }, [](int code) { exit(code); }), 0);
@@ -302,12 +274,12 @@ TEST_F(Fork, threads_of_the_child_end_without_a_trace_in_the_parent) {
     // The thread that makes the first call is not the one that forked.
     std::thread([&] {
       pinrail_handle_t handle{};
-      if (take(pool_, kBase, &handle) != PINRAIL_ERR_NOT_AVAILABLE) wrong = 1;
+      if (pool_.reg(kBase, kPage, &handle) != PINRAIL_ERR_NOT_AVAILABLE) wrong = 1;
       if (wrong == 0) wrong = works_anew(pool_);
     }).join();
     STEP(wrong, wrong == 0);
     pinrail_handle_t handle{};
-    STEP(2, take(pool_, kBase, &handle) == PINRAIL_ERR_NOT_AVAILABLE);
+    STEP(2, pool_.reg(kBase, kPage, &handle) == PINRAIL_ERR_NOT_AVAILABLE);
     STEP(3, pinrail_mpool_deregister(held_) == PINRAIL_SUCCESS);
     return works_anew(pool_);
   });
@@ -323,7 +295,7 @@ TEST_F(Fork, the_first_calls_may_come_at_once) {
       const auto call = [&] {
         pinrail_handle_t handle{};
         for (int i = 0; i < 1000; ++i) {
-          if (take(pool_, kBase, &handle) != PINRAIL_ERR_NOT_AVAILABLE) wrong = 1;
+          if (pool_.reg(kBase, kPage, &handle) != PINRAIL_ERR_NOT_AVAILABLE) wrong = 1;
         }
       };
       std::thread one(call), two(call);
@@ -336,7 +308,7 @@ TEST_F(Fork, the_first_calls_may_come_at_once) {
 }
 
 TEST_F(Fork, vfork_and_posix_spawn_change_nothing) {
-  const pinrail_mpool_stats_t before = stats_of(pool_);
+  const pinrail_mpool_stats_t before = pool_.stats();
   pid_t child = vfork();
   if (child == 0) {
     execl("/bin/true", "true", nullptr);
@@ -347,9 +319,9 @@ TEST_F(Fork, vfork_and_posix_spawn_change_nothing) {
   char* const arguments[] = {name, nullptr};
   ASSERT_EQ(posix_spawn(&child, "/bin/true", nullptr, nullptr, arguments, environ), 0);
   expect_success_of(child);
-  use(pool_, kBase);
-  EXPECT_EQ(stats_of(pool_).hits, before.hits + 1);
-  EXPECT_EQ(stats_of(pool_).misses, before.misses);
+  pool_.use(kBase, kPage);
+  EXPECT_EQ(pool_.stats().hits, before.hits + 1);
+  EXPECT_EQ(pool_.stats().misses, before.misses);
 }
 
 }  // namespace

@@ -11,7 +11,6 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
-#include <cstdio>
 #include <functional>
 #include <thread>
 
@@ -288,9 +287,8 @@ TEST_F(ForkMarks, a_dead_registration_does_not_unmark_a_later_one) {
 // The addresses of a dmabuf are those of its mapping, and the marks of host memory that is registered there are not
 // its.
 TEST_F(ForkMarks, a_dmabuf_neither_marks_nor_unmarks) {
-  fake::FakeOptions fake;
-  fake.kinds = PINRAIL_KIND_HOST | PINRAIL_KIND_DMABUF;
-  const fake::FakeRegistrar device(fake);
+  const fake::FakeRegistrar device(
+      fake::options_with(&fake::FakeOptions::kinds, PINRAIL_KIND_HOST | PINRAIL_KIND_DMABUF));
   const Pool pool(device, not_kept());
   pinrail_register_options_t options = PINRAIL_REGISTER_OPTIONS_INIT;
   options.dmabuf_fd = 7;
@@ -324,9 +322,7 @@ TEST_F(ForkMarks, a_hole_is_an_error_and_the_device_is_not_asked) {
 
 // The kernel marks whole pages. What is mapped beside them does not matter.
 TEST_F(ForkMarks, ranges_within_pages_mark_their_pages) {
-  fake::FakeOptions fake;
-  fake.granularity = 1;
-  const fake::FakeRegistrar device(fake);
+  const fake::FakeRegistrar device(fake::options_with(&fake::FakeOptions::granularity, 1));
   const Pool pool(device, not_kept());
   memory_.unmap(3 * kPage, 5 * kPage);
   const pinrail_handle_t first = pool.must(page(2) + 100, 64);

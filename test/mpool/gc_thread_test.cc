@@ -2,12 +2,12 @@
 // E4: dead and unreferenced registrations are deregistered without any call into the library.
 #include <gtest/gtest.h>
 #include <pinrail/pin.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <csignal>
 #include <thread>
+#include <vector>
 
 #include "test/support/host_table.h"
 #include "test/support/library.h"
@@ -23,7 +23,10 @@ Settings with_thread(const std::string& when, const std::string& gc_limit = "64M
   return {{"mpool_grdma_gc_thread", when}, {"mpool_grdma_gc_limit", gc_limit}};
 }
 
-using GcThread = OnePool<Pool>;
+class GcThread : public OnePool<Pool> {
+ protected:
+  void SetUp() override { make(with_thread("auto")); }
+};
 
 // No thread calls into the library while it waits.
 bool are_gone(const fake::FakeRegistrar& device) {
@@ -31,7 +34,6 @@ bool are_gone(const fake::FakeRegistrar& device) {
 }
 
 TEST_F(GcThread, what_an_event_killed_goes_back_without_a_call) {
-  make(with_thread("auto"));
   for (int round = 0; round < 3; ++round) {
     pool_->use(kBase, kPage);
     pool_->use(kBase + 8 * kPage, kPage);
@@ -83,7 +85,6 @@ TEST_F(GcThread, what_exceeds_the_limit_during_a_drain_does_not_wait_either) {
 }
 
 TEST_F(GcThread, a_dead_one_that_is_held_stays_until_it_is_dropped) {
-  make(with_thread("auto"));
   const pinrail_handle_t held = pool_->must(kBase, kPage);
   pool_->use(kBase + 8 * kPage, kPage);
   report(kBase, 64 * kPage);
@@ -95,7 +96,6 @@ TEST_F(GcThread, a_dead_one_that_is_held_stays_until_it_is_dropped) {
 
 // So that no single call waits for all of them.
 TEST_F(GcThread, a_miss_gives_back_some_of_what_is_dead) {
-  make(with_thread("auto"));
   constexpr uintptr_t kMany = 128, kInOneCall = 32;
   for (uintptr_t i = 0; i < kMany; ++i) pool_->use(kBase + 2 * i * kPage, kPage);
   report(kBase, 2 * kMany * kPage);
@@ -105,49 +105,40 @@ TEST_F(GcThread, a_miss_gives_back_some_of_what_is_dead) {
 }
 
 TEST_F(GcThread, is_there_for_pools_that_keep_and_ends_with_the_library) {
+  make(with_thread("auto"), {}, not_kept());
   EXPECT_FALSE(has_thread(kThread));
-  {
-    Library library(with_thread("auto"));
-    fake::FakeRegistrar device;
-    Pool not_kept(device, {0});
-    EXPECT_FALSE(has_thread(kThread));
-    Pool kept(device, {1, PINRAIL_UNSET, PINRAIL_UNSET, 0, "kept"});
-    EXPECT_TRUE(comes_true([] { return has_thread(kThread); }));
-    const auto blocked = static_cast<uint64_t>(blocked_signals_of(kThread));
-    for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGCHLD, SIGALRM}) {
-      EXPECT_NE(blocked & (uint64_t{1} << (signal - 1)), 0u) << signal;
-    }
+  make_pool();
+  EXPECT_TRUE(comes_true([] { return has_thread(kThread); }));
+  const auto blocked = static_cast<uint64_t>(blocked_signals_of(kThread));
+  for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGCHLD, SIGALRM}) {
+    EXPECT_NE(blocked & (uint64_t{1} << (signal - 1)), 0u) << signal;
   }
+  pool_.reset();
+  library_.reset();
   EXPECT_FALSE(has_thread(kThread));
 }
 
 // gc_thread/W3: the one that was drained first in this round, too.
 TEST_F(GcThread, an_event_while_it_drains_is_not_forgotten) {
-  Library library(with_thread("auto"));
-  fake::FakeRegistrar first_device, second_device;
-  Pool first(first_device), second(second_device);
+  fake::FakeRegistrar second_device;
+  Pool second(second_device);
   second_device.on_deregister([](pinrail_registration_t*, pinrail_reason_t) { report(kBase, kPage); });
-  first.use(kBase, kPage);
+  pool_->use(kBase, kPage);
   second.use(kBase + 8 * kPage, kPage);
   report(kBase + 8 * kPage, kPage);
   EXPECT_TRUE(are_gone(second_device));
-  EXPECT_TRUE(are_gone(first_device));
+  EXPECT_TRUE(are_gone(*device_));
 }
 
 TEST_F(GcThread, never_and_always_are_what_they_say) {
-  fake::FakeRegistrar device;
-  {
-    Library library(with_thread("never"));
-    Pool pool(device);
-    EXPECT_FALSE(has_thread(kThread));
-    pool.use(kBase, kPage);
-    report(kBase, kPage);
-    EXPECT_EQ(device.live_count(), 1u);
-    EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
-    EXPECT_EQ(device.live_count(), 0u);
-  }
-  Library library(with_thread("always"));
-  Pool pool(device, {0});
+  make(with_thread("never"));
+  EXPECT_FALSE(has_thread(kThread));
+  pool_->use(kBase, kPage);
+  report(kBase, kPage);
+  EXPECT_EQ(device_->live_count(), 1u);
+  EXPECT_EQ(pinrail_mpool_progress(pool_->get()), PINRAIL_SUCCESS);
+  EXPECT_EQ(device_->live_count(), 0u);
+  make(with_thread("always"), {}, not_kept());
   EXPECT_TRUE(comes_true([] { return has_thread(kThread); }));
 }
 
@@ -155,46 +146,45 @@ TEST_F(GcThread, a_registrar_that_its_caller_alone_may_call_never_meets_it) {
   fake::FakeOptions options;
   options.thread_mode = PINRAIL_THREAD_CALLER;
   options.needs_pool_scope = true;
-  fake::FakeRegistrar device(options), other;
-  Library library(with_thread("always", "4K"));
-  Pool pool(device);
+  fake::FakeRegistrar other;
+  make(with_thread("always", "4K"), options);
   EXPECT_FALSE(has_thread(kThread));
   Pool beside(other, {1, PINRAIL_UNSET, PINRAIL_UNSET, 0, "beside"});
   const fake::PoolScope scope;
-  pool.use(kBase, 4 * kPage);
+  pool_->use(kBase, 4 * kPage);
   beside.use(kBase, 4 * kPage);
   report(kBase, kPage);
   EXPECT_TRUE(are_gone(other));
-  EXPECT_EQ(device.live_count(), 1u);
-  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
-  EXPECT_EQ(device.live_count(), 0u);
-  EXPECT_EQ(device.violations(), std::vector<std::string>{});
+  EXPECT_EQ(device_->live_count(), 1u);
+  EXPECT_EQ(pinrail_mpool_progress(pool_->get()), PINRAIL_SUCCESS);
+  EXPECT_EQ(device_->live_count(), 0u);
+  EXPECT_EQ(device_->violations(), std::vector<std::string>{});
 }
 
 // gc_thread/W2, R10.
 TEST_F(GcThread, a_device_that_blocks_it_blocks_no_other_thread_and_destroy_waits_for_it) {
-  Library library(with_thread("auto", "4K"));
-  fake::FakeRegistrar device, other;
+  make(with_thread("auto", "4K"));
+  fake::FakeRegistrar other;
   std::atomic<bool> inside{false}, go_on{false}, done{false}, destroyed{false};
-  Pool blocked(device), free(other, {1, PINRAIL_UNSET, PINRAIL_UNSET, 0, "free"});
-  device.on_deregister([&](pinrail_registration_t*, pinrail_reason_t) {
+  Pool free(other, {1, PINRAIL_UNSET, PINRAIL_UNSET, 0, "free"});
+  device_->on_deregister([&](pinrail_registration_t*, pinrail_reason_t) {
     inside = true;
     while (!go_on) usleep(1000);
     done = true;
   });
-  blocked.use(kBase, 4 * kPage);
+  pool_->use(kBase, 4 * kPage);
   report(kBase, kPage);
   ASSERT_TRUE(comes_true([&] { return inside.load(); }));
   // Everything else of this pool, and of others.
-  blocked.use(kBase + 64 * kPage, kPage);
-  blocked.use(kBase + 64 * kPage, kPage);
+  pool_->use(kBase + 64 * kPage, kPage);
+  pool_->use(kBase + 64 * kPage, kPage);
   free.use(kBase, 4 * kPage);
   report(kBase, kPage);
   EXPECT_EQ(pinrail_mpool_progress(free.get()), PINRAIL_SUCCESS);
   EXPECT_EQ(other.live_count(), 0u);
   EXPECT_EQ(free.close(), PINRAIL_SUCCESS);
   std::thread destroyer([&] {
-    EXPECT_EQ(blocked.close(), PINRAIL_SUCCESS);
+    EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
     EXPECT_TRUE(done.load()) << "destroyed while its device was being called";
     destroyed = true;
   });
@@ -202,14 +192,11 @@ TEST_F(GcThread, a_device_that_blocks_it_blocks_no_other_thread_and_destroy_wait
   EXPECT_FALSE(destroyed.load());
   go_on = true;
   destroyer.join();
-  EXPECT_EQ(device.live_count(), 0u);
+  EXPECT_EQ(device_->live_count(), 0u);
 }
 
 TEST_F(GcThread, is_not_in_a_forked_child_until_that_begins_anew) {
-  Library library(with_thread("auto"));
-  fake::FakeRegistrar device;
-  Pool pool(device);
-  pool.use(kBase, kPage);
+  pool_->use(kBase, kPage);
   ASSERT_TRUE(comes_true([] { return has_thread(kThread); }));
   expect_success_in_child([&] {
     alarm(60);
@@ -230,19 +217,13 @@ TEST_F(GcThread, is_not_in_a_forked_child_until_that_begins_anew) {
     return wrong;
   });
   report(kBase, kPage);
-  EXPECT_TRUE(are_gone(device));
+  EXPECT_TRUE(are_gone(*device_));
 }
 
 // The last pinrail_finalize() ends all pools or none, beside helper threads that end; and what
 // functions of registrars may not end.
 
 constexpr unsigned kLimitSeconds = 60;
-
-pinrail_registrar_t table_with(decltype(pinrail_registrar_t::register_mem) register_mem) {
-  pinrail_registrar_t table = host_table("test");
-  table.register_mem = register_mem;
-  return table;
-}
 
 class Finalize : public testing::Test {
  protected:
@@ -261,13 +242,6 @@ pinrail_status_t refuse_third(void*, const pinrail_register_request_t* request, 
   return reinterpret_cast<uintptr_t>(request->addr) == kBase + 2 * kPage ? PINRAIL_ERR_PERM : PINRAIL_SUCCESS;
 }
 
-pinrail_mpool_t* make_pool(const pinrail_registrar_t& table) {
-  const pinrail_registrar_choice_t choice = lend(table);
-  pinrail_mpool_t* pool = nullptr;
-  EXPECT_EQ(pinrail_mpool_create("grdma", &choice, nullptr, nullptr, &pool), PINRAIL_SUCCESS);
-  return pool;
-}
-
 pinrail_prepin_t* start_job(pinrail_mpool_t* pool) {
   const pinrail_range_t range = {reinterpret_cast<void*>(kBase), 3 * kPage};  // NOLINT(performance-no-int-to-ptr)
   pinrail_prepin_options_t options = PINRAIL_PREPIN_OPTIONS_INIT;
@@ -281,14 +255,15 @@ pinrail_prepin_t* start_job(pinrail_mpool_t* pool) {
 // The job may end between the check of its pool and the destroy.
 TEST_F(Finalize, a_job_that_ends_meanwhile_leaves_no_pool_behind) {
   const int rounds = short_or_long(60, 200);
-  const pinrail_registrar_t table = table_with(refuse_third);
+  pinrail_registrar_t table = host_table("test");
+  table.register_mem = refuse_third;
   for (int i = 0; i < rounds; ++i) {
     pinrail_mpool_t *first = nullptr, *second = nullptr;
     pinrail_prepin_t* job = nullptr;
     {
       Library library(Settings{{"registrar", "none"}});
-      first = make_pool(table);
-      second = make_pool(table);
+      first = make_grdma(table);
+      second = make_grdma(table);
       job = start_job(first);
       pinrail_status_t status;
       do status = pinrail_finalize();
@@ -302,84 +277,42 @@ TEST_F(Finalize, a_job_that_ends_meanwhile_leaves_no_pool_behind) {
   }
 }
 
-struct InFunction {
-  pinrail_mpool_t* pool = nullptr;
-  int calls = 0;
-  pinrail_status_t inner = PINRAIL_SUCCESS;
-};
-
-pinrail_status_t destroy_in_function(void* context, pinrail_registration_t*, void*) {
-  auto* const in = static_cast<InFunction*>(context);
-  ++in->calls;
-  in->inner = pinrail_mpool_destroy(in->pool, PINRAIL_DESTROY_FORCE);
-  return PINRAIL_SUCCESS;
-}
-
-class InRecordAndWait : public Finalize {
- protected:
-  InRecordAndWait() {
-    table_.context = &in_;
-    table_.record = table_.wait = destroy_in_function;
-    in_.pool = pool_ = make_pool(table_);
-    EXPECT_EQ(pinrail_mpool_register(pool_, page_, kPage, 1, 0, &handle_), PINRAIL_SUCCESS);
-  }
-  ~InRecordAndWait() override {
-    drop(handle_);
-    EXPECT_EQ(pinrail_mpool_destroy(pool_, 0), PINRAIL_SUCCESS);
-  }
-
-  const Library library_;
-  InFunction in_;
-  pinrail_registrar_t table_ =
-      table_with([](void*, const pinrail_register_request_t*, pinrail_registration_t*) { return PINRAIL_SUCCESS; });
-  pinrail_mpool_t* pool_ = nullptr;
-  pinrail_handle_t handle_{};
-  alignas(kPage) char page_[kPage] = {};
-};
-
-TEST_F(InRecordAndWait, a_pool_is_not_destroyed) {
-  EXPECT_EQ(pinrail_mpool_record(handle_, nullptr), PINRAIL_SUCCESS);
-  EXPECT_EQ(in_.inner, PINRAIL_ERR_BUSY);
-  EXPECT_EQ(pinrail_mpool_wait(handle_, nullptr), PINRAIL_SUCCESS);
-  EXPECT_EQ(in_.inner, PINRAIL_ERR_BUSY);
-  EXPECT_EQ(in_.calls, 2);
-}
-
-// What the functions of a registrar that finalize runs get from these calls.
-struct AtTheEnd {
-  pinrail_status_t init = PINRAIL_SUCCESS, finalize = PINRAIL_SUCCESS, create = PINRAIL_SUCCESS;
-  int calls = 0;
-};
-
-pinrail_status_t call_at_the_end(void* context, pinrail_registration_t*, pinrail_reason_t) {
-  auto* const at = static_cast<AtTheEnd*>(context);
-  pinrail_mpool_t* pool = nullptr;
-  ++at->calls;
-  at->init = pinrail_init(nullptr);
-  at->finalize = pinrail_finalize();
-  const pinrail_registrar_t table = table_with(refuse_third);
-  const pinrail_registrar_choice_t choice = lend(table);
-  at->create = pinrail_mpool_create("grdma", &choice, nullptr, nullptr, &pool);
-  return PINRAIL_SUCCESS;
+TEST_F(Finalize, a_pool_is_not_destroyed_in_record_and_wait) {
+  struct Inside {
+    const Pool* pool;
+    std::vector<pinrail_status_t> statuses;
+  } inside{};
+  const Library library;
+  pinrail_registrar_t table = host_table("test", &inside);
+  table.record = table.wait = [](void* context, pinrail_registration_t*, void*) {
+    auto* const at = static_cast<Inside*>(context);
+    at->statuses.push_back(pinrail_mpool_destroy(at->pool->get(), PINRAIL_DESTROY_FORCE));
+    return PINRAIL_SUCCESS;
+  };
+  Pool pool(table);
+  inside.pool = &pool;
+  const pinrail_handle_t handle = pool.must(kBase, kPage);
+  EXPECT_EQ(pinrail_mpool_record(handle, nullptr), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_wait(handle, nullptr), PINRAIL_SUCCESS);
+  EXPECT_EQ(inside.statuses, std::vector<pinrail_status_t>(2, PINRAIL_ERR_BUSY));
+  drop(handle);
+  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
 }
 
 TEST_F(Finalize, a_function_that_it_runs_may_call_it_again_and_is_refused) {
-  AtTheEnd at;
-  pinrail_registrar_t table = table_with(refuse_third);
-  table.context = &at;
-  table.deregister_mem = call_at_the_end;
+  std::vector<pinrail_status_t> inside;
   Library library;
-  pinrail_mpool_t* const pool = make_pool(table);
-  pinrail_handle_t handle{};
-  void* const addr = reinterpret_cast<void*>(kBase);  // NOLINT(performance-no-int-to-ptr)
-  ASSERT_EQ(pinrail_mpool_register(pool, addr, kPage, 1, 0, &handle), PINRAIL_SUCCESS);
-  ASSERT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
+  fake::FakeRegistrar device;
+  const Pool pool(device);
+  device.on_deregister([&](pinrail_registration_t*, pinrail_reason_t) {
+    inside.push_back(pinrail_init(nullptr));
+    inside.push_back(pinrail_finalize());
+    inside.push_back(Pool(device).status);
+  });
+  pool.use(kBase, kPage);
   EXPECT_EQ(pinrail_finalize(), PINRAIL_SUCCESS);
   library.status = PINRAIL_ERR_BUSY;  // finalized already
-  EXPECT_EQ(at.calls, 1);
-  EXPECT_EQ(at.init, PINRAIL_ERR_BUSY);
-  EXPECT_EQ(at.finalize, PINRAIL_ERR_BUSY);
-  EXPECT_EQ(at.create, PINRAIL_ERR_BUSY);
+  EXPECT_EQ(inside, std::vector<pinrail_status_t>(3, PINRAIL_ERR_BUSY));
   EXPECT_EQ(pinrail_finalize(), PINRAIL_ERR_BAD_PARAM) << "it has ended";
 }
 

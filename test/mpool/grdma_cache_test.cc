@@ -11,13 +11,19 @@
 #include <thread>
 #include <vector>
 
+#include "test/support/files.h"
 #include "test/support/host_table.h"
 #include "test/support/library.h"
+#include "test/support/threads.h"
 
 namespace pinrail::test {
 namespace {
 
 constexpr uintptr_t kBase = 0x10000000;
+
+constexpr uintptr_t kLow = 0x100000;
+
+using GrdmaRequest = OnePool<Pool>;
 
 PoolOptions room_for_one() { return {1, PINRAIL_UNSET, 1, 0, "shared"}; }
 
@@ -55,159 +61,135 @@ TEST(GrdmaVictim, leaves_the_index_though_the_registrar_has_cleared_what_it_had_
 }
 
 // R8. Nothing is mapped at these addresses, so the limit may be as large as this machine's memory.
-TEST(GrdmaDefaultLimit, what_is_in_use_may_exceed_it_and_what_is_idle_leaves_first) {
-  Library library(Settings{{"mpool_default_limits", "yes"}});
-  const fake::FakeRegistrar fake;
-  Pool pool(fake);
-  const uint64_t limit = pool.stats().size_limit;
-  if (limit == UINT64_MAX) GTEST_SKIP() << "nothing bounds what this machine may register";
-  const size_t half = limit / 2 / kPage * kPage;
+class GrdmaDefaultLimit : public OnePool<Pool> {
+ protected:
+  void SetUp() override {
+    make({{"mpool_default_limits", "yes"}});
+    limit_ = pool_->stats().size_limit;
+    if (limit_ == UINT64_MAX) GTEST_SKIP() << "nothing bounds what this machine may register";
+  }
+  uint64_t limit_ = 0;
+};
+
+TEST_F(GrdmaDefaultLimit, what_is_in_use_may_exceed_it_and_what_is_idle_leaves_first) {
+  const size_t half = limit_ / 2 / kPage * kPage;
   constexpr uintptr_t kFar = uintptr_t{1} << 40;
-  pool.use(kFar, half);
-  const pinrail_handle_t first = pool.must(2 * kFar, half);
-  EXPECT_EQ(pool.stats().evictions, 0u);
-  const pinrail_handle_t second = pool.must(3 * kFar, half);
-  EXPECT_EQ(pool.stats().evictions, 1u);
-  const pinrail_handle_t third = pool.must(4 * kFar, half);
-  const pinrail_handle_t whole = pool.must(5 * kFar, 4 * half);
-  EXPECT_EQ(pool.stats().registered_bytes, 7 * half);
-  EXPECT_TRUE(pool.invariants_hold());
+  pool_->use(kFar, half);
+  const pinrail_handle_t first = pool_->must(2 * kFar, half);
+  EXPECT_EQ(pool_->stats().evictions, 0u);
+  const pinrail_handle_t second = pool_->must(3 * kFar, half);
+  EXPECT_EQ(pool_->stats().evictions, 1u);
+  const pinrail_handle_t third = pool_->must(4 * kFar, half);
+  const pinrail_handle_t whole = pool_->must(5 * kFar, 4 * half);
+  EXPECT_EQ(pool_->stats().registered_bytes, 7 * half);
+  EXPECT_TRUE(pool_->invariants_hold());
   for (const pinrail_handle_t handle : {first, second, third, whole}) drop(handle);
-  pool.use(kFar, kPage);
-  EXPECT_LE(pool.stats().registered_bytes, limit);
-  EXPECT_EQ(fake.violations(), std::vector<std::string>{});
+  pool_->use(kFar, kPage);
+  EXPECT_LE(pool_->stats().registered_bytes, limit_);
 }
 
 // R8: nor does it refuse what is pinned ahead of its use.
-TEST(GrdmaDefaultLimit, more_than_it_can_be_pinned) {
-  Library library(Settings{{"mpool_default_limits", "yes"}});
-  const fake::FakeRegistrar fake;
-  Pool pool(fake);
-  const uint64_t limit = pool.stats().size_limit;
-  if (limit == UINT64_MAX) GTEST_SKIP() << "nothing bounds what this machine may register";
-  const size_t more = limit / kPage * kPage + kPage;
+TEST_F(GrdmaDefaultLimit, more_than_it_can_be_pinned) {
+  const size_t more = limit_ / kPage * kPage + kPage;
   pinrail_range_t range = {reinterpret_cast<void*>(uintptr_t{1} << 40), more};
   pinrail_prepin_options_t options = PINRAIL_PREPIN_OPTIONS_INIT;
   options.chunk_size = more / 4 / kPage * kPage;
-  EXPECT_EQ(pool.stats().evicts_idle_only, 1u);
-  ASSERT_EQ(pinrail_mpool_prepin(pool.get(), &range, 1, 1, &options, nullptr), PINRAIL_SUCCESS);
-  EXPECT_EQ(pool.stats().registered_bytes, more);
-  EXPECT_EQ(pinrail_mpool_unpin(pool.get(), &range, 1, 1), PINRAIL_SUCCESS);
-  EXPECT_EQ(fake.live_count(), 0u);
+  EXPECT_EQ(pool_->stats().evicts_idle_only, 1u);
+  ASSERT_EQ(pinrail_mpool_prepin(pool_->get(), &range, 1, 1, &options, nullptr), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool_->stats().registered_bytes, more);
+  EXPECT_EQ(pinrail_mpool_unpin(pool_->get(), &range, 1, 1), PINRAIL_SUCCESS);
+  EXPECT_EQ(device_->live_count(), 0u);
 }
 
-TEST(GrdmaDefaultLimit, one_that_was_set_refuses) {
-  Library library(Settings{{"mpool_default_limits", "yes"}, {"mpool_grdma_size_limit", "16K"}});
-  const fake::FakeRegistrar fake;
-  const Pool pool(fake);
-  const Held held = pool.hold(kBase, 4 * kPage);
-  EXPECT_EQ(pool.answer_to(2 * kBase, kPage), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
-  EXPECT_EQ(pool.answer_to(2 * kBase, 5 * kPage), PINRAIL_ERR_OUT_OF_RESOURCE);
+TEST_F(GrdmaDefaultLimit, one_that_was_set_refuses) {
+  make({{"mpool_default_limits", "yes"}, {"mpool_grdma_size_limit", "16K"}});
+  const Held held = pool_->hold(kBase, 4 * kPage);
+  EXPECT_EQ(pool_->answer_to(2 * kBase, kPage), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  EXPECT_EQ(pool_->answer_to(2 * kBase, 5 * kPage), PINRAIL_ERR_OUT_OF_RESOURCE);
 }
 
 // R7: nothing is idle when the pool looks, because another thread gave back the last one after the device had refused.
-TEST(GrdmaCache, what_was_given_back_after_the_device_refused_has_made_room) {
-  Library library;
-  fake::FakeRegistrar fake;
-  const Pool pool(fake);
-  fake.set_capacity(SIZE_MAX, 1);
-  const Held held = pool.hold(kBase, kPage);
+TEST_F(GrdmaRequest, what_was_given_back_after_the_device_refused_has_made_room) {
+  device_->set_capacity(SIZE_MAX, 1);
+  const Held held = pool_->hold(kBase, kPage);
   pinrail_handle_t handle{};
-  EXPECT_EQ(pool.reg(2 * kBase, kPage, &handle), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
-  const uint64_t asked = fake.register_calls();
-  fake.set_capacity(SIZE_MAX, 2);
-  fake.fail_register(1, PINRAIL_ERR_OUT_OF_RESOURCE);
-  EXPECT_EQ(pool.reg(2 * kBase, kPage, &handle), PINRAIL_SUCCESS);
-  EXPECT_EQ(fake.register_calls(), asked + 2);
+  EXPECT_EQ(pool_->reg(2 * kBase, kPage, &handle), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  const uint64_t asked = device_->register_calls();
+  device_->set_capacity(SIZE_MAX, 2);
+  device_->fail_register(1, PINRAIL_ERR_OUT_OF_RESOURCE);
+  EXPECT_EQ(pool_->reg(2 * kBase, kPage, &handle), PINRAIL_SUCCESS);
+  EXPECT_EQ(device_->register_calls(), asked + 2);
   drop(handle);
 }
 
 // R5: a call waits for the one that covers it, and not for the others that are under way.
-TEST(GrdmaPending, a_call_that_waits_for_another_goes_on_when_that_has_returned) {
-  Library library;
-  fake::FakeRegistrar fake;
-  Pool pool(fake);
+TEST_F(GrdmaRequest, a_call_that_waits_for_another_goes_on_when_that_has_returned) {
   std::atomic<int> inside{0};
   std::atomic<bool> first_may_go{false}, other_may_go{false}, is_through{false};
-  fake.on_register([&](const pinrail_register_request_t& request, pinrail_registration_t*) {
+  device_->on_register([&](const pinrail_register_request_t& request, pinrail_registration_t*) {
     ++inside;
     const std::atomic<bool>& may_go = reinterpret_cast<uintptr_t>(request.addr) == kBase ? first_may_go : other_may_go;
     while (!may_go) std::this_thread::yield();
   });
-  std::thread other([&] { pool.use(2 * kBase, kPage); });
-  std::thread first([&] { pool.use(kBase, kPage); });
+  std::thread other([&] { pool_->use(2 * kBase, kPage); });
+  std::thread first([&] { pool_->use(kBase, kPage); });
   while (inside != 2) std::this_thread::yield();
   std::thread waiter([&] {
-    pool.use(kBase, kPage);
+    pool_->use(kBase, kPage);
     is_through = true;
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   first_may_go = true;
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (!is_through && std::chrono::steady_clock::now() < end) std::this_thread::yield();
-  EXPECT_TRUE(is_through);
+  EXPECT_TRUE(comes_true([&] { return is_through.load(); }));
   other_may_go = true;
   for (std::thread* each : {&other, &first, &waiter}) each->join();
-  EXPECT_EQ(fake.register_calls(), 2u);
+  EXPECT_EQ(device_->register_calls(), 2u);
 }
 
-// Refused requests change nothing; requests with unusual flags.
-
-constexpr uintptr_t kLow = 0x100000;
-
-class GrdmaRefusal : public ::testing::Test {
- protected:
-  const Library library_;
-  fake::FakeRegistrar fake_;
-};
-
 // R7: one that an earlier search found idle, and that was taken since.
-TEST_F(GrdmaRefusal, what_was_idle_and_is_taken_again_leaves_no_room_for_another) {
+TEST_F(GrdmaRequest, what_was_idle_and_is_taken_again_leaves_no_room_for_another) {
   constexpr uintptr_t kCount = 16;
-  Pool pool(fake_, {1, kCount * kPage});
-  for (uintptr_t i = 0; i < kCount; ++i) pool.use(kLow + 2 * i * kPage, kPage);
-  const Held fresh = pool.hold(0x10000000, kPage);  // the search for its victim found more than one idle
-  EXPECT_EQ(pool.stats().evictions, 1u);
+  make_pool({}, at_most_bytes(kCount * kPage));
+  for (uintptr_t i = 0; i < kCount; ++i) pool_->use(kLow + 2 * i * kPage, kPage);
+  const Held fresh = pool_->hold(0x10000000, kPage);  // the search for its victim found more than one idle
+  EXPECT_EQ(pool_->stats().evictions, 1u);
   std::vector<pinrail_handle_t> held;
-  for (uintptr_t i = 1; i + 1 < kCount; ++i) held.push_back(pool.must(kLow + 2 * i * kPage, kPage));
-  EXPECT_EQ(pool.answer_to(0x20000000, 2 * kPage), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
-  EXPECT_EQ(pool.stats().evictions, 1u);
+  for (uintptr_t i = 1; i + 1 < kCount; ++i) held.push_back(pool_->must(kLow + 2 * i * kPage, kPage));
+  EXPECT_EQ(pool_->answer_to(0x20000000, 2 * kPage), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  EXPECT_EQ(pool_->stats().evictions, 1u);
   for (const pinrail_handle_t& each : held) drop(each);
 }
 
 // R2: refused for its arguments.
-TEST_F(GrdmaRefusal, a_range_in_the_first_page_evicts_nothing_and_is_no_miss) {
-  Pool pool(fake_, {1, PINRAIL_UNSET, 1});
-  pool.use(kLow, kPage);
-  EXPECT_EQ(pool.answer_to(1, 10), PINRAIL_ERR_BAD_PARAM);
-  EXPECT_EQ(pool.stats().evictions, 0u);
-  EXPECT_EQ(pool.stats().misses, 1u);
-  EXPECT_TRUE(pool.has(kLow, kPage));
+TEST_F(GrdmaRequest, a_range_in_the_first_page_evicts_nothing_and_is_no_miss) {
+  make_pool({}, at_most(1));
+  pool_->use(kLow, kPage);
+  EXPECT_EQ(pool_->answer_to(1, 10), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pool_->stats().evictions, 0u);
+  EXPECT_EQ(pool_->stats().misses, 1u);
+  EXPECT_TRUE(pool_->has(kLow, kPage));
 }
 
-TEST_F(GrdmaRefusal, a_call_that_races_four_times_is_one_miss) {
-  fake_.on_register([](const pinrail_register_request_t& request, pinrail_registration_t*) {
+TEST_F(GrdmaRequest, a_call_that_races_four_times_is_one_miss) {
+  device_->on_register([](const pinrail_register_request_t& request, pinrail_registration_t*) {
     pinrail_monitor_report(request.addr, request.length);
   });
-  Pool pool(fake_);
-  EXPECT_EQ(pool.answer_to(kLow, kPage), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
-  EXPECT_EQ(pool.stats().races, 4u);
-  EXPECT_EQ(pool.stats().misses, 1u);
-  EXPECT_EQ(fake_.register_calls(), 4u) << "R13: three times again";
-  EXPECT_EQ(fake_.live_count(), 0u);
-  EXPECT_EQ(pool.stats().registered_bytes + pool.stats().registered_count, 0u);
+  EXPECT_EQ(pool_->answer_to(kLow, kPage), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  EXPECT_EQ(pool_->stats().races, 4u);
+  EXPECT_EQ(pool_->stats().misses, 1u);
+  EXPECT_EQ(device_->register_calls(), 4u) << "R13: three times again";
+  EXPECT_EQ(device_->live_count(), 0u);
+  EXPECT_EQ(pool_->stats().registered_bytes + pool_->stats().registered_count, 0u);
 }
 
-TEST_F(GrdmaRefusal, what_never_fits_is_said_once_whatever_its_size_is) {
-  Pool pool(fake_, {1, 10 * kPage});
-  testing::internal::CaptureStderr();
-  for (size_t pages = 11; pages < 20; ++pages) {
-    EXPECT_EQ(pool.answer_to(kLow, pages * kPage), PINRAIL_ERR_OUT_OF_RESOURCE);
-  }
-  const std::string said = testing::internal::GetCapturedStderr();
-  const size_t first = said.find("never fits");
-  ASSERT_NE(first, std::string::npos) << said;
-  EXPECT_EQ(said.find("never fits", first + 1), std::string::npos) << said;
+TEST_F(GrdmaRequest, what_never_fits_is_said_once_whatever_its_size_is) {
+  make_pool({}, at_most_bytes(10 * kPage));
+  const std::string said = said_by([this] {
+    for (size_t pages = 11; pages < 20; ++pages) {
+      EXPECT_EQ(pool_->answer_to(kLow, pages * kPage), PINRAIL_ERR_OUT_OF_RESOURCE);
+    }
+  });
+  EXPECT_EQ(times(said, "never fits"), 1u) << said;
 }
 
 // R4: no request fails because of rights that were not requested.
@@ -227,20 +209,18 @@ TEST(GrdmaAllRights, that_the_device_has_no_room_for_evicts_nothing_and_what_was
 }
 
 // R12: the event comes while another one is given back.
-TEST_F(GrdmaRefusal, what_an_event_touches_while_the_pool_is_destroyed_is_given_back_as_invalidated) {
-  {
-    Pool pool(fake_);
-    pool.use(kLow, kPage);
-    pool.use(2 * kLow, kPage);
-    bool is_first = true;
-    fake_.on_deregister([&](pinrail_registration_t* reg, pinrail_reason_t) {
-      if (is_first) report(reg->base == reinterpret_cast<void*>(kLow) ? 2 * kLow : kLow, kPage);
-      is_first = false;
-    });
-  }
-  fake_.on_deregister(nullptr);
-  EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_FINALIZED), 1u);
-  EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_INVALIDATED), 1u);
+TEST_F(GrdmaRequest, what_an_event_touches_while_the_pool_is_destroyed_is_given_back_as_invalidated) {
+  pool_->use(kLow, kPage);
+  pool_->use(2 * kLow, kPage);
+  bool is_first = true;
+  device_->on_deregister([&](pinrail_registration_t* reg, pinrail_reason_t) {
+    if (is_first) report(reg->base == reinterpret_cast<void*>(kLow) ? 2 * kLow : kLow, kPage);
+    is_first = false;
+  });
+  EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
+  device_->on_deregister(nullptr);
+  EXPECT_EQ(device_->deregistered(PINRAIL_REASON_FINALIZED), 1u);
+  EXPECT_EQ(device_->deregistered(PINRAIL_REASON_INVALIDATED), 1u);
 }
 
 }  // namespace

@@ -54,12 +54,16 @@ class Memory {
   const size_t length_;
 };
 
-class GrdmaExtent : public ::testing::Test {
+struct TouchedMemory : Memory {
+  explicit TouchedMemory(size_t windows) : Memory(windows) { touch_all(); }
+};
+
+class GrdmaExtent : public OnePool<Pool> {
  protected:
-  void TearDown() override { EXPECT_EQ(fake_.violations(), std::vector<std::string>{}); }
+  void SetUp() override { make({{"mpool_grdma_extent", "2M"}}); }
   // What is registered for a request of one page there, which is dropped again.
-  Span registered(const Pool& pool, uintptr_t base, size_t length = kPage, uint32_t flags = 0) {
-    const pinrail_handle_t handle = pool.must(base, length, 1, flags);
+  Span registered(uintptr_t base, size_t length = kPage, uint32_t flags = 0) {
+    const pinrail_handle_t handle = pool_->must(base, length, 1, flags);
     const Span span = Span::of(handle.reg->base, handle.reg->length);
     EXPECT_TRUE(span.contains(Span::of(base, length)));
     drop(handle);
@@ -69,37 +73,30 @@ class GrdmaExtent : public ::testing::Test {
     EXPECT_EQ(span.base, base);
     EXPECT_EQ(span.length(), length);
   }
-
-  Library library_{{{"mpool_grdma_extent", "2M"}}};
-  fake::FakeRegistrar fake_;
 };
 
 TEST_F(GrdmaExtent, a_miss_registers_its_window_of_touched_pages_and_later_requests_hit_that) {
-  const Memory memory(3);
-  memory.touch_all();
-  Pool pool(fake_);
-  const Span whole = registered(pool, memory.base + kWindow + 5 * kPage);
+  const TouchedMemory memory(3);
+  const Span whole = registered(memory.base + kWindow + 5 * kPage);
   expect_exact(whole, memory.base + kWindow, kWindow);
-  for (size_t page = 0; page < kWindow / kPage; ++page) pool.use(memory.base + kWindow + page * kPage, kPage);
-  EXPECT_EQ(fake_.register_calls(), 1u);
-  EXPECT_EQ(pool.stats().extent_hits + 1, kWindow / kPage - 1) << "the first page of the window is found by its start";
-  EXPECT_EQ(pool.stats().extent_lost, 0u);
+  for (size_t page = 0; page < kWindow / kPage; ++page) pool_->use(memory.base + kWindow + page * kPage, kPage);
+  EXPECT_EQ(device_->register_calls(), 1u);
+  EXPECT_EQ(pool_->stats().extent_hits + 1, kWindow / kPage - 1)
+      << "the first page of the window is found by its start";
+  EXPECT_EQ(pool_->stats().extent_lost, 0u);
 }
 
 TEST_F(GrdmaExtent, a_request_over_two_windows_is_registered_over_both) {
-  const Memory memory(3);
-  memory.touch_all();
-  Pool pool(fake_);
-  expect_exact(registered(pool, memory.base + kWindow - kPage, 2 * kPage), memory.base, 2 * kWindow);
+  const TouchedMemory memory(3);
+  expect_exact(registered(memory.base + kWindow - kPage, 2 * kPage), memory.base, 2 * kWindow);
 }
 
 TEST_F(GrdmaExtent, pages_that_were_not_touched_end_it_and_stay_untouched) {
   const Memory memory(1);
   memory.touch(10 * kPage, 5 * kPage);
   memory.touch(100 * kPage, kPage);
-  Pool pool(fake_);
-  expect_exact(registered(pool, memory.base + 12 * kPage), memory.base + 10 * kPage, 5 * kPage);
-  expect_exact(registered(pool, memory.base + 100 * kPage), memory.base + 100 * kPage);
+  expect_exact(registered(memory.base + 12 * kPage), memory.base + 10 * kPage, 5 * kPage);
+  expect_exact(registered(memory.base + 100 * kPage), memory.base + 100 * kPage);
   EXPECT_EQ(memory.resident(), 6u);
 }
 
@@ -121,39 +118,34 @@ TEST_F(GrdmaExtent, pages_that_were_only_read_are_left_out) {
   for (size_t page = 0; page < 40; ++page) sum = static_cast<char>(sum + *memory.at(page * kPage));
   if (is_the_process_own(memory.at(0)))
     GTEST_SKIP() << "this kernel has no zero page: what is read gets a page of its own";
-  Pool pool(fake_);
-  expect_exact(registered(pool, memory.base + 20 * kPage), memory.base + 20 * kPage);
+  expect_exact(registered(memory.base + 20 * kPage), memory.base + 20 * kPage);
 }
 
 // A pin that may write would copy them.
 TEST_F(GrdmaExtent, pages_that_are_shared_with_a_forked_child_are_left_out) {
-  const Memory memory(1);
-  memory.touch_all();
-  Pool pool(fake_);
-  pool.use(memory.base, kPage);  // the kernel was asked before
+  const TouchedMemory memory(1);
+  pool_->use(memory.base, kPage);  // the kernel was asked before
   report(memory.base, kWindow);
   const pid_t child = fork();
   if (child == 0) {
     pause();
     _exit(0);
   }
-  expect_exact(registered(pool, memory.base + 20 * kPage), memory.base + 20 * kPage);
+  expect_exact(registered(memory.base + 20 * kPage), memory.base + 20 * kPage);
   memory.touch(50 * kPage, 3 * kPage);  // the parent's own again
-  expect_exact(registered(pool, memory.base + 51 * kPage), memory.base + 50 * kPage, 3 * kPage);
+  expect_exact(registered(memory.base + 51 * kPage), memory.base + 50 * kPage, 3 * kPage);
   kill(child, SIGKILL);
   EXPECT_EQ(waitpid(child, nullptr, 0), child);
 }
 
 TEST_F(GrdmaExtent, it_ends_at_the_ends_of_the_mapping) {
-  const Memory memory(1);
-  memory.touch_all();
+  const TouchedMemory memory(1);
   ASSERT_EQ(mprotect(memory.at(10 * kPage), kPage, PROT_NONE), 0);  // a guard page
   ASSERT_EQ(mprotect(memory.at(30 * kPage), kPage, PROT_READ), 0);
-  Pool pool(fake_);
-  expect_exact(registered(pool, memory.base + 20 * kPage), memory.base + 11 * kPage, 19 * kPage);
+  expect_exact(registered(memory.base + 20 * kPage), memory.base + 11 * kPage, 19 * kPage);
   EXPECT_EQ(munmap(memory.at(40 * kPage), kPage), 0);
   report(memory.base, kWindow);
-  expect_exact(registered(pool, memory.base + 35 * kPage), memory.base + 31 * kPage, 9 * kPage);
+  expect_exact(registered(memory.base + 35 * kPage), memory.base + 31 * kPage, 9 * kPage);
 }
 
 TEST_F(GrdmaExtent, mappings_of_files_are_registered_as_asked_for) {
@@ -163,26 +155,23 @@ TEST_F(GrdmaExtent, mappings_of_files_are_registered_as_asked_for) {
   for (const int flags : {MAP_PRIVATE, MAP_SHARED}) {
     const Memory memory(1, flags, file);
     memory.touch_all();
-    Pool pool(fake_);
-    expect_exact(registered(pool, memory.base + 20 * kPage), memory.base + 20 * kPage);
+    expect_exact(registered(memory.base + 20 * kPage), memory.base + 20 * kPage);
   }
   // Anonymous memory within whose window a mapping of a file begins.
   const Memory memory(1);
   ASSERT_NE(mmap(memory.at(30 * kPage), 10 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, file, 0),
             MAP_FAILED);
   memory.touch_all();
-  Pool pool(fake_);
-  expect_exact(registered(pool, memory.base + 20 * kPage), memory.base, 30 * kPage);
+  expect_exact(registered(memory.base + 20 * kPage), memory.base, 30 * kPage);
   close(file);
 }
 
 TEST_F(GrdmaExtent, a_stack_is_registered_in_its_own_touched_pages) {
-  Pool pool(fake_);
   std::thread([&] {
     char buffer[4 * kPage];
     std::memset(buffer, 1, sizeof(buffer));
     const uintptr_t page = reinterpret_cast<uintptr_t>(buffer + kPage) & ~(kPage - 1);
-    const Span span = registered(pool, page);
+    const Span span = registered(page);
     EXPECT_LE(span.length(), kWindow);
     unsigned char pages[kWindow / kPage];
     EXPECT_EQ(mincore(reinterpret_cast<void*>(span.base), span.length(), pages), 0) << "no hole and no guard page";
@@ -192,127 +181,112 @@ TEST_F(GrdmaExtent, a_stack_is_registered_in_its_own_touched_pages) {
 }
 
 TEST_F(GrdmaExtent, exact_pools_and_own_pins_and_what_bypasses_are_registered_as_asked_for) {
-  const Memory memory(1);
-  memory.touch_all();
+  const TouchedMemory memory(1);
   const uintptr_t base = memory.base + 20 * kPage;
-  {
-    Pool exact(fake_, {1, PINRAIL_UNSET, PINRAIL_UNSET, PINRAIL_POOL_EXACT});
-    expect_exact(registered(exact, base), base);
-  }
-  Pool pool(fake_);
-  expect_exact(registered(pool, base, kPage, PINRAIL_FLAG_PERSISTENT), base);
-  expect_exact(registered(pool, base, kPage, PINRAIL_FLAG_CACHE_BYPASS), base);
-  Pool released(fake_, {0});
-  expect_exact(registered(released, base), base);
+  make_pool({}, {1, PINRAIL_UNSET, PINRAIL_UNSET, PINRAIL_POOL_EXACT});
+  expect_exact(registered(base), base);
+  make_pool();
+  expect_exact(registered(base, kPage, PINRAIL_FLAG_PERSISTENT), base);
+  expect_exact(registered(base, kPage, PINRAIL_FLAG_CACHE_BYPASS), base);
+  make_pool({}, not_kept());
+  expect_exact(registered(base), base);
 }
 
 // A lock of the process makes madvise() fail on pages that the program asked nothing for, and is not taken away from
 // those that are there still when an event has ended the registration.
 TEST_F(GrdmaExtent, locks_of_the_process_are_registered_as_asked_for) {
-  const Memory memory(1);
-  memory.touch_all();
-  pinrail_registrar_t table = *fake_.table();
+  const TouchedMemory memory(1);
+  pinrail_registrar_t table = *device_->table();
   table.pins_nothing = 1;  // as registrar mlock says
-  Pool pool(table);
-  expect_exact(registered(pool, memory.base + 20 * kPage), memory.base + 20 * kPage);
+  pool_ = std::make_unique<Pool>(table);
+  expect_exact(registered(memory.base + 20 * kPage), memory.base + 20 * kPage);
+  expect_nothing_is_left();
 }
 
 // R8: what is added counts as registered; so under a limit that refuses, a request could fail for it.
 TEST_F(GrdmaExtent, under_a_limit_that_refuses_ranges_are_registered_as_asked_for) {
-  const Memory memory(4);
-  memory.touch_all();
-  Pool pool(fake_, {1, 4 * kWindow});
-  for (size_t i = 0; i < 4; ++i) pool.must(memory.base + i * kWindow, kPage);
-  EXPECT_EQ(pool.stats().registered_bytes, 4 * kPage) << "though there is room for more";
+  const TouchedMemory memory(4);
+  make_pool({}, at_most_bytes(4 * kWindow));
+  for (size_t i = 0; i < 4; ++i) pool_->must(memory.base + i * kWindow, kPage);
+  EXPECT_EQ(pool_->stats().registered_bytes, 4 * kPage) << "though there is room for more";
+  EXPECT_EQ(pool_->close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
 }
 
 // After 16 that were of no use the pool registers what is asked for, 4,096 times, and then tries four more.
 TEST_F(GrdmaExtent, an_event_in_the_unused_part_ends_it_and_when_that_was_often_of_no_use_windows_rest) {
-  const Memory memory(2);
-  memory.touch_all();
-  Pool pool(fake_);
+  const TouchedMemory memory(2);
   const uintptr_t base = memory.base + 256 * kPage;
   const auto lengths = [&](size_t misses) {
     std::map<size_t, size_t> counts;
     for (size_t i = 0; i < misses; ++i) {
-      const Span span = registered(pool, base);
+      const Span span = registered(base);
       ++counts[span.length()];
       report(span.end - kPage, kPage);
-      EXPECT_FALSE(pool.has(base, kPage));
+      EXPECT_FALSE(pool_->has(base, kPage));
     }
     return counts;
   };
   using Counts = std::map<size_t, size_t>;
   EXPECT_EQ(lengths(16), (Counts{{kWindow, 16}}));
   EXPECT_EQ(lengths(4095), (Counts{{kPage, 4095}}));
-  EXPECT_EQ(registered(pool, base + kWindow).length(), kPage) << "not elsewhere either";
+  EXPECT_EQ(registered(base + kWindow).length(), kPage) << "not elsewhere either";
   EXPECT_EQ(lengths(5), (Counts{{kWindow, 4}, {kPage, 1}}));
-  EXPECT_EQ(pool.stats().extent_lost, 20u);
+  EXPECT_EQ(pool_->stats().extent_lost, 20u);
 }
 
 TEST_F(GrdmaExtent, windows_that_were_of_use_do_not_rest) {
-  const Memory memory(1);
-  memory.touch_all();
-  Pool pool(fake_);
+  const TouchedMemory memory(1);
   const uintptr_t base = memory.base + 256 * kPage;
   for (int i = 0; i < 20; ++i) {
-    EXPECT_EQ(registered(pool, base).length(), kWindow);
-    for (size_t page = 1; page <= 20; ++page) pool.use(base + page * kPage, kPage);
+    EXPECT_EQ(registered(base).length(), kWindow);
+    for (size_t page = 1; page <= 20; ++page) pool_->use(base + page * kPage, kPage);
     report(memory.base, kPage);
   }
-  EXPECT_EQ(pool.stats().extent_lost, 0u);
+  EXPECT_EQ(pool_->stats().extent_lost, 0u);
 }
 
 // R13: an event in what was added makes the next try exact, and costs no other.
 TEST_F(GrdmaExtent, an_event_in_the_wider_part_while_the_registrar_runs_makes_the_next_try_exact) {
-  const Memory memory(1);
-  memory.touch_all();
-  Pool pool(fake_);
-  fake_.on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) { report(memory.base, kPage); });
+  const TouchedMemory memory(1);
+  device_->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) { report(memory.base, kPage); });
   const uintptr_t base = memory.base + 256 * kPage;
-  expect_exact(registered(pool, base), base);
-  EXPECT_EQ(fake_.register_calls(), 2u);
-  EXPECT_EQ(pool.stats().races, 1u);
-  EXPECT_TRUE(pool.has(base, kPage));
+  expect_exact(registered(base), base);
+  EXPECT_EQ(device_->register_calls(), 2u);
+  EXPECT_EQ(pool_->stats().races, 1u);
+  EXPECT_TRUE(pool_->has(base, kPage));
 }
 
 TEST_F(GrdmaExtent, what_the_device_refuses_of_it_is_registered_as_asked_for_and_not_tried_again_there) {
-  const Memory memory(2);
-  memory.touch_all();
-  Pool pool(fake_);
-  fake_.fail_register(1, PINRAIL_ERR_PERM);
+  const TouchedMemory memory(2);
+  device_->fail_register(1, PINRAIL_ERR_PERM);
   const uintptr_t base = memory.base + 100 * kPage;
-  expect_exact(registered(pool, base), base);
-  EXPECT_EQ(fake_.register_calls(), 2u) << "one refused call";
+  expect_exact(registered(base), base);
+  EXPECT_EQ(device_->register_calls(), 2u) << "one refused call";
   report(base, kPage);
-  EXPECT_EQ(registered(pool, memory.base + kWindow).length(), kWindow) << "elsewhere";
+  EXPECT_EQ(registered(memory.base + kWindow).length(), kWindow) << "elsewhere";
 }
 
 TEST_F(GrdmaExtent, a_device_without_room_for_it_evicts_nothing_for_it) {
-  const Memory memory(3);
-  memory.touch_all();
-  Pool pool(fake_);
-  fake_.set_capacity(kWindow + 2 * kPage, SIZE_MAX);
-  EXPECT_EQ(registered(pool, memory.base).length(), kWindow);
-  expect_exact(registered(pool, memory.base + kWindow), memory.base + kWindow);
-  expect_exact(registered(pool, memory.base + 2 * kWindow), memory.base + 2 * kWindow);
-  EXPECT_EQ(pool.stats().evictions, 0u);
-  EXPECT_EQ(fake_.register_calls(), 4u) << "the device's answer holds for the pool";
+  const TouchedMemory memory(3);
+  device_->set_capacity(kWindow + 2 * kPage, SIZE_MAX);
+  EXPECT_EQ(registered(memory.base).length(), kWindow);
+  expect_exact(registered(memory.base + kWindow), memory.base + kWindow);
+  expect_exact(registered(memory.base + 2 * kWindow), memory.base + 2 * kWindow);
+  EXPECT_EQ(pool_->stats().evictions, 0u);
+  EXPECT_EQ(device_->register_calls(), 4u) << "the device's answer holds for the pool";
 }
 
 // R5.
 TEST_F(GrdmaExtent, a_request_inside_of_what_is_being_registered_waits_for_it) {
-  const Memory memory(1);
-  memory.touch_all();
-  Pool pool(fake_);
+  const TouchedMemory memory(1);
   std::thread other;
-  fake_.on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
-    other = std::thread([&] { pool.use(memory.base + 300 * kPage, kPage); });
+  device_->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
+    other = std::thread([&] { pool_->use(memory.base + 300 * kPage, kPage); });
     usleep(50000);
   });
-  pool.use(memory.base, kPage);
+  pool_->use(memory.base, kPage);
   other.join();
-  EXPECT_EQ(fake_.register_calls(), 1u);
+  EXPECT_EQ(device_->register_calls(), 1u);
 }
 
 }  // namespace

@@ -52,9 +52,7 @@ class Reopened {
   }
   void open() {
     if (device != nullptr) past_.push_back(std::move(device));
-    fake::FakeOptions options;
-    options.tail_size = 64;
-    device = std::make_unique<fake::FakeRegistrar>(options);
+    device = std::make_unique<fake::FakeRegistrar>(fake::options_with(&fake::FakeOptions::tail_size, 64));
   }
   const pinrail_registrar_t& table() const { return table_; }
 

@@ -5,7 +5,6 @@
 #include <pinrail/listing.h>
 #include <sys/mman.h>
 #include <sys/vfs.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -191,33 +190,14 @@ void wait_for_next_second() {
   clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &next, nullptr);
 }
 
-// The events of the pool from this number on; *next goes on.
-std::vector<pinrail_mpool_event_t> read_events(const Pool& pool, uint64_t* next) {
-  std::vector<pinrail_mpool_event_t> events(1 << 13);
-  events[0].size = sizeof(events[0]);
-  size_t count = 0;
-  EXPECT_EQ(pinrail_mpool_events(pool.get(), events.data(), events.size(), next, &count), PINRAIL_SUCCESS);
-  events.resize(count);
-  return events;
-}
-std::vector<pinrail_mpool_event_t> all_events(const Pool& pool) {
-  uint64_t next = 0;
-  return read_events(pool, &next);
-}
-
-class Events : public ::testing::Test {
- protected:
-  fake::FakeRegistrar fake_;
-};
+using Events = OnePool<Pool>;
 
 TEST_F(Events, a_registrations_life_is_recorded_in_its_order) {
-  const Library library;
-  const Pool pool(fake_);
-  pool.use(kBase, 2 * kPage);
-  pool.use(kBase, 2 * kPage);  // a hit leaves no event
+  pool_->use(kBase, 2 * kPage);
+  pool_->use(kBase, 2 * kPage);  // a hit leaves no event
   report(kBase + kPage, kPage);
-  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
-  const std::vector<pinrail_mpool_event_t> events = all_events(pool);
+  EXPECT_EQ(pinrail_mpool_progress(pool_->get()), PINRAIL_SUCCESS);
+  const std::vector<pinrail_mpool_event_t> events = pool_->events();
   ASSERT_EQ(events.size(), 3u);
   EXPECT_EQ(events[0].kind, uint32_t{PINRAIL_EVENT_MISS});
   EXPECT_EQ(events[0].reason, uint32_t{PINRAIL_MISS_COLD});
@@ -236,12 +216,10 @@ TEST_F(Events, a_registrations_life_is_recorded_in_its_order) {
 }
 
 TEST_F(Events, a_refusal_has_its_errno) {
-  const Library library;
-  const Pool pool(fake_);
-  fake_.on_register([](const pinrail_register_request_t&, pinrail_registration_t*) { errno = ENOSPC; });
-  fake_.fail_every_register(PINRAIL_ERR_ERROR);
-  EXPECT_NE(pool.answer_to(kBase, kPage), PINRAIL_SUCCESS);
-  const std::vector<pinrail_mpool_event_t> events = all_events(pool);
+  device_->on_register([](const pinrail_register_request_t&, pinrail_registration_t*) { errno = ENOSPC; });
+  device_->fail_every_register(PINRAIL_ERR_ERROR);
+  EXPECT_NE(pool_->answer_to(kBase, kPage), PINRAIL_SUCCESS);
+  const std::vector<pinrail_mpool_event_t> events = pool_->events();
   ASSERT_GE(events.size(), 2u);
   EXPECT_EQ(events[0].kind, uint32_t{PINRAIL_EVENT_REFUSED});
   EXPECT_EQ(events[0].status, PINRAIL_ERR_ERROR);
@@ -250,50 +228,45 @@ TEST_F(Events, a_refusal_has_its_errno) {
 }
 
 TEST_F(Events, the_ring_keeps_the_last_ones_and_a_reader_goes_on_where_it_was) {
-  const Library library(Settings{{"mpool_base_events", "16"}});
-  const Pool pool(fake_, not_kept());
+  make({{"mpool_base_events", "16"}}, {}, not_kept());
   uint64_t next = 0;
-  for (int i = 0; i < 100; ++i) pool.use(kBase + i * kPage, kPage);  // a miss and a release each
-  const std::vector<pinrail_mpool_event_t> events = read_events(pool, &next);
+  for (int i = 0; i < 100; ++i) pool_->use(kBase + i * kPage, kPage);  // a miss and a release each
+  const std::vector<pinrail_mpool_event_t> events = pool_->events(&next);
   ASSERT_EQ(events.size(), 16u);
   EXPECT_EQ(events.front().number, 184u);
   EXPECT_EQ(events.back().base, kBase + 99 * kPage);
   EXPECT_EQ(next, 200u);
-  EXPECT_TRUE(read_events(pool, &next).empty());
-  pool.use(kBase, kPage);
-  EXPECT_EQ(read_events(pool, &next).size(), 2u);
+  EXPECT_TRUE(pool_->events(&next).empty());
+  pool_->use(kBase, kPage);
+  EXPECT_EQ(pool_->events(&next).size(), 2u);
 }
 
 TEST_F(Events, without_a_ring_nothing_is_recorded) {
-  const Library library(Settings{{"mpool_base_events", "0"}});
-  const Pool pool(fake_);
-  pool.use(kBase, kPage);
+  make({{"mpool_base_events", "0"}});
+  pool_->use(kBase, kPage);
   auto event = sized<pinrail_mpool_event_t>();
   uint64_t next = 0;
   size_t count = 0;
-  EXPECT_EQ(pinrail_mpool_events(pool.get(), &event, 1, &next, &count), PINRAIL_ERR_NOT_AVAILABLE);
+  EXPECT_EQ(pinrail_mpool_events(pool_->get(), &event, 1, &next, &count), PINRAIL_ERR_NOT_AVAILABLE);
 }
 
 TEST_F(Events, a_forked_child_reads_what_its_parent_did) {
-  const Library library;
-  const Pool pool(fake_);
-  pool.use(kBase, kPage);
-  expect_success_in_child([&] { return all_events(pool).size() == 1 ? 0 : 1; });
+  pool_->use(kBase, kPage);
+  expect_success_in_child([&] { return pool_->events().size() == 1 ? 0 : 1; });
 }
 
 // recorder/J1, recorder/J2: the length of each range tells its base.
 TEST_F(Events, events_are_read_whole_while_threads_write_them) {
-  const Library library(Settings{{"mpool_base_events", "64"}});
-  const Pool pool(fake_, not_kept());
+  make({{"mpool_base_events", "64"}}, {}, not_kept());
   std::atomic<bool> done{false};
   Team writers(uintptr_t{4}, [&](uintptr_t writer) {
     for (uintptr_t i = 1; !done.load(); i = i % 500 + 1) {
-      pool.use(kBase + writer * 0x1000000 + i * kPage, (writer * 500 + i) * kPage);
+      pool_->use(kBase + writer * 0x1000000 + i * kPage, (writer * 500 + i) * kPage);
     }
   });
   uint64_t next = 0, seen = 0;
   for (int round = 0; round < 5000 && seen < 5000; ++round) {
-    for (const pinrail_mpool_event_t& event : read_events(pool, &next)) {
+    for (const pinrail_mpool_event_t& event : pool_->events(&next)) {
       const uintptr_t writer = (event.base - kBase) / 0x1000000, i = (event.base - kBase) % 0x1000000 / kPage;
       EXPECT_EQ(event.length, (writer * 500 + i) * kPage);
       ++seen;
@@ -330,15 +303,13 @@ TEST_F(Events, a_request_without_room_is_told_what_was_in_its_way) {
        PINRAIL_ERR_TEMP_OUT_OF_RESOURCE,
        [](auto* fake) { fake->on_register([](auto&&...) { report(kBase, kPage); }); }},
   };
-  const Library library;
   for (const auto& way : ways) {
-    fake::FakeRegistrar fake;
-    const Pool pool(fake, way.options);
-    const Held held = pool.hold(kBase + 64 * kPage, kPage);
-    if (way.prepare != nullptr) way.prepare(&fake);
+    make_pool({}, way.options);
+    const Held held = pool_->hold(kBase + 64 * kPage, kPage);
+    if (way.prepare != nullptr) way.prepare(device_.get());
     wait_for_next_second();  // another may have been told in this one
     const std::string said = said_by([&] {
-      for (int i = 0; i < 20; ++i) EXPECT_EQ(pool.answer_to(kBase + 1, kPage), way.status);
+      for (int i = 0; i < 20; ++i) EXPECT_EQ(pool_->answer_to(kBase + 1, kPage), way.status);
     });
     for (const char* const part : way.said) EXPECT_TRUE(has(said, part)) << part << ": " << said;
     EXPECT_FALSE(has(said, way.not_said)) << said;
@@ -349,13 +320,12 @@ TEST_F(Events, a_request_without_room_is_told_what_was_in_its_way) {
 TEST_F(Events, verbosity_says_refusals_then_misses_then_everything) {
   const auto said_at = [&](const char* verbosity) {
     return said_by([&] {
-      const Library library(Settings{{"mpool_grdma_verbose", verbosity}});
-      const Pool pool(fake_);
-      pool.use(kBase, kPage);
+      make({{"mpool_grdma_verbose", verbosity}});
+      pool_->use(kBase, kPage);
       report(kBase, kPage);
-      fake_.fail_every_register(PINRAIL_ERR_ERROR);
-      EXPECT_NE(pool.answer_to(kBase + 8 * kPage, kPage), PINRAIL_SUCCESS);
-      fake_.fail_every_register(PINRAIL_SUCCESS);
+      device_->fail_every_register(PINRAIL_ERR_ERROR);
+      EXPECT_NE(pool_->answer_to(kBase + 8 * kPage, kPage), PINRAIL_SUCCESS);
+      pool_.reset();
     });
   };
   const std::string none = said_at("0"), refusals = said_at("10"), misses = said_at("30"), all = said_at("50");

@@ -20,31 +20,25 @@ namespace {
 
 constexpr uintptr_t kBase = 0x10000000;
 
-class Grdma : public ::testing::Test {
- protected:
-  void TearDown() override { EXPECT_EQ(fake_.violations(), std::vector<std::string>{}); }
-  Library library_;
-  fake::FakeRegistrar fake_;
-};
+using Grdma = OnePool<Pool>;
 
 TEST_F(Grdma, a_range_whose_whole_pages_leave_the_address_space_is_bad_param) {
-  const Pool pool(fake_);
-  EXPECT_EQ(pool.answer_to(UINTPTR_MAX - 10, 10), PINRAIL_ERR_BAD_PARAM);
-  EXPECT_EQ(fake_.register_calls(), 0u);
+  EXPECT_EQ(pool_->answer_to(UINTPTR_MAX - 10, 10), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(device_->register_calls(), 0u);
 }
 
 TEST_F(Grdma, the_evictor_passes_by_what_was_hit) {
-  Pool pool(fake_, {1, PINRAIL_UNSET, 3});
-  for (uintptr_t i = 1; i <= 3; ++i) pool.use(kBase * i, kPage);
-  pool.use(kBase * 4, kPage);  // evicts 1
-  EXPECT_FALSE(pool.has(kBase * 1, kPage));
-  pool.use(kBase * 2, kPage);  // 3 is the oldest now
-  pool.use(kBase * 5, kPage);
-  EXPECT_FALSE(pool.has(kBase * 3, kPage));
-  pool.use(kBase * 6, kPage);  // 4: 2 was used later
-  EXPECT_FALSE(pool.has(kBase * 4, kPage));
-  EXPECT_TRUE(pool.has(kBase * 2, kPage));
-  EXPECT_EQ(pool.stats().evictions, 3u);
+  make_pool({}, at_most(3));
+  for (uintptr_t i = 1; i <= 3; ++i) pool_->use(kBase * i, kPage);
+  pool_->use(kBase * 4, kPage);  // evicts 1
+  EXPECT_FALSE(pool_->has(kBase * 1, kPage));
+  pool_->use(kBase * 2, kPage);  // 3 is the oldest now
+  pool_->use(kBase * 5, kPage);
+  EXPECT_FALSE(pool_->has(kBase * 3, kPage));
+  pool_->use(kBase * 6, kPage);  // 4: 2 was used later
+  EXPECT_FALSE(pool_->has(kBase * 4, kPage));
+  EXPECT_TRUE(pool_->has(kBase * 2, kPage));
+  EXPECT_EQ(pool_->stats().evictions, 3u);
 }
 
 // R2, E1: a victim whose place was taken is dead while the device registers what takes its place. A find or an event
@@ -52,105 +46,100 @@ TEST_F(Grdma, the_evictor_passes_by_what_was_hit) {
 TEST_F(Grdma, a_victim_is_gone_before_the_device_registers_what_takes_its_place) {
   enum class By : uint8_t { insert, find, event };
   for (const By by : {By::insert, By::find, By::event}) {
-    Pool pool(fake_, {1, PINRAIL_UNSET, 1});
-    pool.use(kBase, kPage);
-    fake_.on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
-      EXPECT_EQ(fake_.live_count(), 0u);
+    make_pool({}, at_most(1));
+    pool_->use(kBase, kPage);
+    device_->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
+      EXPECT_EQ(device_->live_count(), 0u);
       if (by == By::event) pinrail_monitor_report(reinterpret_cast<void*>(kBase), kPage);
       if (by == By::find) {
-        EXPECT_FALSE(pool.has(kBase, kPage));
+        EXPECT_FALSE(pool_->has(kBase, kPage));
       }
       std::thread([&] {
-        EXPECT_EQ(pool.answer_to(3 * kBase, kPage), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE)
+        EXPECT_EQ(pool_->answer_to(3 * kBase, kPage), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE)
             << "no release is left to wait for";
       }).join();
     });
-    pool.use(2 * kBase, kPage);
-    fake_.on_register({});
-    EXPECT_EQ(pool.stats().indexed, 1u);
-    EXPECT_TRUE(pool.invariants_hold());
-    EXPECT_TRUE(pool.has(2 * kBase, kPage));
-    EXPECT_FALSE(pool.has(kBase, kPage));
-    EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
+    pool_->use(2 * kBase, kPage);
+    device_->on_register({});
+    EXPECT_EQ(pool_->stats().indexed, 1u);
+    EXPECT_TRUE(pool_->invariants_hold());
+    EXPECT_TRUE(pool_->has(2 * kBase, kPage));
+    EXPECT_FALSE(pool_->has(kBase, kPage));
+    EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
   }
 }
 
 // R12: what an insert displaced is deregistered one by one; an event may come before the turn of each.
 TEST_F(Grdma, what_an_insert_displaced_is_in_reach_of_events_until_its_turn) {
-  const Pool pool(fake_);
   int calls = 0;
-  fake_.on_deregister([&](pinrail_registration_t* reg, pinrail_reason_t) {
+  device_->on_deregister([&](pinrail_registration_t* reg, pinrail_reason_t) {
     if (calls++ == 0) report(reinterpret_cast<uintptr_t>(reg->base) == kBase ? kBase + 2 * kPage : kBase, kPage);
   });
-  pool.use(kBase, kPage);
-  pool.use(kBase + 2 * kPage, kPage);
-  const Held large = pool.hold(kBase, 4 * kPage);
-  EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);
-  fake_.on_deregister({});
+  pool_->use(kBase, kPage);
+  pool_->use(kBase + 2 * kPage, kPage);
+  const Held large = pool_->hold(kBase, 4 * kPage);
+  EXPECT_EQ(pinrail_mpool_progress(pool_->get()), PINRAIL_SUCCESS);
+  device_->on_deregister({});
   EXPECT_EQ(calls, 2);
-  EXPECT_EQ(fake_.deregistered(PINRAIL_REASON_INVALIDATED), 1u);
-  EXPECT_TRUE(pool.invariants_hold());
+  EXPECT_EQ(device_->deregistered(PINRAIL_REASON_INVALIDATED), 1u);
+  EXPECT_TRUE(pool_->invariants_hold());
 }
 
 // R3, R5: also inside a registrar's function.
 TEST_F(Grdma, what_is_cached_is_hit_during_an_eviction) {
   constexpr uintptr_t kMany = 64;
-  const Pool pool(fake_);
-  for (uintptr_t i = 0; i < kMany; ++i) pool.use(kBase + i * 4 * kPage, 2 * kPage);
+  for (uintptr_t i = 0; i < kMany; ++i) pool_->use(kBase + i * 4 * kPage, 2 * kPage);
   bool is_first = true;
-  fake_.on_deregister([&](pinrail_registration_t* reg, pinrail_reason_t) {
+  device_->on_deregister([&](pinrail_registration_t* reg, pinrail_reason_t) {
     if (!std::exchange(is_first, false)) return;
     for (uintptr_t i = 0; i < kMany; ++i) {
       const uintptr_t base = kBase + i * 4 * kPage;
-      if (base != reinterpret_cast<uintptr_t>(reg->base)) pool.use(base + i % 2 * kPage, kPage);
+      if (base != reinterpret_cast<uintptr_t>(reg->base)) pool_->use(base + i % 2 * kPage, kPage);
     }
   });
-  EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
-  fake_.on_deregister({});
-  EXPECT_EQ(fake_.register_calls(), kMany);
-  EXPECT_EQ(pool.stats().evictions, 1u);
+  EXPECT_EQ(pinrail_mpool_evict(pool_->get()), PINRAIL_SUCCESS);
+  device_->on_deregister({});
+  EXPECT_EQ(device_->register_calls(), kMany);
+  EXPECT_EQ(pool_->stats().evictions, 1u);
 }
 
 // It would wait for the call that it is made in, or return to a registrar that is closed.
 TEST_F(Grdma, a_pool_is_not_destroyed_inside_a_registrar) {
-  Pool pool(fake_);
   std::vector<pinrail_status_t> inside;
   const auto destroy = [&] {
     for (const uint32_t flags : {0u, uint32_t{PINRAIL_DESTROY_FORCE}})
-      inside.push_back(pinrail_mpool_destroy(pool.get(), flags));
+      inside.push_back(pinrail_mpool_destroy(pool_->get(), flags));
     inside.push_back(pinrail_finalize());
   };
-  fake_.on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) { destroy(); });
-  pool.use(kBase, kPage);
-  fake_.on_register(nullptr);
-  fake_.on_deregister([&](const pinrail_registration_t*, pinrail_reason_t) { destroy(); });
-  ASSERT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
-  fake_.on_deregister(nullptr);
+  device_->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) { destroy(); });
+  pool_->use(kBase, kPage);
+  device_->on_register(nullptr);
+  device_->on_deregister([&](const pinrail_registration_t*, pinrail_reason_t) { destroy(); });
+  ASSERT_EQ(pinrail_mpool_evict(pool_->get()), PINRAIL_SUCCESS);
+  device_->on_deregister(nullptr);
   EXPECT_EQ(inside, std::vector<pinrail_status_t>(6, PINRAIL_ERR_BUSY));
-  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
 }
 
 TEST_F(Grdma, another_limit_for_a_cache_that_exists_is_bad_param) {
-  Pool first(fake_, {1, 1 << 20, PINRAIL_UNSET, 0, "limits"});
-  Pool other(fake_, {1, 2 << 20, PINRAIL_UNSET, 0, "limits"});
+  Pool first(*device_, {1, 1 << 20, PINRAIL_UNSET, 0, "limits"});
+  Pool other(*device_, {1, 2 << 20, PINRAIL_UNSET, 0, "limits"});
   EXPECT_EQ(other.status, PINRAIL_ERR_BAD_PARAM);
-  Pool same(fake_, {1, 1 << 20, PINRAIL_UNSET, 0, "limits"});
+  Pool same(*device_, {1, 1 << 20, PINRAIL_UNSET, 0, "limits"});
   EXPECT_EQ(same.status, PINRAIL_SUCCESS);
 }
 
 TEST_F(Grdma, pinned_bytes_counts_shared_pages_once) {
-  Pool pool(fake_);
-  pool.use(kBase, 4 * kPage);
-  pool.use(kBase + 2 * kPage, 4 * kPage);
-  EXPECT_EQ(pool.stats().registered_bytes, 8 * kPage);
-  EXPECT_EQ(pool.stats().pinned_bytes, 6 * kPage);
+  pool_->use(kBase, 4 * kPage);
+  pool_->use(kBase + 2 * kPage, 4 * kPage);
+  EXPECT_EQ(pool_->stats().registered_bytes, 8 * kPage);
+  EXPECT_EQ(pool_->stats().pinned_bytes, 6 * kPage);
 }
 
 TEST_F(Grdma, the_chunk_iterator_cuts_at_multiples_of_max_reg_size) {
-  Pool pool(fake_);
   const uintptr_t start = 0x40000000 - 100;
   pinrail_chunks_t chunks;
-  ASSERT_EQ(pinrail_chunks_begin(pool.get(), reinterpret_cast<void*>(start), (4 << 20) + 200, &chunks),
+  ASSERT_EQ(pinrail_chunks_begin(pool_->get(), reinterpret_cast<void*>(start), (4 << 20) + 200, &chunks),
             PINRAIL_SUCCESS);
   std::vector<std::pair<uintptr_t, size_t>> pieces;
   void* addr;
@@ -177,25 +166,22 @@ TEST_F(Grdma, the_listed_figures_name_fields_of_the_struct) {
 // R4: as of memory that may only be read. The refusal is remembered for the neighbourhood until an event ends what is
 // registered there, because other memory may follow.
 TEST_F(Grdma, a_device_that_refuses_all_rights_gets_what_was_asked_and_is_not_asked_again_there) {
-  Pool pool(fake_);
-  pool.use(3 * kBase, kPage);
-  fake_.fail_register(1, PINRAIL_ERR_PERM);
-  const pinrail_handle_t handle = pool.must(kBase, kPage, 2);
-  EXPECT_EQ(handle.reg->rights, 2u);
-  EXPECT_EQ(fake_.register_calls(), 3u);
-  pool.use(kBase + kPage, kPage, 2);
-  EXPECT_EQ(fake_.register_calls(), 4u);
-  EXPECT_EQ(pool.must(2 * kBase, kPage, 2).reg->rights, uint32_t{PINRAIL_RIGHTS_MASK}) << "elsewhere";
-  EXPECT_EQ(pool.must(2 * kBase, kPage, 2, PINRAIL_FLAG_CACHE_BYPASS).reg->rights, 2u) << "it serves no other request";
+  pool_->use(3 * kBase, kPage);
+  device_->fail_register(1, PINRAIL_ERR_PERM);
+  EXPECT_EQ(pool_->hold(kBase, kPage, 2).reg->rights, 2u);
+  EXPECT_EQ(device_->register_calls(), 3u);
+  pool_->use(kBase + kPage, kPage, 2);
+  EXPECT_EQ(device_->register_calls(), 4u);
+  EXPECT_EQ(pool_->hold(2 * kBase, kPage, 2).reg->rights, uint32_t{PINRAIL_RIGHTS_MASK}) << "elsewhere";
+  EXPECT_EQ(pool_->hold(2 * kBase, kPage, 2, PINRAIL_FLAG_CACHE_BYPASS).reg->rights, 2u)
+      << "it serves no other request";
   report(kBase, kPage);
-  EXPECT_EQ(pool.must(kBase, kPage, 2).reg->rights, uint32_t{PINRAIL_RIGHTS_MASK}) << "other memory";
+  EXPECT_EQ(pool_->hold(kBase, kPage, 2).reg->rights, uint32_t{PINRAIL_RIGHTS_MASK}) << "other memory";
 }
 
 TEST(GrdmaRights, a_device_without_atomics_refuses_one_call) {
-  fake::FakeOptions options;
-  options.refused_rights = PINRAIL_ACCESS_REMOTE_ATOMIC;
   const Library library;
-  fake::FakeRegistrar fake(options);
+  fake::FakeRegistrar fake(fake::options_with(&fake::FakeOptions::refused_rights, PINRAIL_ACCESS_REMOTE_ATOMIC));
   Pool pool(fake);
   for (uintptr_t i = 1; i <= 4; ++i) pool.use(i * kBase, kPage, 2);
   EXPECT_EQ(fake.register_calls(), 5u);
@@ -207,11 +193,12 @@ TEST(GrdmaRights, a_device_without_atomics_refuses_one_call) {
 class Recent : public ::testing::Test {
  protected:
   // Asked for often enough to be remembered.
-  static void make_recent(const Pool& pool, uintptr_t base, size_t length) {
-    for (int i = 0; i < 4; ++i) pool.use(base, length);
+  static void make_recent(const Pool& pool, uintptr_t base) {
+    for (int i = 0; i < 4; ++i) pool.use(base, kPage);
   }
   const Library library_{{{"mpool_grdma_rights", "asked"}}};
   fake::FakeRegistrar fake_;
+  const Pool pool_{fake_};
 };
 
 // Otherwise a program would cause other calls of the device in each run.
@@ -238,51 +225,48 @@ TEST_F(Recent, which_requests_share_an_entry_does_not_depend_on_where_the_pool_l
 // A part of a larger buffer. No hint of starts leads to it: it is searched for in the index once, and then it is
 // remembered (test/stress/cost.sh).
 TEST_F(Recent, a_request_inside_a_registration_ends_where_that_ends) {
-  const Pool pool(fake_);
-  const pinrail_handle_t whole = pool.must(kBase, 64 * kPage);
+  const pinrail_handle_t whole = pool_.must(kBase, 64 * kPage);
   constexpr uintptr_t kPart = kBase + 7 * kPage + 100;
   constexpr size_t kLongest = 57 * kPage - 100;
   for (uint64_t i = 1; i <= 10; ++i) {
-    const pinrail_handle_t handle = pool.must(kPart, i < 5 ? kPage : kLongest);
+    const pinrail_handle_t handle = pool_.must(kPart, i < 5 ? kPage : kLongest);
     EXPECT_EQ(handle.reg, whole.reg) << i;
     EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS) << i;
-    EXPECT_EQ(pool.stats().hits, i);
+    EXPECT_EQ(pool_.stats().hits, i);
   }
-  EXPECT_EQ(pool.answer_to(kPart, 0), PINRAIL_ERR_BAD_PARAM);
-  EXPECT_NE(pool.must(kPart, kLongest + 1).reg, whole.reg);
-  EXPECT_EQ(pool.stats().misses, 2u);
+  EXPECT_EQ(pool_.answer_to(kPart, 0), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_NE(pool_.must(kPart, kLongest + 1).reg, whole.reg);
+  EXPECT_EQ(pool_.stats().misses, 2u);
   report(kBase, kPage);
-  const pinrail_handle_t fresh = pool.must(kPart, kPage);
+  const pinrail_handle_t fresh = pool_.must(kPart, kPage);
   EXPECT_NE(fresh.reg, whole.reg) << "an event took the whole";
-  EXPECT_TRUE(pool.invariants_hold());
+  EXPECT_TRUE(pool_.invariants_hold());
 }
 
 // More than a thread has entries for: most share one with others.
 TEST_F(Recent, many_buffers_in_turns_and_one_again_and_again) {
-  const Pool pool(fake_);
   constexpr uintptr_t kBuffers = 3000;
   for (int round = 0; round < 4; ++round) {
     for (uintptr_t i = 0; i < kBuffers; ++i) {
       for (const uintptr_t base : {kBase + i * 3 * kPage, kBase}) {
-        const pinrail_handle_t handle = pool.must(base, kPage);
+        const pinrail_handle_t handle = pool_.must(base, kPage);
         EXPECT_EQ(handle.reg->base, reinterpret_cast<void*>(base));
         drop(handle);
       }
     }
   }
   EXPECT_EQ(fake_.register_calls(), kBuffers);
-  EXPECT_EQ(pool.stats().hits, 4 * 2 * kBuffers - kBuffers);
+  EXPECT_EQ(pool_.stats().hits, 4 * 2 * kBuffers - kBuffers);
 }
 
 // Addresses that share an entry, and one that looks like what is noted of a request that was made once.
 TEST_F(Recent, an_address_is_not_taken_for_another_one) {
-  const Pool pool(fake_);
   constexpr uintptr_t kOther = kBase + (uintptr_t{1} << 44);
-  make_recent(pool, kBase, kPage);
-  for (int i = 0; i < 2; ++i) pool.use(kOther, kPage);
+  make_recent(pool_, kBase);
+  for (int i = 0; i < 2; ++i) pool_.use(kOther, kPage);
   for (const uintptr_t addr : {~kOther, kOther ^ 64, ~kBase, kBase ^ 64, kOther, kBase}) {
     for (int i = 0; i < 4; ++i) {
-      const pinrail_handle_t handle = pool.must(addr, 1);
+      const pinrail_handle_t handle = pool_.must(addr, 1);
       const auto base = reinterpret_cast<uintptr_t>(handle.reg->base);
       EXPECT_EQ(base, addr / kPage * kPage) << std::hex << addr;
       drop(handle);
@@ -299,15 +283,14 @@ TEST_F(Recent, a_pool_that_is_gone_is_not_remembered_when_another_thread_has_fil
     const pinrail_handle_t handle = pool.must(kBase, kPage);
     EXPECT_EQ(handle.generation, generation_of(handle.reg)) << i;
     EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS) << i;
-    make_recent(pool, kBase, kPage);
+    make_recent(pool, kBase);
     EXPECT_EQ(device.register_calls(), 1u) << i;
   }
 }
 
 // A place where nothing is remembered is not the answer to a request of nothing, with no bit set or with every one.
 TEST_F(Recent, an_empty_place_answers_nothing) {
-  const Pool pool(fake_);
-  make_recent(pool, kBase, kPage);  // from now on the thread has places
+  make_recent(pool_, kBase);  // from now on the thread has places
   pinrail_handle_t handle{};
   EXPECT_EQ(pinrail_mpool_register(nullptr, nullptr, 0, 0, 0, &handle), PINRAIL_ERR_BAD_PARAM);
   EXPECT_EQ(pinrail_mpool_register(nullptr, nullptr, 0, UINT32_MAX, UINT32_MAX, &handle), PINRAIL_ERR_BAD_PARAM);

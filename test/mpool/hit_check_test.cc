@@ -10,7 +10,6 @@
 #include <chrono>
 #include <cstring>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "test/support/files.h"
@@ -42,47 +41,55 @@ pinrail_status_t read_memory(void*, const pinrail_registration_t* reg, size_t of
 
 class HitCheck : public testing::Test {
  protected:
-  static pinrail_registrar_t table_of(const fake::FakeRegistrar& fake) {
-    pinrail_registrar_t table = *fake.table();
-    table.pins_nothing = 1;
-    table.device_read = read_memory;
-    return table;
+  HitCheck() {
+    table_.pins_nothing = 1;
+    table_.device_read = read_memory;
   }
   void SetUp() override {
     wrong_byte = 0;
     written = nullptr;
     testing::internal::CaptureStderr();
+    start();
+  }
+  // Another pool. What was said before is forgotten.
+  void start(const Settings& settings = {{"mpool_grdma_check", "all"}}) {
+    pool_.reset();
+    library_.reset();
+    said();
+    testing::internal::CaptureStderr();
+    library_ = std::make_unique<Library>(settings);
+    pool_ = std::make_unique<Pool>(table_);
   }
   static std::string said() { return testing::internal::GetCapturedStderr(); }
 
   fake::FakeRegistrar fake_;
+  pinrail_registrar_t table_ = *fake_.table();
   const Mapping memory_{kLength};
   const uintptr_t base_ = address(memory_.base());
+  std::unique_ptr<Library> library_;
+  std::unique_ptr<Pool> pool_;
 };
 
 TEST_F(HitCheck, by_default_nothing_is_compared_and_hits_are_remembered) {
-  const Library library;
-  const Pool pool(table_of(fake_));
-  pool.use(base_, kLength);
+  start({});
+  pool_->use(base_, kLength);
   wrong_byte = base_;
-  for (int i = 0; i < 3; ++i) pool.use(base_, kLength);
-  EXPECT_EQ(pool.stats().hits, 3u);
-  EXPECT_EQ(pool.get()->check, nullptr);
+  for (int i = 0; i < 3; ++i) pool_->use(base_, kLength);
+  EXPECT_EQ(pool_->stats().hits, 3u);
+  EXPECT_EQ(pool_->get()->check, nullptr);
   EXPECT_EQ(said(), "");
 }
 
 TEST_F(HitCheck, a_hit_that_differs_is_named_with_its_life_and_is_registered_anew) {
-  const Library library(Settings{{"mpool_grdma_check", "all"}});
-  const Pool pool(table_of(fake_));
-  const pinrail_handle_t before = pool.must(base_, kLength);
+  const pinrail_handle_t before = pool_->must(base_, kLength);
   drop(before);
   wrong_byte = base_ + kLength - 1;
-  const pinrail_handle_t after = pool.must(base_, kLength);
+  const pinrail_handle_t after = pool_->must(base_, kLength);
   EXPECT_FALSE(before.reg == after.reg && before.generation == after.generation);
   drop(after);
   EXPECT_EQ(fake_.register_calls(), 2u);
-  EXPECT_EQ(pool.stats().invalidations, 1u);
-  EXPECT_EQ(pool.stats().misses_event, 1u);
+  EXPECT_EQ(pool_->stats().invalidations, 1u);
+  EXPECT_EQ(pool_->stats().misses_event, 1u);
   const std::string text = said();
   EXPECT_TRUE(has(text, "the byte at ")) << text;
   EXPECT_TRUE(has(text, " s ago: miss [")) << text;
@@ -90,104 +97,86 @@ TEST_F(HitCheck, a_hit_that_differs_is_named_with_its_life_and_is_registered_ane
 }
 
 TEST_F(HitCheck, at_its_end_a_pool_says_how_many_hits_were_compared) {
-  const Library library(Settings{{"mpool_grdma_check", "all"}});
-  {
-    const Pool pool(table_of(fake_));
-    for (int i = 0; i < 4; ++i) pool.use(base_, kLength);
-    wrong_byte = base_;
-    pool.use(base_, kLength);
-    const Mapping unreadable(kPage);
-    wrong_byte = 0;
-    pool.use(address(unreadable.base()), kPage);
-    ASSERT_EQ(mprotect(unreadable.base(), kPage, PROT_NONE), 0);
-    pool.use(address(unreadable.base()), kPage);
-  }
+  for (int i = 0; i < 4; ++i) pool_->use(base_, kLength);
+  wrong_byte = base_;
+  pool_->use(base_, kLength);
+  const Mapping unreadable(kPage);
+  wrong_byte = 0;
+  pool_->use(address(unreadable.base()), kPage);
+  ASSERT_EQ(mprotect(unreadable.base(), kPage, PROT_NONE), 0);
+  pool_->use(address(unreadable.base()), kPage);
+  pool_.reset();
   const std::string text = said();
   EXPECT_TRUE(has(text, "4 hits were compared with what the device sees, and 1 differed")) << text;
 }
 
 TEST_F(HitCheck, memory_that_the_process_cannot_read_is_not_judged) {
-  const Library library(Settings{{"mpool_grdma_check", "all"}});
-  pinrail_registrar_t table = table_of(fake_);
-  table.device_read = [](void*, const pinrail_registration_t*, size_t, void* into, size_t length) {
+  table_.device_read = [](void*, const pinrail_registration_t*, size_t, void* into, size_t length) {
     std::memset(into, 1, length);
     return PINRAIL_SUCCESS;
   };
-  const Pool pool(table);
-  pool.use(base_, kPage);
+  start();
+  pool_->use(base_, kPage);
   ASSERT_EQ(mprotect(memory_.base(), kPage, PROT_NONE), 0);
-  pool.use(base_, kPage);
+  pool_->use(base_, kPage);
   EXPECT_EQ(fake_.register_calls(), 1u);
   EXPECT_EQ(said(), "");
 }
 
 TEST_F(HitCheck, a_find_that_differs_finds_nothing) {
-  const Library library(Settings{{"mpool_grdma_check", "all"}});
-  const Pool pool(table_of(fake_));
-  pool.use(base_, kLength);
-  EXPECT_TRUE(pool.has(base_, kLength));
+  pool_->use(base_, kLength);
+  EXPECT_TRUE(pool_->has(base_, kLength));
   wrong_byte = base_ + 77;
-  EXPECT_FALSE(pool.has(base_, kLength));
+  EXPECT_FALSE(pool_->has(base_, kLength));
   EXPECT_TRUE(has(said(), "the byte at "));
 }
 
 TEST_F(HitCheck, a_part_that_was_not_asked_for_is_not_compared) {
-  const Library library(Settings{{"mpool_grdma_check", "all"}});
-  const Pool pool(table_of(fake_));
-  pool.use(base_, kLength);
+  pool_->use(base_, kLength);
   wrong_byte = base_ + 10 * kPage;
-  pool.use(base_ + kPage, 9 * kPage);
+  pool_->use(base_ + kPage, 9 * kPage);
   EXPECT_EQ(said(), "");
 }
 
 TEST_F(HitCheck, a_sample_finds_a_difference_after_some_hits) {
-  const Library library(Settings{{"mpool_grdma_check", "sample"}});
-  const Pool pool(table_of(fake_));
-  pool.use(base_, kPage);
+  start({{"mpool_grdma_check", "sample"}});
+  pool_->use(base_, kPage);
   wrong_byte = base_ + 100;
-  for (int i = 0; i < 5000 && fake_.register_calls() == 1; ++i) pool.use(base_, kPage);
+  for (int i = 0; i < 5000 && fake_.register_calls() == 1; ++i) pool_->use(base_, kPage);
   EXPECT_GT(fake_.register_calls(), 1u);
   EXPECT_TRUE(has(said(), "the byte at "));
 }
 
 TEST_F(HitCheck, the_message_comes_once_a_second) {
-  const Library library(Settings{{"mpool_grdma_check", "all"}});
-  const Pool pool(table_of(fake_));
-  pool.use(base_, kPage);
+  pool_->use(base_, kPage);
   wrong_byte = base_;
   const auto begin = std::chrono::steady_clock::now();
-  for (int i = 0; i < 6; ++i) pool.use(base_, kPage);
+  for (int i = 0; i < 6; ++i) pool_->use(base_, kPage);
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now() - begin);
   EXPECT_EQ(fake_.register_calls(), 7u);
   EXPECT_LE(times(said(), "What happened  "), static_cast<size_t>(seconds.count()) + 2);
 }
 
 TEST_F(HitCheck, a_byte_that_is_written_between_the_looks_is_no_difference) {
-  const Library library(Settings{{"mpool_grdma_check", "all"}});
-  const Pool pool(table_of(fake_));
-  pool.use(base_, kPage);
+  pool_->use(base_, kPage);
   written = memory_.base() + 9;
-  for (int i = 0; i < 3; ++i) pool.use(base_, kPage);
+  for (int i = 0; i < 3; ++i) pool_->use(base_, kPage);
   EXPECT_EQ(fake_.register_calls(), 1u);
   EXPECT_EQ(said(), "");
 }
 
 TEST_F(HitCheck, a_check_that_can_compare_nothing_says_so) {
-  const Library library(Settings{{"mpool_grdma_check", "all"}});
-  pinrail_registrar_t table = table_of(fake_);
-  table.device_read = nullptr;
-  const Pool pool(table);
-  for (int i = 0; i < 3; ++i) pool.use(base_, kPage);
+  table_.device_read = nullptr;
+  start();
+  for (int i = 0; i < 3; ++i) pool_->use(base_, kPage);
   EXPECT_EQ(fake_.register_calls(), 1u);
   EXPECT_TRUE(has(said(), "has no device_read"));
 }
 
 TEST_F(HitCheck, threads_that_hit_and_events_at_once_are_no_difference) {
-  const Library library(Settings{{"mpool_grdma_check", "all"}});
-  const Pool pool(table_of(fake_));
   on_threads(4, [&](int i) {
     for (int round = 0; round < 500; ++round) {
-      pool.use(base_, 3 * kPage);
+      pool_->use(base_, 3 * kPage);
       if (round % 16 == i) report(base_, kPage);
     }
   });

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -126,6 +125,7 @@ class Mrall : public OnePool<MrallPool> {
  protected:
   void SetUp() override {
     if (kUnderSanitizer) GTEST_SKIP() << "the patcher alone does not see what a sanitizer unmaps";
+    start();
   }
   void start(const Settings& settings = {}, const fake::FakeOptions& fake = {}, const PoolOptions& options = {}) {
     make(with({{"monitor", "patcher"}, {"mpool_mrall_rescan", "0"}}, settings), fake, options);
@@ -157,6 +157,7 @@ class OdpPool : public Pool {
 
 class Odp : public OnePool<OdpPool> {
  protected:
+  void SetUp() override { start(); }
   void start(const fake::FakeOptions& fake = paging(), const PoolOptions& options = {}, const Settings& settings = {}) {
     make(with({{"monitor", "none"}, {"mpool_odp_tile_size", "1M"}}, settings), fake, options);
   }

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // mpool/mrall in threads, failures, forks and exits, and on real registrars; how it reads the mappings.
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -42,7 +40,6 @@ void map_and_look(const MrallPool& pool, unsigned seed, const std::function<bool
 }
 
 TEST_F(Mrall, every_live_address_is_found_while_eight_threads_map_and_unmap) {
-  start();
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(short_or_long(1, 2));
   on_threads(8u, [&](unsigned i) { map_and_look(*pool_, i, [&] { return std::chrono::steady_clock::now() > end; }); });
   EXPECT_GT(pool_->stats().hits, 100u);
@@ -59,7 +56,6 @@ void use_memory(const MrallPool& pool) {
 }
 
 TEST_F(Mrall, each_call_of_the_registrar_may_fail) {
-  start();
   pool_.reset();
   uint64_t calls = UINT64_MAX;
   for (const pinrail_status_t failure : {PINRAIL_ERR_OUT_OF_RESOURCE, PINRAIL_ERR_ERROR}) {
@@ -79,26 +75,26 @@ TEST_F(Mrall, each_call_of_the_registrar_may_fail) {
 }
 
 TEST_F(Mrall, a_forked_child_finds_nothing_and_makes_its_own) {
-  start();
-  void* const at = map(kPage);
-  ASSERT_EQ(pool_->find(at, kPage), PINRAIL_SUCCESS);
+  const Mapping memory(kPage);
+  ASSERT_EQ(pool_->find(memory.base(), kPage), PINRAIL_SUCCESS);
   const uint64_t calls = device_->register_calls();
   expect_success_in_child([&] {
-    bool is_right = pool_->find(at, kPage) == PINRAIL_ERR_NOT_AVAILABLE;
+    bool is_right = pool_->find(memory.base(), kPage) == PINRAIL_ERR_NOT_AVAILABLE;
     is_right = is_right && device_->register_calls() == calls;
     Library again(Settings{{"monitor", "patcher"}});
     fake::FakeRegistrar device;
     {
       MrallPool own(lend(device));
-      is_right = is_right && own.status == PINRAIL_SUCCESS && own.find(at, kPage) == PINRAIL_SUCCESS;
+      is_right = is_right && own.status == PINRAIL_SUCCESS && own.find(memory.base(), kPage) == PINRAIL_SUCCESS;
     }
     return is_right && device.live_count() == 0 ? 0 : 1;
   });
-  EXPECT_EQ(pool_->find(at, kPage), PINRAIL_SUCCESS);
-  munmap(at, kPage);
+  EXPECT_EQ(pool_->find(memory.base(), kPage), PINRAIL_SUCCESS);
 }
 
 TEST_F(Mrall, the_process_may_exit_while_it_works) {
+  pool_.reset();
+  library_.reset();
   EXPECT_EXIT(
       {
         start();
@@ -268,7 +264,6 @@ class MrallMaker : public Mrall {
 
 // The maker itself runs the function: what waits for a round would wait for its own thread.
 TEST_F(MrallMaker, a_registrar_may_make_a_pool_in_which_everything_is_registered) {
-  start();
   const fake::FakeRegistrar device;
   std::atomic<bool> is_wanted{false};
   std::unique_ptr<MrallPool> inner;
@@ -278,14 +273,13 @@ TEST_F(MrallMaker, a_registrar_may_make_a_pool_in_which_everything_is_registered
     EXPECT_EQ(inner->find(&is_wanted, 1), PINRAIL_ERR_BUSY) << "not from here";
   });
   is_wanted = true;
-  void* const at = map(kPage);
-  EXPECT_EQ(pool_->use(at, kPage), PINRAIL_SUCCESS);
+  const Mapping memory(kPage);
+  EXPECT_EQ(pool_->use(memory.base(), kPage), PINRAIL_SUCCESS);
   pool_->catch_up();
   ASSERT_NE(inner, nullptr);
   ASSERT_EQ(inner->status, PINRAIL_SUCCESS);
-  EXPECT_EQ(inner->use(at, kPage), PINRAIL_SUCCESS);
+  EXPECT_EQ(inner->use(memory.base(), kPage), PINRAIL_SUCCESS);
   EXPECT_EQ(inner->close(), PINRAIL_SUCCESS);
-  munmap(at, kPage);
 }
 
 // E4: each round makes the next one necessary.
@@ -306,15 +300,14 @@ TEST_F(MrallMaker, a_pool_that_is_never_done_leaves_the_thread_to_others) {
 // What no monitor reports is found as long as events go on, too.
 TEST_F(MrallMaker, a_pool_that_is_never_done_looks_for_what_no_monitor_reports) {
   start({{"mpool_mrall_rescan", "20"}});
-  auto* const at = static_cast<char*>(map(4 * kPage));
+  const Mapping memory(4 * kPage);
   auto* const other = static_cast<char*>(map(4 * kPage));
   ASSERT_TRUE(becomes_registered(other, 4 * kPage, kWrite));
-  make_restless(at);
+  make_restless(memory.base());
   mprotect(other, 4 * kPage, PROT_READ);
   EXPECT_TRUE(comes_true([&] { return pool_->pinned(other, 4 * kPage, kWrite) == PINRAIL_PINNED_NONE; }));
   is_restless_ = false;
   pool_->catch_up();
-  munmap(at, 4 * kPage);
   munmap(other, 4 * kPage);
 }
 
@@ -322,12 +315,11 @@ TEST_F(MrallMaker, a_pool_that_is_never_done_looks_for_what_no_monitor_reports) 
 TEST_F(MrallMaker, what_a_limit_kept_out_is_registered_when_there_is_room) {
   void* const first = map_within(kLong, kLong + kLong / 2, {{"mpool_mrall_rescan", "20"}});
   EXPECT_EQ(pool_->pinned(first, kLong), PINRAIL_PINNED_WHOLLY);
-  void* const second = map(kLong);
+  const Mapping second(kLong);
   pool_->catch_up();
-  EXPECT_NE(pool_->pinned(second, kLong), PINRAIL_PINNED_WHOLLY);
+  EXPECT_NE(pool_->pinned(second.base(), kLong), PINRAIL_PINNED_WHOLLY);
   munmap(first, kLong);
-  EXPECT_TRUE(becomes_registered(second, kLong));
-  munmap(second, kLong);
+  EXPECT_TRUE(becomes_registered(second.base(), kLong));
 }
 
 const Settings kSmallPieces = {{"mpool_mrall_largest_piece", "1M"}, {"mpool_mrall_max_reg_size", "4K"}};
@@ -371,18 +363,16 @@ TEST_F(MrallMaker, a_request_that_cannot_be_met_costs_no_registration) {
 
 // A registrar may add rights to those that it is asked for.
 TEST_F(MrallMaker, rights_that_a_device_adds_are_not_those_of_the_mapping) {
-  start();
   device_->on_register([](const pinrail_register_request_t&, pinrail_registration_t* reg) { reg->rights |= kWrite; });
-  void* const at = map(kPage, PROT_READ);
-  EXPECT_EQ(pool_->use(at, kPage), PINRAIL_SUCCESS);
-  EXPECT_EQ(pool_->use(at, kPage, kWrite), PINRAIL_ERR_PERM);
+  const Mapping memory(kPage, PROT_READ);
+  EXPECT_EQ(pool_->use(memory.base(), kPage), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool_->use(memory.base(), kPage, kWrite), PINRAIL_ERR_PERM);
   EXPECT_TRUE(comes_true([&] {
     const uint64_t calls = device_->register_calls();
     pool_->catch_up();
     return device_->register_calls() == calls;
   })) << "it registers for ever";
-  EXPECT_EQ(pool_->pinned(at, kPage), PINRAIL_PINNED_WHOLLY);
-  munmap(at, kPage);
+  EXPECT_EQ(pool_->pinned(memory.base(), kPage), PINRAIL_PINNED_WHOLLY);
 }
 
 // Maps so many whole granules and a page before and behind them, with nothing mapped beside. Returns the first granule.
@@ -398,9 +388,7 @@ char* map_beside_granules(size_t granules, size_t granule = kGranule) {
 }
 
 TEST_F(MrallMaker, whole_granules_are_registered_where_the_registrar_takes_no_less) {
-  fake::FakeOptions fake;
-  fake.granularity = kGranule;
-  start({}, fake);
+  start({}, fake::options_with(&fake::FakeOptions::granularity, kGranule));
   char* const first = map_beside_granules(4);
   EXPECT_TRUE(becomes_registered(first, 4 * kGranule, kWrite));
   EXPECT_EQ(pool_->use(first + 100, 3 * kGranule, kWrite), PINRAIL_SUCCESS);
@@ -416,9 +404,7 @@ TEST_F(MrallMaker, whole_granules_are_registered_where_the_registrar_takes_no_le
 
 // Two mappings of different rights share a granule, which is registered when it is asked for.
 TEST_F(MrallMaker, a_granule_of_two_mappings_has_what_both_permit) {
-  fake::FakeOptions fake;
-  fake.granularity = kGranule;
-  start({}, fake);
+  start({}, fake::options_with(&fake::FakeOptions::granularity, kGranule));
   char* const first = map_beside_granules(4);
   mprotect(first, kGranule + kPage, PROT_READ);
   EXPECT_EQ(pool_->use(first + kGranule, kGranule), PINRAIL_SUCCESS);
@@ -440,17 +426,16 @@ TEST_F(MrallMaker, a_device_without_atomics_is_known_by_whole_granules) {
 
 // A device that takes any range gets whole pages all the same, because events are about pages.
 TEST_F(MrallMaker, requests_across_pieces_are_registered_in_whole_pages) {
-  fake::FakeOptions fake;
-  fake.granularity = 1;
-  start({{"mpool_mrall_largest_piece", "64K"}, {"mpool_mrall_max_reg_size", "5000"}}, fake);
-  auto* const at = static_cast<char*>(map(64 * kPage));
-  EXPECT_TRUE(becomes_registered(at, 64 * kPage));
+  start({{"mpool_mrall_largest_piece", "64K"}, {"mpool_mrall_max_reg_size", "5000"}},
+        fake::options_with(&fake::FakeOptions::granularity, 1));
+  const Mapping memory(64 * kPage);
+  EXPECT_TRUE(becomes_registered(memory.base(), 64 * kPage));
   pinrail_handle_t handle;
-  ASSERT_EQ(pool_->reg(at + 10 * kPage + 100, 40 * kPage, kWrite, &handle), PINRAIL_SUCCESS);
-  EXPECT_TRUE(span_of(handle.reg).contains(Span::of(at + 10 * kPage + 100, 40 * kPage))) << "one registration";
+  ASSERT_EQ(pool_->reg(memory.base() + 10 * kPage + 100, 40 * kPage, kWrite, &handle), PINRAIL_SUCCESS);
+  EXPECT_TRUE(span_of(handle.reg).contains(Span::of(memory.base() + 10 * kPage + 100, 40 * kPage)))
+      << "one registration";
   drop(handle);
   for (const fake::FakeRecord& record : device_->live()) EXPECT_EQ((record.base | record.length) % kPage, 0u);
-  munmap(at, 64 * kPage);
 }
 
 }  // namespace

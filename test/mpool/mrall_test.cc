@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // mpool/mrall: everything that is mapped and can be registered is, and follows the mappings.
 #include <atomic>
-#include <cstdio>
-#include <cstring>
-#include <ctime>
 #include <thread>
 
 #include "test/mpool/mrall_and_odp.h"
@@ -17,7 +14,6 @@ int global_in_data = 1;
 const int global_in_text = 1;
 
 TEST_F(Mrall, a_new_pool_has_everything_registered_that_the_mappings_permit) {
-  start();
   Oracle oracle;
   EXPECT_TRUE(oracle.agrees(*pool_)) << oracle.why;
   int local = 0;
@@ -30,7 +26,6 @@ TEST_F(Mrall, a_new_pool_has_everything_registered_that_the_mappings_permit) {
 }
 
 TEST_F(Mrall, what_is_mapped_is_registered_without_a_call_and_hidden_when_it_goes) {
-  start();
   for (int i = 0; i < 20; ++i) {
     void* const at = map(16 * kPage);
     EXPECT_TRUE(becomes_registered(at, 16 * kPage, kWrite));
@@ -42,7 +37,6 @@ TEST_F(Mrall, what_is_mapped_is_registered_without_a_call_and_hidden_when_it_goe
 }
 
 TEST_F(Mrall, a_process_that_has_no_descriptor_left_may_ask_again) {
-  start();
   void* at = nullptr;
   {
     const FewDescriptors none;
@@ -54,7 +48,6 @@ TEST_F(Mrall, a_process_that_has_no_descriptor_left_may_ask_again) {
 }
 
 TEST_F(Mrall, mapping_over_and_moving_and_resizing_are_followed) {
-  start();
   auto* const at = static_cast<char*>(map(8 * kPage));
   pinrail_handle_t before;
   ASSERT_EQ(pool_->reg(at, 8 * kPage, kWrite, &before), PINRAIL_SUCCESS);
@@ -78,7 +71,6 @@ TEST_F(Mrall, mapping_over_and_moving_and_resizing_are_followed) {
 }
 
 TEST_F(Mrall, the_break_is_followed_up_and_down) {
-  start();
   auto* const old_break = static_cast<char*>(sbrk(0));
   ASSERT_NE(sbrk(64 * kPage), reinterpret_cast<void*>(-1));
   auto* const first = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(old_break) + kPage - 1) & ~(kPage - 1));
@@ -88,49 +80,43 @@ TEST_F(Mrall, the_break_is_followed_up_and_down) {
 }
 
 TEST_F(Mrall, protection_is_followed_by_requests) {
-  start();
-  auto* const at = static_cast<char*>(map(8 * kPage, PROT_NONE));
-  EXPECT_EQ(pool_->use(at, kPage), PINRAIL_ERR_PERM);
+  const Mapping memory(8 * kPage, PROT_NONE);
+  EXPECT_EQ(pool_->use(memory.base(), kPage), PINRAIL_ERR_PERM);
   pool_->catch_up();
-  EXPECT_TRUE(pool_->leaves_out(at, PINRAIL_LEFT_OUT_PROTECTED));
-  mprotect(at, 8 * kPage, PROT_READ);
-  EXPECT_EQ(pool_->find(at, 8 * kPage, kRead), PINRAIL_SUCCESS);
-  EXPECT_EQ(pool_->use(at, 8 * kPage, kWrite), PINRAIL_ERR_PERM);
-  mprotect(at + kPage, 7 * kPage, PROT_READ | PROT_WRITE);
-  EXPECT_EQ(pool_->use(at + kPage, 7 * kPage, kWrite), PINRAIL_SUCCESS);
-  EXPECT_EQ(pool_->use(at, 8 * kPage, kRead), PINRAIL_SUCCESS) << "across both";
-  mprotect(at, 8 * kPage, PROT_NONE);
+  EXPECT_TRUE(pool_->leaves_out(memory.base(), PINRAIL_LEFT_OUT_PROTECTED));
+  mprotect(memory.base(), 8 * kPage, PROT_READ);
+  EXPECT_EQ(pool_->find(memory.base(), 8 * kPage, kRead), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool_->use(memory.base(), 8 * kPage, kWrite), PINRAIL_ERR_PERM);
+  mprotect(memory.base() + kPage, 7 * kPage, PROT_READ | PROT_WRITE);
+  EXPECT_EQ(pool_->use(memory.base() + kPage, 7 * kPage, kWrite), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool_->use(memory.base(), 8 * kPage, kRead), PINRAIL_SUCCESS) << "across both";
+  mprotect(memory.base(), 8 * kPage, PROT_NONE);
   pool_->catch_up();
-  EXPECT_EQ(pool_->pinned(at, 8 * kPage), PINRAIL_PINNED_NONE);
-  EXPECT_TRUE(pool_->leaves_out(at + 4 * kPage, PINRAIL_LEFT_OUT_PROTECTED));
-  munmap(at, 8 * kPage);
+  EXPECT_EQ(pool_->pinned(memory.base(), 8 * kPage), PINRAIL_PINNED_NONE);
+  EXPECT_TRUE(pool_->leaves_out(memory.base() + 4 * kPage, PINRAIL_LEFT_OUT_PROTECTED));
 }
 
 TEST_F(Mrall, a_rescan_finds_what_no_monitor_reports) {
   start({{"mpool_mrall_rescan", "20"}});
-  auto* const at = static_cast<char*>(map(8 * kPage, PROT_NONE));
+  const Mapping memory(8 * kPage, PROT_NONE);
   pool_->catch_up();
-  mprotect(at, 8 * kPage, PROT_READ | PROT_WRITE);
-  EXPECT_TRUE(becomes_registered(at, 8 * kPage, kWrite));
-  mprotect(at, 8 * kPage, PROT_READ);
-  EXPECT_TRUE(comes_true([&] { return pool_->pinned(at, kPage, kWrite) == PINRAIL_PINNED_NONE; }));
-  EXPECT_TRUE(becomes_registered(at, 8 * kPage, kRead));
-  munmap(at, 8 * kPage);
+  mprotect(memory.base(), 8 * kPage, PROT_READ | PROT_WRITE);
+  EXPECT_TRUE(becomes_registered(memory.base(), 8 * kPage, kWrite));
+  mprotect(memory.base(), 8 * kPage, PROT_READ);
+  EXPECT_TRUE(comes_true([&] { return pool_->pinned(memory.base(), kPage, kWrite) == PINRAIL_PINNED_NONE; }));
+  EXPECT_TRUE(becomes_registered(memory.base(), 8 * kPage, kRead));
 }
 
 TEST_F(Mrall, a_report_of_a_part_of_a_page_is_one_of_the_page) {
-  start();
-  auto* const at = static_cast<char*>(map(2 * kPage, PROT_NONE));
+  const Mapping memory(2 * kPage, PROT_NONE);
   pool_->catch_up();
-  mprotect(at, 2 * kPage, PROT_READ | PROT_WRITE);
-  pinrail_monitor_report(at + 100, 50);
-  EXPECT_TRUE(becomes_registered(at, kPage, kWrite));
+  mprotect(memory.base(), 2 * kPage, PROT_READ | PROT_WRITE);
+  pinrail_monitor_report(memory.base() + 100, 50);
+  EXPECT_TRUE(becomes_registered(memory.base(), kPage, kWrite));
   for (const fake::FakeRecord& record : device_->live()) EXPECT_EQ((record.base | record.length) % kPage, 0u);
-  munmap(at, 2 * kPage);
 }
 
 TEST_F(Mrall, no_caller_calls_the_registrar) {
-  start();
   const auto own = std::this_thread::get_id();
   std::atomic<int> mine{0}, others{0};
   device_->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
@@ -147,9 +133,8 @@ TEST_F(Mrall, no_caller_calls_the_registrar) {
 }
 
 TEST_F(Mrall, a_request_waits_for_a_slow_registrar_and_a_hit_does_not) {
-  start();
-  auto* const ready = static_cast<char*>(map(4 * kPage));
-  ASSERT_EQ(pool_->find(ready, kPage), PINRAIL_SUCCESS);
+  const Mapping ready(4 * kPage);
+  ASSERT_EQ(pool_->find(ready.base(), kPage), PINRAIL_SUCCESS);
   std::atomic<bool> may_go{false}, is_in{false};
   std::atomic<void*> slow{nullptr};
   device_->on_register([&](const pinrail_register_request_t& request, pinrail_registration_t*) {
@@ -161,16 +146,14 @@ TEST_F(Mrall, a_request_waits_for_a_slow_registrar_and_a_hit_does_not) {
   mprotect(slow, 512 * kPage, PROT_READ | PROT_WRITE);
   std::thread waiter([&] { EXPECT_EQ(pool_->find(slow, kPage), PINRAIL_SUCCESS); });
   EXPECT_TRUE(comes_true([&] { return is_in.load(); }));
-  EXPECT_EQ(pool_->find(ready, kPage), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool_->find(ready.base(), kPage), PINRAIL_SUCCESS);
   may_go = true;
   waiter.join();
   device_->on_register(nullptr);
   munmap(slow, 512 * kPage);
-  munmap(ready, 4 * kPage);
 }
 
 TEST_F(Mrall, what_is_unmapped_while_the_registrar_runs_is_not_kept) {
-  start();
   std::atomic<void*> victim{nullptr};
   device_->on_register([&](const pinrail_register_request_t& request, pinrail_registration_t*) {
     void* const at = victim.load();
@@ -189,13 +172,11 @@ TEST_F(Mrall, what_is_unmapped_while_the_registrar_runs_is_not_kept) {
 }
 
 TEST_F(Mrall, what_is_left_out_is_listed_with_the_reason) {
-  fake::FakeOptions fake;
-  fake.refused_rights = PINRAIL_ACCESS_LOCAL_WRITE;
-  start({}, fake);
-  void* const none = map(kPage, PROT_NONE);
+  start({}, fake::options_with(&fake::FakeOptions::refused_rights, PINRAIL_ACCESS_LOCAL_WRITE));
+  const Mapping none(kPage, PROT_NONE);
   pool_->catch_up();
   int local = 0;
-  EXPECT_TRUE(pool_->leaves_out(none, PINRAIL_LEFT_OUT_PROTECTED));
+  EXPECT_TRUE(pool_->leaves_out(none.base(), PINRAIL_LEFT_OUT_PROTECTED));
   EXPECT_TRUE(pool_->leaves_out(&local, PINRAIL_LEFT_OUT_REFUSED));
   EXPECT_EQ(pool_->use(&local, sizeof(local)), PINRAIL_ERR_NOT_SUPPORTED) << "the registrar's answer";
   size_t devices = 0;
@@ -203,19 +184,15 @@ TEST_F(Mrall, what_is_left_out_is_listed_with_the_reason) {
   EXPECT_GE(devices, 1u) << "the vdso";
   Oracle oracle;
   EXPECT_TRUE(oracle.agrees(*pool_)) << oracle.why;
-  munmap(none, kPage);
 }
 
 TEST_F(Mrall, a_device_without_atomics_gets_everything_else) {
-  fake::FakeOptions fake;
-  fake.refused_rights = PINRAIL_ACCESS_REMOTE_ATOMIC;
-  start({}, fake);
-  void* const at = map(kPage);
-  EXPECT_EQ(pool_->use(at, kPage, kWrite), PINRAIL_SUCCESS);
-  EXPECT_EQ(pool_->use(at, kPage, PINRAIL_ACCESS_REMOTE_ATOMIC), PINRAIL_ERR_PERM);
+  start({}, fake::options_with(&fake::FakeOptions::refused_rights, PINRAIL_ACCESS_REMOTE_ATOMIC));
+  const Mapping memory(kPage);
+  EXPECT_EQ(pool_->use(memory.base(), kPage, kWrite), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool_->use(memory.base(), kPage, PINRAIL_ACCESS_REMOTE_ATOMIC), PINRAIL_ERR_PERM);
   Oracle oracle;
   EXPECT_TRUE(oracle.agrees(*pool_)) << oracle.why;
-  munmap(at, kPage);
 }
 
 // The question whether the device has atomics may itself lack resources.
@@ -237,13 +214,12 @@ TEST_F(Mrall, limits_hold_and_what_does_not_fit_is_left_out) {
   const pinrail_mpool_stats_t stats = pool_->stats();
   EXPECT_LE(stats.registered_bytes, 1u << 20);
   EXPECT_LE(device_->peak_live_bytes(), 1u << 20);
-  void* const at = map(2 << 20);
-  EXPECT_EQ(pool_->use(at, 2 << 20), PINRAIL_ERR_OUT_OF_RESOURCE);
+  const Mapping memory(2 << 20);
+  EXPECT_EQ(pool_->use(memory.base(), 2 << 20), PINRAIL_ERR_OUT_OF_RESOURCE);
   pool_->catch_up();
-  EXPECT_TRUE(pool_->leaves_out(at, PINRAIL_LEFT_OUT_LIMIT));
+  EXPECT_TRUE(pool_->leaves_out(memory.base(), PINRAIL_LEFT_OUT_LIMIT));
   Oracle oracle;
   EXPECT_TRUE(oracle.agrees(*pool_)) << oracle.why;
-  munmap(at, 2 << 20);
 }
 
 TEST_F(Mrall, a_mapping_that_is_longer_than_the_memory_is_registered_where_it_is_asked_for) {
@@ -265,26 +241,21 @@ TEST_F(Mrall, a_mapping_that_is_longer_than_the_memory_is_registered_where_it_is
 }
 
 TEST_F(Mrall, what_it_cannot_do_is_refused) {
-  start();
-  void* const at = map(kPage);
+  const Mapping memory(kPage);
   pinrail_handle_t handle;
-  EXPECT_EQ(pinrail_mpool_register(pool_->get(), at, kPage, kRead, PINRAIL_FLAG_CACHE_BYPASS, &handle),
+  EXPECT_EQ(pinrail_mpool_register(pool_->get(), memory.base(), kPage, kRead, PINRAIL_FLAG_CACHE_BYPASS, &handle),
             PINRAIL_ERR_NOT_SUPPORTED);
-  EXPECT_EQ(pool_->use(at, kPage, kRead | PINRAIL_TRAIT_RELAXED_ORDERING), PINRAIL_ERR_NOT_SUPPORTED);
+  EXPECT_EQ(pool_->use(memory.base(), kPage, kRead | PINRAIL_TRAIT_RELAXED_ORDERING), PINRAIL_ERR_NOT_SUPPORTED);
   EXPECT_EQ(pinrail_mpool_evict(pool_->get()), PINRAIL_ERR_NOT_FOUND);
   EXPECT_EQ(pinrail_mpool_ft_event(pool_->get(), PINRAIL_FT_CHECKPOINT), PINRAIL_ERR_NOT_SUPPORTED);
-  fake::FakeOptions caller_only;
-  caller_only.thread_mode = PINRAIL_THREAD_CALLER;
-  const fake::FakeRegistrar device(caller_only);
+  const fake::FakeRegistrar device(fake::options_with(&fake::FakeOptions::thread_mode, PINRAIL_THREAD_CALLER));
   EXPECT_EQ(MrallPool(lend(device)).status, PINRAIL_ERR_NOT_SUPPORTED);
   PoolOptions exact;
   exact.flags = PINRAIL_POOL_EXACT;
   EXPECT_EQ(MrallPool(lend(*device_), exact).status, PINRAIL_ERR_NOT_SUPPORTED);
-  munmap(at, kPage);
 }
 
 TEST_F(Mrall, destroy_is_busy_while_something_is_held) {
-  start();
   void* const at = map(kPage);
   pinrail_handle_t handle;
   ASSERT_EQ(pool_->reg(at, kPage, kRead, &handle), PINRAIL_SUCCESS);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // mpool/odp: registrations on demand, in tiles or of all memory. They pin nothing and outlive memory events.
 #include <pinrail/pin.h>
-#include <sys/mman.h>
 #include <time.h>
 
 #include <atomic>
@@ -21,7 +20,6 @@ namespace pinrail::test {
 namespace {
 
 TEST_F(Odp, one_tile_serves_all_requests_within_it_without_a_monitor) {
-  start();
   EXPECT_EQ(pinrail_monitor_works(), 0);
   const pinrail_handle_t handle = pool_->must(kBase + 5 * kPage + 100, 200);
   EXPECT_EQ(handle.reg->base, reinterpret_cast<void*>(kBase));
@@ -42,7 +40,6 @@ TEST_F(Odp, one_tile_serves_all_requests_within_it_without_a_monitor) {
 }
 
 TEST_F(Odp, events_end_no_registration) {
-  start();
   pool_->use(kBase, kPage);
   pinrail_monitor_report(reinterpret_cast<void*>(kBase), kTile);
   pinrail_monitor_report(nullptr, SIZE_MAX);
@@ -52,7 +49,6 @@ TEST_F(Odp, events_end_no_registration) {
 }
 
 TEST_F(Odp, a_request_across_tiles_gets_them_all_and_displaces_what_it_contains) {
-  start();
   const pinrail_handle_t first = pool_->must(kBase, kPage);
   const pinrail_handle_t both = pool_->must(kBase + kTile - 10, 20);
   EXPECT_EQ(both.reg->length, 2 * kTile);
@@ -65,7 +61,6 @@ TEST_F(Odp, a_request_across_tiles_gets_them_all_and_displaces_what_it_contains)
 }
 
 TEST_F(Odp, a_tile_has_the_rights_of_the_request_and_other_rights_are_registered_beside) {
-  start();
   for (int i = 0; i < 2; ++i) {
     pool_->use(kBase, kPage, kRead);
     const pinrail_handle_t handle = pool_->must(kBase, kPage, kWrite);
@@ -77,7 +72,6 @@ TEST_F(Odp, a_tile_has_the_rights_of_the_request_and_other_rights_are_registered
 }
 
 TEST_F(Odp, what_the_device_refuses_as_a_tile_is_registered_alone) {
-  start();
   device_->fail_register(1, PINRAIL_ERR_BAD_PARAM);
   const pinrail_handle_t handle = pool_->must(kBase + kPage, 2 * kPage);
   EXPECT_EQ(handle.reg->length, 2 * kPage);
@@ -98,7 +92,6 @@ TEST_F(Odp, ranges_longer_than_the_device_takes_are_refused_and_tiles_never_exce
 }
 
 TEST_F(Odp, the_ends_of_the_address_space_have_tiles_too) {
-  start();
   pool_->use(kPage, kPage);
   pool_->use(UINTPTR_MAX - 3 * kPage, kPage);
   EXPECT_EQ(pool_->answer_to(1, 10), PINRAIL_ERR_BAD_PARAM) << "page 0";
@@ -116,11 +109,6 @@ TEST_F(Odp, implicit_is_one_registration_of_all_memory_and_takes_nothing_of_the_
 
 // A miss that evicts looks at few registrations, however many there are.
 TEST_F(Odp, a_miss_beside_a_hundred_thousand_tiles_costs_about_what_it_costs_beside_ten) {
-  const auto processor_time = [] {
-    timespec now{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
-  };
   for (const size_t tiles : {size_t{10}, size_t{100000}}) {
     constexpr size_t kMisses = 1000;
     fake::FakeOptions fake = paging();
@@ -128,9 +116,9 @@ TEST_F(Odp, a_miss_beside_a_hundred_thousand_tiles_costs_about_what_it_costs_bes
     start(fake, at_most(static_cast<int64_t>(tiles)), {{"mpool_odp_tile_size", "4K"}});
     uintptr_t next = kBase;
     for (size_t i = 0; i < tiles; ++i, next += 2 * kPage) pool_->use(next, kPage);
-    const auto before = processor_time();
+    const auto before = own_cpu_time();
     for (size_t i = 0; i < kMisses; ++i, next += 2 * kPage) pool_->use(next, kPage);
-    const auto each = (processor_time() - before) / kMisses;
+    const auto each = (own_cpu_time() - before) / kMisses;
     std::printf("%zu tiles: %.1f us a miss\n", tiles, static_cast<double>(each.count()) / 1000);
     EXPECT_LT(each, std::chrono::microseconds(200)) << tiles << " tiles";
     EXPECT_EQ(pool_->stats().evictions, kMisses);
@@ -151,7 +139,6 @@ TEST_F(Odp, tiles_longer_than_the_limit_are_not_tried) {
 
 // R7.
 TEST_F(Odp, a_device_without_room_gets_idle_ones_back) {
-  start();
   pool_->use(kBase, kPage);
   pool_->use(kBase + kTile, kPage);
   device_->set_capacity(SIZE_MAX, 2);
@@ -163,7 +150,6 @@ TEST_F(Odp, a_device_without_room_gets_idle_ones_back) {
 
 // R2: and the next request does not wait for the one that failed.
 TEST_F(Odp, what_the_device_refuses_whole_leaves_nothing_behind) {
-  start();
   device_->fail_every_register(PINRAIL_ERR_ERROR);
   EXPECT_EQ(pool_->answer_to(kBase, kTile), PINRAIL_ERR_ERROR);
   EXPECT_EQ(pool_->stats().registered_count, 0u);
@@ -186,7 +172,6 @@ TEST_F(Odp, its_limits_count_nothing_of_other_pools) {
 }
 
 TEST_F(Odp, advice_reaches_the_device_with_the_range) {
-  start();
   ASSERT_EQ(pinrail_mpool_advise(pool_->get(), reinterpret_cast<void*>(kBase + 100), 5000, kRead,
                                  PINRAIL_ADVICE_PREFETCH_WRITE),
             PINRAIL_SUCCESS);
@@ -199,7 +184,6 @@ TEST_F(Odp, advice_reaches_the_device_with_the_range) {
 }
 
 TEST_F(Odp, advice_needs_a_device_that_pages) {
-  start();
   const fake::FakeRegistrar pins;
   const Pool grdma(pins, not_kept());
   EXPECT_EQ(pinrail_mpool_advise(grdma.get(), reinterpret_cast<void*>(kBase), kPage, kRead, PINRAIL_ADVICE_PREFETCH),
@@ -217,7 +201,6 @@ pinrail_status_t stay_a_moment() {
 }
 
 TEST_F(Odp, a_serialized_registrar_has_one_call_at_a_time_advice_and_transfers_included) {
-  start();
   pinrail_registrar_t table = *device_->table();
   table.thread_mode = PINRAIL_THREAD_SERIALIZED;
   table.advise = [](void*, const pinrail_registration_t*, size_t, size_t, pinrail_advice_t) { return stay_a_moment(); };
@@ -246,7 +229,6 @@ TEST_F(Odp, a_serialized_registrar_has_one_call_at_a_time_advice_and_transfers_i
 }
 
 TEST_F(Odp, bypass_and_calls_inside_the_registrar_get_one_of_their_own) {
-  start();
   const pinrail_handle_t own = pool_->must(kBase, kPage, kRead, PINRAIL_FLAG_CACHE_BYPASS);
   EXPECT_EQ(own.reg->length, kPage);
   EXPECT_FALSE(pool_->has(kBase, kPage));
@@ -263,7 +245,6 @@ TEST_F(Odp, bypass_and_calls_inside_the_registrar_get_one_of_their_own) {
 }
 
 TEST_F(Odp, equal_requests_wait_for_one_registration) {
-  start();
   std::atomic<bool> is_inside{false}, may_end{false};
   device_->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
     is_inside = true;
@@ -281,7 +262,6 @@ TEST_F(Odp, equal_requests_wait_for_one_registration) {
 }
 
 TEST_F(Odp, a_checkpoint_leaves_nothing_idle_at_the_device) {
-  start();
   pool_->use(kBase, kPage);
   pool_->use(kBase + kTile, kPage);
   EXPECT_EQ(pinrail_mpool_ft_event(pool_->get(), PINRAIL_FT_CHECKPOINT), PINRAIL_SUCCESS);
@@ -290,7 +270,6 @@ TEST_F(Odp, a_checkpoint_leaves_nothing_idle_at_the_device) {
 }
 
 TEST_F(Odp, what_it_cannot_do_is_refused) {
-  start();
   const fake::FakeRegistrar pins;
   EXPECT_EQ(OdpPool(pins).status, PINRAIL_ERR_NOT_SUPPORTED);
   fake::FakeOptions caller = paging();
@@ -344,7 +323,6 @@ TEST_F(OdpPins, a_pinned_tile_serves_requests_though_wider_rights_and_longer_ran
 }
 
 TEST_F(OdpPins, the_last_release_of_a_persistent_one_ends_it) {
-  start();
   const pinrail_handle_t own = pool_->must(kBase, kPage, kRead, PINRAIL_FLAG_PERSISTENT);
   EXPECT_EQ(own.reg->length, kTile);
   const pinrail_handle_t hit = pool_->must(kBase + kPage, kPage);
@@ -357,7 +335,6 @@ TEST_F(OdpPins, the_last_release_of_a_persistent_one_ends_it) {
 }
 
 TEST_F(OdpPins, a_persistent_request_hits_no_tile_that_may_be_evicted) {
-  start();
   pool_->use(kBase, kPage);
   const Held own = pool_->hold(kBase, kPage, kRead, PINRAIL_FLAG_PERSISTENT);
   EXPECT_EQ(device_->register_calls(), 2u);

@@ -7,7 +7,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <random>
 #include <thread>
 
 #include "base/registration/registration.h"
@@ -18,6 +17,10 @@ namespace {
 
 class RegisterOptions : public Pinning {
  protected:
+  void SetUp() override {
+    Pinning::SetUp();
+    make();
+  }
   void make(fake::FakeOptions fake = {}) {
     fake.kinds = PINRAIL_KIND_HOST | PINRAIL_KIND_DMABUF;
     make_pool(fake);
@@ -39,7 +42,6 @@ class RegisterOptions : public Pinning {
 };
 
 TEST_F(RegisterOptions, reach_the_registrar_for_the_start_of_the_rounded_range) {
-  make();
   int argument = 0;
   options_.dmabuf_fd = 7;
   options_.dmabuf_offset = 3 * kPage + 100;
@@ -63,7 +65,6 @@ TEST_F(RegisterOptions, reach_the_registrar_for_the_start_of_the_rounded_range) 
 }
 
 TEST_F(RegisterOptions, a_registration_without_details_has_its_own_fields) {
-  make();
   handle_ = pool_->must(kBase + 1, kPage);
   EXPECT_EQ(requests_[0].details, nullptr);
   EXPECT_EQ(requests_[0].iova, 0u);
@@ -78,9 +79,7 @@ TEST_F(RegisterOptions, a_registration_without_details_has_its_own_fields) {
 TEST_F(RegisterOptions, details_lie_behind_the_registrars_tail) {
   for (const size_t tail : {0, 1, 7, 8, 24, 63, 64, 200}) {
     SCOPED_TRACE(tail);
-    fake::FakeOptions fake;
-    fake.tail_size = tail;
-    make(fake);
+    make(fake::options_with(&fake::FakeOptions::tail_size, tail));
     device_->on_register([tail](const pinrail_register_request_t& request, pinrail_registration_t* reg) {
       auto* const bytes = static_cast<unsigned char*>(pinrail_registration_tail(reg));
       for (size_t i = 0; i < tail; ++i) bytes[i] = 0xff;
@@ -108,7 +107,6 @@ TEST_F(RegisterOptions, get_the_room_of_free_slabs) {
 }
 
 TEST_F(RegisterOptions, a_persistent_one_serves_later_requests) {
-  make();
   options_.user_value = 9;
   ASSERT_EQ(reg(kBase, 4 * kPage, PINRAIL_FLAG_PERSISTENT), PINRAIL_SUCCESS);
   const pinrail_handle_t hit = pool_->must(kBase + kPage, kPage);
@@ -119,7 +117,6 @@ TEST_F(RegisterOptions, a_persistent_one_serves_later_requests) {
 }
 
 TEST_F(RegisterOptions, without_persistent_neither_hits_nor_is_hit) {
-  make();
   pool_->use(kBase, 4 * kPage);
   ASSERT_EQ(reg(kBase, kPage), PINRAIL_SUCCESS);
   EXPECT_EQ(device_->register_calls(), 2u);
@@ -128,7 +125,6 @@ TEST_F(RegisterOptions, without_persistent_neither_hits_nor_is_hit) {
 
 // The chunks of a dmabuf have offsets by their distance to the first range.
 TEST_F(RegisterOptions, of_a_prepin_follow_its_chunks) {
-  make();
   options_.dmabuf_fd = 7;
   options_.dmabuf_offset = 16 * kPage;
   options_.iova = 0x40000000;
@@ -154,7 +150,6 @@ TEST_F(RegisterOptions, of_a_prepin_follow_its_chunks) {
 }
 
 TEST_F(RegisterOptions, of_a_prepin_have_no_address_below_the_first_page) {
-  make();
   pinrail_prepin_options_t prepin = PINRAIL_PREPIN_OPTIONS_INIT;
   prepin.registration = &options_;
   const pinrail_range_t ranges[] = {{address(kBase + 4 * kPage), kPage}, {address(kBase), kPage}};
@@ -172,7 +167,6 @@ TEST_F(RegisterOptions, of_a_prepin_have_no_address_below_the_first_page) {
 }
 
 TEST_F(RegisterOptions, wrong_ones_change_nothing) {
-  make();
   options_.dmabuf_fd = 7;
   options_.dmabuf_offset = 50;
   EXPECT_EQ(reg(kBase + 100, kPage), PINRAIL_ERR_BAD_PARAM) << "the page begins before the dmabuf";
@@ -214,7 +208,6 @@ class ChunkStream : public Pinning, public testing::WithParamInterface<uint32_t>
 };
 
 TEST_P(ChunkStream, hands_out_registrations_of_all_pieces_in_order) {
-  make_pool();
   const uintptr_t base = kBase + 3 * kPage + 100;
   const size_t length = kPieces * kPiece - 5 * kPage;
   pinrail_chunk_stream_t* const stream = open(base, length);
@@ -238,7 +231,6 @@ TEST_P(ChunkStream, hands_out_registrations_of_all_pieces_in_order) {
 
 // api_chunks/C4: what was registered ahead shows the device what the program had mapped then.
 TEST_P(ChunkStream, a_piece_whose_memory_was_remapped_meanwhile_is_registered_anew) {
-  make_pool();
   pinrail_chunk_stream_t* const stream = open();
   std::vector<pinrail_handle_t> held(kPieces);
   for (size_t i = 0; i < kPieces; ++i) {
@@ -332,7 +324,6 @@ TEST_P(ChunkStream, under_a_limit_the_caller_releases_and_goes_on) {
 }
 
 TEST_P(ChunkStream, a_pool_with_an_open_stream_is_busy_and_force_ends_the_stream) {
-  make_pool();
   pinrail_chunk_stream_t* const stream = open();
   pinrail_handle_t handle;
   ASSERT_EQ(pinrail_chunk_stream_next(stream, &handle, nullptr, nullptr), PINRAIL_SUCCESS);
@@ -361,9 +352,7 @@ TEST_P(ChunkStream, a_forked_child_can_close_it_and_nothing_else_though_the_pool
 }
 
 TEST_P(ChunkStream, a_registrar_for_its_callers_alone_is_called_by_the_caller_alone) {
-  fake::FakeOptions fake;
-  fake.thread_mode = PINRAIL_THREAD_CALLER;
-  make_pool(fake);
+  make_pool(fake::options_with(&fake::FakeOptions::thread_mode, PINRAIL_THREAD_CALLER));
   std::atomic<bool> strange{false};
   const std::thread::id own = std::this_thread::get_id();
   device_->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
@@ -386,7 +375,6 @@ class ChunkStreamAhead : public Pinning {
 
 // api_chunks/C4: an event would end nothing of these, so each piece is registered when the caller asks for it.
 TEST_F(ChunkStreamAhead, nothing_that_bypasses_the_cache_is_kept) {
-  make_pool();
   pinrail_chunk_stream_t* const stream = open_stream(*pool_, kAhead, PINRAIL_FLAG_CACHE_BYPASS);
   for (size_t i = 0; i < kPieces; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -402,9 +390,7 @@ TEST_F(ChunkStreamAhead, nothing_that_bypasses_the_cache_is_kept) {
 
 // The device refuses a tile, so that the pool registers the piece alone and does not cache it.
 TEST_F(ChunkStreamAhead, nothing_that_the_pool_does_not_cache_is_kept) {
-  fake::FakeOptions paging;
-  paging.on_demand = PINRAIL_ON_DEMAND_EXPLICIT;
-  fake::FakeRegistrar device(paging);
+  fake::FakeRegistrar device(fake::options_with(&fake::FakeOptions::on_demand, PINRAIL_ON_DEMAND_EXPLICIT));
   device.fail_register(1, PINRAIL_ERR_PERM);
   Pool pool(lend(device), {PINRAIL_UNSET}, "odp");
   pinrail_chunk_stream_t* const stream = open_stream(pool, kAhead, 0);
@@ -425,7 +411,6 @@ TEST_F(ChunkStreamAhead, nothing_that_the_pool_does_not_cache_is_kept) {
 // api_chunks/C4: the device has less room than before, so a piece that is registered anew needs that of those behind
 // it.
 TEST_F(ChunkStreamAhead, what_is_ready_behind_a_piece_does_not_keep_it_out) {
-  make_pool();
   pinrail_chunk_stream_t* const stream = open_stream(*pool_, kAhead, 0);
   EXPECT_TRUE(comes_true([&] { return device_->live_count() == kAhead; }));
   pinrail_monitor_report(address(kBase), kPiece);
@@ -445,7 +430,6 @@ TEST_F(ChunkStreamAhead, what_is_ready_behind_a_piece_does_not_keep_it_out) {
 
 // Up to `ahead` pieces before the caller asks, and no more.
 TEST_F(ChunkStreamAhead, the_next_pieces_are_registered_before_the_caller_asks) {
-  make_pool();
   pinrail_chunk_stream_t* const stream = open_stream(*pool_, kAhead, 0);
   EXPECT_TRUE(comes_true([&] { return device_->live_count() == kAhead; }));
   std::this_thread::sleep_for(std::chrono::milliseconds(20));

@@ -5,7 +5,6 @@
 
 #include <pinrail/pin.h>
 
-#include <memory>
 #include <vector>
 
 #include "test/support/library.h"
@@ -32,10 +31,10 @@ inline void finish(pinrail_prepin_t* job) {
   EXPECT_EQ(pinrail_prepin_free(job), PINRAIL_SUCCESS);
 }
 
-// A test makes its pool, and leaves in it what it likes.
+// A test leaves in its pool what it likes.
 class Pinning : public OnePool<Pool> {
  protected:
-  void SetUp() override { library_ = std::make_unique<Library>(settings_); }
+  void SetUp() override { make(settings_); }
   void TearDown() override {}
 
   pinrail_status_t pin(const Ranges& ranges, uint32_t flags = 0, pinrail_status_t* statuses = nullptr) const {

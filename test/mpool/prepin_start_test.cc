@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "test/mpool/pinning.h"
+#include "test/support/threads.h"
 
 namespace pinrail::test {
 namespace {
@@ -65,7 +66,6 @@ class PrepinStart : public PinningAsked {
 };
 
 TEST_F(PrepinStart, each_chunk_is_one_registration_that_serves_requests_inside_it) {
-  make_pool();
   pinrail_prepin_t* const prepin = start(whole_, 2);
   ASSERT_EQ(pinrail_prepin_wait(prepin, nullptr), PINRAIL_SUCCESS);
   EXPECT_EQ(device_->live_count(), kChunks);
@@ -87,7 +87,6 @@ TEST_F(PrepinStart, each_chunk_is_one_registration_that_serves_requests_inside_i
 }
 
 TEST_F(PrepinStart, a_chunk_is_usable_while_the_others_wait) {
-  make_pool();
   close_gate(3);
   pinrail_prepin_t* const prepin = start(whole_);
   wait_for_arrivals(3);
@@ -106,7 +105,6 @@ TEST_F(PrepinStart, a_chunk_is_usable_while_the_others_wait) {
 
 // A chunk that serves the request lies under a range that is cut elsewhere.
 TEST_F(PrepinStart, a_request_finds_the_queued_chunk_of_each_of_two_overlapping_ranges) {
-  make_pool();
   close_gate(1);
   pinrail_prepin_t* const prepin =
       start({range(kBase, kPage), range(kBase + 17 * kPage, kChunk), range(kBase + 18 * kPage, 3 * kChunk)}, 1);
@@ -127,7 +125,6 @@ TEST_F(PrepinStart, a_request_finds_the_queued_chunk_of_each_of_two_overlapping_
 // The only helper thread is inside the device; the caller registers the chunk by itself, and it is no extra
 // registration.
 TEST_F(PrepinStart, a_request_inside_a_queued_chunk_registers_that_chunk_first) {
-  make_pool();
   std::atomic<int> calls{0};
   std::atomic<bool> released{false};
   device_->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
@@ -155,7 +152,6 @@ TEST_F(PrepinStart, a_request_inside_a_queued_chunk_registers_that_chunk_first) 
 // The only helper thread is inside the first chunk of all until the caller is inside the first of the two that it waits
 // for, where the caller stays until the helper thread is inside its next one.
 TEST_F(PrepinStart, helper_threads_go_on_with_the_range_that_is_waited_for) {
-  make_pool();
   std::atomic<int> calls{0};
   std::atomic<void*> third{nullptr};
   device_->on_register([&](const pinrail_register_request_t& request, pinrail_registration_t*) {
@@ -173,7 +169,6 @@ TEST_F(PrepinStart, helper_threads_go_on_with_the_range_that_is_waited_for) {
 }
 
 TEST_F(PrepinStart, what_is_cached_is_not_delayed_by_a_queued_chunk) {
-  make_pool();
   pool_->use(kBase + 20 * kChunk, 3 * kPage);
   close_gate(1);
   pinrail_prepin_t* const prepin = start(whole_);
@@ -232,7 +227,6 @@ TEST_F(PrepinStart, after_any_failure_nothing_is_left) {
 }
 
 TEST_F(PrepinStart, with_partial_the_ranges_that_can_be_are_pinned) {
-  make_pool();
   device_->fail_register(3, PINRAIL_ERR_PERM);
   const Ranges ranges = {range(kBase + 8 * kChunk, 2 * kChunk), range(kBase, 4 * kChunk)};
   pinrail_prepin_t* const prepin = start(ranges, 1, PINRAIL_PREPIN_PARTIAL);
@@ -271,7 +265,6 @@ TEST_F(PrepinStart, a_limit_in_the_way_is_named) {
 }
 
 TEST_F(PrepinStart, a_pool_is_busy_while_helpers_work_and_force_ends_them) {
-  make_pool();
   close_gate(2);
   pinrail_prepin_t* const prepin = start(whole_);
   wait_for_arrivals(2);
@@ -286,9 +279,7 @@ TEST_F(PrepinStart, a_pool_is_busy_while_helpers_work_and_force_ends_them) {
 }
 
 TEST_F(PrepinStart, a_registrar_for_its_callers_alone_has_no_helpers) {
-  fake::FakeOptions fake;
-  fake.thread_mode = PINRAIL_THREAD_CALLER;
-  make_pool(fake);
+  make_pool(fake::options_with(&fake::FakeOptions::thread_mode, PINRAIL_THREAD_CALLER));
   pinrail_prepin_t* prepin = nullptr;
   EXPECT_EQ(pinrail_mpool_prepin_start(pool_->get(), whole_.data(), 1, 1, nullptr, &prepin), PINRAIL_ERR_NOT_SUPPORTED);
   pinrail_prepin_options_t options = PINRAIL_PREPIN_OPTIONS_INIT;
@@ -338,7 +329,6 @@ TEST_F(PrepinStart, a_process_may_exit_meanwhile) {
 }
 
 TEST_F(PrepinStart, a_pin_from_before_an_event_does_not_take_the_place_of_a_newer_one) {
-  make_pool();
   const pinrail_range_t first = range(kBase, kChunk), second = range(kBase + 100 * kChunk, kChunk);
   close_gate(2);
   pinrail_prepin_t* const slow = start({first, second});
@@ -356,9 +346,7 @@ TEST_F(PrepinStart, a_pin_from_before_an_event_does_not_take_the_place_of_a_newe
 
 // F1: a child would keep the memory of the dmabuf alive, and could not close what it does not know.
 TEST_F(PrepinStart, a_dmabuf_may_be_closed_after_the_start_and_a_child_has_no_copy_of_the_descriptor) {
-  fake::FakeOptions fake;
-  fake.kinds = PINRAIL_KIND_HOST | PINRAIL_KIND_DMABUF;
-  make_pool(fake);
+  make_pool(fake::options_with(&fake::FakeOptions::kinds, PINRAIL_KIND_HOST | PINRAIL_KIND_DMABUF));
   const int fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   std::atomic<int> copy{-1};
   std::atomic<bool> may_go{false};
@@ -384,9 +372,7 @@ TEST_F(PrepinStart, a_dmabuf_may_be_closed_after_the_start_and_a_child_has_no_co
 
 // The helper threads would wait for the registrar call that the function is in.
 TEST_F(PrepinStart, a_registrar_may_pin_and_ask_for_helper_threads) {
-  fake::FakeOptions fake;
-  fake.thread_mode = PINRAIL_THREAD_SERIALIZED;
-  make_pool(fake);
+  make_pool(fake::options_with(&fake::FakeOptions::thread_mode, PINRAIL_THREAD_SERIALIZED));
   bool is_first = true;
   pinrail_status_t inner = PINRAIL_ERR_ERROR;
   device_->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
@@ -406,7 +392,6 @@ TEST_F(PrepinStart, a_registrar_may_pin_and_ask_for_helper_threads) {
 
 // Real memory: the pages are there, wherever the helper threads ran.
 TEST_F(PrepinStart, the_memory_is_populated) {
-  make_pool();
   constexpr size_t kBytes = size_t{8} << 20;
   void* const memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
@@ -430,18 +415,13 @@ TEST_F(PrepinStart, the_memory_is_populated) {
 // Looking at each chunk took a minute and gigabytes.
 TEST_F(PrepinStart, a_length_that_cannot_be_is_refused_without_a_look_at_each_chunk) {
   make_pool({}, at_most_bytes(64 << 20));
-  const auto processor_time = [] {
-    timespec now{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
-  };
   pinrail_prepin_options_t options = PINRAIL_PREPIN_OPTIONS_INIT;
   options.chunk_size = kPage;
   options.threads = 2;
   constexpr size_t kMost = size_t{1} << 24;
   const pinrail_range_t wrong = range(kBase, size_t{1} << 52), too_many = range(kBase, (kMost + 1) * kPage),
                         most = range(kBase, kMost * kPage);
-  const auto before = processor_time();
+  const auto before = own_cpu_time();
   const auto statuses_of = [&](const pinrail_range_t& asked) {
     pinrail_prepin_t* none = nullptr;
     const auto started = pinrail_mpool_prepin_start(pool_->get(), &asked, 1, 1, &options, &none);
@@ -452,13 +432,12 @@ TEST_F(PrepinStart, a_length_that_cannot_be_is_refused_without_a_look_at_each_ch
   EXPECT_EQ(statuses_of(wrong), PINRAIL_ERR_BAD_PARAM);
   EXPECT_EQ(statuses_of(too_many), PINRAIL_ERR_BAD_PARAM);
   EXPECT_EQ(statuses_of(most), PINRAIL_ERR_OUT_OF_RESOURCE) << "the limit";
-  EXPECT_LT(processor_time() - before, std::chrono::milliseconds(500));
+  EXPECT_LT(own_cpu_time() - before, std::chrono::milliseconds(500));
   EXPECT_EQ(device_->register_calls(), 0u);
   expect_nothing_is_left();
 }
 
 TEST_F(PrepinStart, a_job_of_no_ranges_is_finished) {
-  make_pool();
   pinrail_prepin_t* prepin = nullptr;
   ASSERT_EQ(pinrail_mpool_prepin_start(pool_->get(), nullptr, 0, 1, nullptr, &prepin), PINRAIL_SUCCESS);
   finish(prepin);

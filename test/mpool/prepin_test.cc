@@ -5,7 +5,6 @@
 #include <map>
 #include <random>
 #include <set>
-#include <string>
 
 #include "base/core/span.h"
 #include "test/mpool/pinning.h"
@@ -38,7 +37,6 @@ class Prepin : public PinningAsked {
 
 // The cache may have the same range already, or a longer one.
 TEST_F(Prepin, what_was_used_before_can_be_pinned) {
-  make_pool();
   pool_->use(kBase, 4 * kPage);
   pool_->use(kBase + 8 * kPage, 8 * kPage);
   ASSERT_EQ(pin({range(kBase, 4 * kPage), range(kBase + 10 * kPage, kPage)}), PINRAIL_SUCCESS);
@@ -54,7 +52,6 @@ TEST_F(Prepin, what_was_used_before_can_be_pinned) {
 
 // What the cache has registered since may contain what is pinned.
 TEST_F(Prepin, what_is_pinned_can_be_pinned_again_inside_a_longer_registration) {
-  make_pool();
   ASSERT_EQ(pin({range(kBase, 4 * kPage)}), PINRAIL_SUCCESS);
   pool_->use(kBase, 16 * kPage);
   const uint64_t before = calls();
@@ -126,7 +123,6 @@ TEST_F(Prepin, neither_a_limit_nor_a_longer_registration_takes_what_is_pinned) {
 }
 
 TEST_F(Prepin, pins_are_counted_and_one_unpin_too_many_changes_nothing) {
-  make_pool();
   for (int i = 0; i < 3; ++i) ASSERT_EQ(pin({range(kBase, kPage)}), PINRAIL_SUCCESS);
   EXPECT_EQ(unpin({range(kBase, kPage), range(kBase + kPage, kPage)}), PINRAIL_ERR_NOT_FOUND);
   for (int i = 0; i < 3; ++i) {
@@ -138,7 +134,6 @@ TEST_F(Prepin, pins_are_counted_and_one_unpin_too_many_changes_nothing) {
 }
 
 TEST_F(Prepin, the_tensors_of_one_allocation_cost_one_call) {
-  make_pool();
   Ranges tensors;
   uintptr_t at = kBase + 100;
   std::mt19937 random(1);
@@ -160,9 +155,7 @@ TEST_F(Prepin, the_tensors_of_one_allocation_cost_one_call) {
 }
 
 TEST_F(Prepin, what_the_device_refuses_as_a_whole_is_pinned_range_by_range) {
-  fake::FakeOptions fake;
-  fake.max_length = 2 * kPage;
-  make_pool(fake);
+  make_pool(fake::options_with(&fake::FakeOptions::max_length, 2 * kPage));
   ASSERT_EQ(pin({range(kBase, 2 * kPage), range(kBase + 2 * kPage, 2 * kPage)}), PINRAIL_SUCCESS);
   EXPECT_EQ(query(kBase, 4 * kPage).pinned, PINRAIL_PINNED_WHOLLY);
   EXPECT_EQ(device_->live_count(), 2u);
@@ -196,7 +189,6 @@ TEST_F(Prepin, with_partial_the_answer_is_the_error_of_the_callers_first_range_t
 }
 
 TEST_F(Prepin, pinned_memory_that_goes_away_is_found_no_more_and_can_be_pinned_again) {
-  make_pool();
   ASSERT_EQ(pin({range(kBase, 4 * kPage)}), PINRAIL_SUCCESS);
   report(kBase, kPage);
   EXPECT_EQ(query(kBase, 4 * kPage).pinned, PINRAIL_PINNED_NONE);
@@ -244,7 +236,6 @@ TEST_F(Prepin, a_forced_destroy_drops_the_references_of_pins) {
 // A page-by-page oracle under random pins and unpins. A pin inside another one shares its registration, which stays
 // while one of them does: so the device's registrations decide, and each pinned page is part of it.
 TEST_F(Prepin, query_agrees_with_a_map_of_pages) {
-  make_pool();
   constexpr size_t kPages = 64;
   std::mt19937 random(7);
   std::map<std::pair<uintptr_t, size_t>, int> pins;
@@ -278,7 +269,6 @@ TEST_F(Prepin, query_agrees_with_a_map_of_pages) {
 
 // Not a use: what was queried is evicted as if it had not been. The eviction in another cache changes nothing.
 TEST_F(Prepin, query_lists_parts_by_their_addresses_whatever_their_rights_are) {
-  make_pool();
   const uintptr_t high = kBase + 8 * kPage, middle = kBase + kPage;
   drop(pool_->must(high, kPage, 1));
   drop(pool_->must(middle, kPage, 1));
@@ -292,7 +282,6 @@ TEST_F(Prepin, query_lists_parts_by_their_addresses_whatever_their_rights_are) {
 }
 
 TEST_F(Prepin, query_leaves_the_order_of_eviction_alone) {
-  make_pool();
   fake::FakeRegistrar other_fake;
   Pool other(other_fake, {1, PINRAIL_UNSET, 1, 0, "other"});
   pool_->use(kBase, kPage);

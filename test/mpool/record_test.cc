@@ -9,7 +9,6 @@
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/utsname.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -17,7 +16,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
-#include <future>
 #include <thread>
 
 #include "contrib/tools/perf/trace.h"
@@ -47,24 +45,33 @@ std::string ops_of(const perf::Trace& trace) {
 
 size_t count(const std::string& ops, char op) { return static_cast<size_t>(std::count(ops.begin(), ops.end(), op)); }
 
-TEST(Record, each_call_and_each_event_is_in_the_trace_in_its_order) {
-  const TempFolder folder;
-  {
-    const Library library(Settings{{"mpool_base_record", folder.path("t.%p")}});
-    ASSERT_EQ(library.status, PINRAIL_SUCCESS);
-    const fake::FakeRegistrar device;
-    const Pool pool(device);
-    const pinrail_handle_t first = pool.must(kBase + 0x10, 5000, 5);
-    const pinrail_handle_t hit = pool.must(kBase + 0x10, 5000, 5);
-    EXPECT_EQ(first.reg, hit.reg);
-    EXPECT_TRUE(pool.has(kBase + 0x10, 100));
-    drop(hit);
-    report(kBase, kPage);
-    drop(first);
-    EXPECT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_ERR_NOT_FOUND);
-    pool.use(kBase, 1, 1, PINRAIL_FLAG_CACHE_BYPASS);
+class Record : public OnePool<Pool> {
+ protected:
+  void SetUp() override {}
+  // Begins to record.
+  void start(const Settings& more = {}) { make(with({{"mpool_base_record", folder_.path("t")}}, more)); }
+  // The trace, which is whole when the library has ended.
+  perf::Trace end(const std::string& suffix = "") {
+    pool_.reset();
+    library_.reset();
+    return trace_in(folder_.path("t." + std::to_string(getpid()) + suffix));
   }
-  const perf::Trace trace = trace_in(folder.path("t." + std::to_string(getpid())));
+
+  const TempFolder folder_;
+};
+
+TEST_F(Record, each_call_and_each_event_is_in_the_trace_in_its_order) {
+  start();
+  const pinrail_handle_t first = pool_->must(kBase + 0x10, 5000, 5);
+  const pinrail_handle_t hit = pool_->must(kBase + 0x10, 5000, 5);
+  EXPECT_EQ(first.reg, hit.reg);
+  EXPECT_TRUE(pool_->has(kBase + 0x10, 100));
+  drop(hit);
+  report(kBase, kPage);
+  drop(first);
+  EXPECT_EQ(pinrail_mpool_evict(pool_->get()), PINRAIL_ERR_NOT_FOUND);
+  pool_->use(kBase, 1, 1, PINRAIL_FLAG_CACHE_BYPASS);
+  const perf::Trace trace = end();
   EXPECT_EQ(ops_of(trace), "RRFDDIDERD");
   EXPECT_EQ(trace.records[0].addr, kBase + 0x10);
   EXPECT_EQ(trace.records[0].size, 5000u);
@@ -74,114 +81,82 @@ TEST(Record, each_call_and_each_event_is_in_the_trace_in_its_order) {
   EXPECT_EQ(trace.records[8].flags, uint32_t{PINRAIL_FLAG_CACHE_BYPASS});
 }
 
-TEST(Record, the_trace_has_what_is_set_for_the_pool_and_no_more) {
-  const TempFolder folder;
-  {
-    const Library library(Settings{
-        {"mpool_base_record", folder.path("t.%p")}, {"mpool_grdma_size_limit", "64M"}, {"rcache_base_verbose", "1"}});
-    ASSERT_EQ(library.status, PINRAIL_SUCCESS);
-    const fake::FakeRegistrar device;
-    const Pool pool(device);
-    pool.use(kBase, 1, 1);
-  }
-  const perf::Trace trace = trace_in(folder.path("t." + std::to_string(getpid())));
+TEST_F(Record, the_trace_has_what_is_set_for_the_pool_and_no_more) {
+  start({{"mpool_base_record", folder_.path("t.%p")}, {"mpool_grdma_size_limit", "64M"}, {"rcache_base_verbose", "1"}});
+  pool_->use(kBase, 1, 1);
+  const perf::Trace trace = end();
   ASSERT_EQ(trace.settings.size(), 1u);
   EXPECT_EQ(trace.settings[0].first, "mpool_grdma_size_limit");
   EXPECT_EQ(trace.settings[0].second, "64M");
 }
 
-TEST(Record, a_hit_that_was_quick_before_is_recorded_each_time) {
-  const TempFolder folder;
-  {
-    const Library library(Settings{{"mpool_base_record", folder.path("t")}});
-    const fake::FakeRegistrar device;
-    const Pool pool(device);
-    for (int i = 0; i < 1000; i++) pool.use(kBase, kPage);
-    EXPECT_EQ(pool.stats().hits, 999u);
-  }
-  const std::string ops = ops_of(trace_in(folder.path("t." + std::to_string(getpid()))));
+TEST_F(Record, a_hit_that_was_quick_before_is_recorded_each_time) {
+  start();
+  for (int i = 0; i < 1000; i++) pool_->use(kBase, kPage);
+  EXPECT_EQ(pool_->stats().hits, 999u);
+  const std::string ops = ops_of(end());
   EXPECT_EQ(count(ops, 'R'), 1000u);
   EXPECT_EQ(count(ops, 'D'), 1000u);
 }
 
-TEST(Record, a_forked_child_has_a_file_of_its_own_with_its_own_calls) {
-  const TempFolder folder;
-  const Settings settings = {{"mpool_base_record", folder.path("t.%p.xz")}};
-  pid_t child = 0;
-  {
-    const Library library(settings);
-    const fake::FakeRegistrar device;
-    const Pool pool(device);
-    const pinrail_handle_t held = pool.must(kBase, kPage);
-    child = fork();
-    if (child == 0) {
-      (void)pinrail_mpool_deregister(held);
-      const Library own(settings);
-      const fake::FakeRegistrar another;
-      const Pool its(another);
-      its.use(kBase, kPage);
-      its.use(kBase, kPage);
-      exit(testing::Test::HasFailure() ? 1 : 0);  // without finalize: the file is written at exit
-    }
-    expect_success_of(child);
-    drop(held);
+TEST_F(Record, a_forked_child_has_a_file_of_its_own_with_its_own_calls) {
+  const Settings settings = {{"mpool_base_record", folder_.path("t.%p.xz")}};
+  start(settings);
+  const pinrail_handle_t held = pool_->must(kBase, kPage);
+  const pid_t child = fork();
+  if (child == 0) {
+    (void)pinrail_mpool_deregister(held);
+    const Library own(settings);
+    const fake::FakeRegistrar another;
+    const Pool its(another);
+    its.use(kBase, kPage);
+    its.use(kBase, kPage);
+    exit(testing::Test::HasFailure() ? 1 : 0);  // without finalize: the file is written at exit
   }
-  EXPECT_EQ(ops_of(trace_in(folder.path("t." + std::to_string(getpid()) + ".xz"))), "RD");
-  EXPECT_EQ(ops_of(trace_in(folder.path("t." + std::to_string(child) + ".xz"))), "RDRD");
+  expect_success_of(child);
+  drop(held);
+  EXPECT_EQ(ops_of(end(".xz")), "RD");
+  EXPECT_EQ(ops_of(trace_in(folder_.path("t." + std::to_string(child) + ".xz"))), "RDRD");
 }
 
-TEST(Record, a_child_that_only_exits_writes_nothing) {
-  const TempFolder folder;
-  const std::string path = folder.path("t." + std::to_string(getpid()));
-  const Library library(Settings{{"mpool_base_record", folder.path("t")}});
-  const fake::FakeRegistrar device;
-  const Pool pool(device);
-  pool.use(kBase, kPage);
+TEST_F(Record, a_child_that_only_exits_writes_nothing) {
+  start();
+  pool_->use(kBase, kPage);
   const pid_t child = fork();
   if (child == 0) exit(0);
   expect_success_of(child);
-  EXPECT_EQ(read_whole(path), "") << "the parent has not ended";
+  EXPECT_EQ(read_whole(folder_.path("t." + std::to_string(getpid()))), "") << "the parent has not ended";
 }
 
-TEST(Record, a_file_that_cannot_be_written_is_named_and_everything_else_works) {
-  testing::internal::CaptureStderr();
-  {
-    const Library library(Settings{{"mpool_base_record", "/nonexistent/folder/t"}});
-    ASSERT_EQ(library.status, PINRAIL_SUCCESS);
-    const fake::FakeRegistrar device;
-    const Pool pool(device);
-    pool.use(kBase, kPage);
+TEST_F(Record, a_file_that_cannot_be_written_is_named_and_everything_else_works) {
+  const std::string said = said_by([this] {
+    start({{"mpool_base_record", "/nonexistent/folder/t"}});
+    pool_->use(kBase, kPage);
+    pool_.reset();
+    library_.reset();
+  });
+  for (const char* const part : {"record refused", "/nonexistent/folder/t", "No such file"}) {
+    EXPECT_TRUE(has(said, part)) << said;
   }
-  const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_NE(said.find("record refused"), std::string::npos) << said;
-  EXPECT_NE(said.find("/nonexistent/folder/t"), std::string::npos) << said;
-  EXPECT_NE(said.find("No such file"), std::string::npos) << said;
 }
 
 // What pools record is whole whatever becomes of the process: exec, exit, signals, a thousand threads. Another process
 // asks for what is held by waking a word that it may only read.
 
-// The one trace of the folder; "" and its records' operations, or why it is refused.
-std::string why_refused(const TempFolder& folder, std::string* ops_out) {
-  std::string why = "there is no file";
-  for (const auto& file : std::filesystem::directory_iterator(folder.path())) {
-    perf::Trace trace;
-    const perf::Result read = perf::read_trace(file.path(), &trace);
-    why = read.ok() ? "" : read.why();
-    for (const perf::TraceRecord& record : trace.records) *ops_out += static_cast<char>(record.op);
+class RecordLife : public Record {
+ protected:
+  // The one trace of the folder; "" and its records' operations, or why it is refused.
+  std::string why_refused(std::string* ops_out) const {
+    std::string why = "there is no file";
+    for (const auto& file : std::filesystem::directory_iterator(folder_.path())) {
+      perf::Trace trace;
+      const perf::Result read = perf::read_trace(file.path(), &trace);
+      why = read.ok() ? "" : read.why();
+      *ops_out = ops_of(trace);
+    }
+    return why;
   }
-  return why;
-}
-
-std::vector<pinrail_mpool_event_t> events_of(const Pool& pool) {
-  std::vector<pinrail_mpool_event_t> events(1 << 13);
-  events[0].size = sizeof(events[0]);
-  uint64_t next = 0;
-  size_t count = 0;
-  EXPECT_EQ(pinrail_mpool_events(pool.get(), events.data(), events.size(), &next, &count), PINRAIL_SUCCESS);
-  events.resize(count);
-  return events;
-}
+};
 
 // Registers and releases. The length tells the place.
 void use_place(const Pool& pool, uintptr_t place) { pool.use(kBase + place * 0x1000000, (1 + place) * kPage); }
@@ -189,35 +164,29 @@ bool is_whole(const pinrail_mpool_event_t& event) {
   return event.length == (1 + (event.base - kBase) / 0x1000000) * kPage;
 }
 
-TEST(RecordLife, a_program_that_is_started_by_exec_has_neither_the_figures_nor_a_part_of_the_trace) {
-  const TempFolder folder;
+TEST_F(RecordLife, a_program_that_is_started_by_exec_has_neither_the_figures_nor_a_part_of_the_trace) {
   const int status = exit_status_of([&]() -> int {
-    const Library library(Settings{{"mpool_base_record", folder.path("t")}});
-    const fake::FakeRegistrar device;
-    const Pool pool(device);
-    pool.use(kBase, kPage);
+    start();
+    pool_->use(kBase, kPage);
     // The output of the test may be a file in a folder of that name.
-    const std::string look = "! ls -l /proc/self/fd/ | grep -q -e /memfd:pinrail -e " + folder.path("t");
+    const std::string look = "! ls -l /proc/self/fd/ | grep -q -e /memfd:pinrail -e " + folder_.path("t");
     execl("/bin/sh", "sh", "-c", look.c_str(), nullptr);
     return 99;
   });
   EXPECT_EQ(status, 0) << "it has a descriptor of Pinrail's";
   std::string ops;
-  EXPECT_NE(why_refused(folder, &ops).find("is empty"), std::string::npos) << ops;
+  EXPECT_NE(why_refused(&ops).find("is empty"), std::string::npos) << ops;
 }
 
 // Each of these threads is inside some call when the process exits.
-TEST(RecordLife, an_exit_while_threads_record_leaves_a_whole_trace) {
-  const TempFolder folder;
+TEST_F(RecordLife, an_exit_while_threads_record_leaves_a_whole_trace) {
   const int status = exit_status_of([&]() -> int {
-    const Library library(Settings{{"mpool_base_record", folder.path("t")}});
-    const fake::FakeRegistrar device;
-    const Pool pool(device);
+    start();
     std::atomic<int> started{0};
     for (uintptr_t i = 0; i < 32; ++i) {
       std::thread([&, i] {
         for (uintptr_t round = 0;; ++round) {
-          use_place(pool, i);
+          use_place(*pool_, i);
           if (round % 4 == 0) report(kBase + i * 0x1000000, kPage);
           if (round == 4) ++started;
           usleep(100);
@@ -229,41 +198,38 @@ TEST(RecordLife, an_exit_while_threads_record_leaves_a_whole_trace) {
   });
   EXPECT_EQ(status, 0);
   std::string ops;
-  EXPECT_EQ(why_refused(folder, &ops), "");
+  EXPECT_EQ(why_refused(&ops), "");
   EXPECT_GT(ops.size(), size_t{32} * 2 * 4);
 }
 
 volatile sig_atomic_t reported = 0;
 
-TEST(RecordLife, events_of_a_signal_handler_are_whole_and_counted) {
-  const TempFolder folder;
-  {
-    const Library library(Settings{{"mpool_base_record", folder.path("t")}});
-    const fake::FakeRegistrar device;
-    const Pool pool(device);
-    struct sigaction action {};
-    action.sa_handler = [](int) {
-      report(kBase, kPage);
-      reported = reported + 1;
-    };
-    action.sa_flags = SA_RESTART;
-    ASSERT_EQ(sigaction(SIGALRM, &action, nullptr), 0);
-    const itimerval often = {{0, 500}, {0, 500}}, never = {};
-    setitimer(ITIMER_REAL, &often, nullptr);
-    for (uintptr_t i = 0; reported < 50; ++i) use_place(pool, i % 8);
-    setitimer(ITIMER_REAL, &never, nullptr);
-    const std::vector<pinrail_mpool_event_t> events = events_of(pool);
-    EXPECT_GT(events.size(), 8u);
-    uint64_t ended = 0;
-    for (size_t i = 0; i < events.size(); ++i) {
-      if (events[i].kind == PINRAIL_EVENT_MEMORY) ended += events[i].count;
-      EXPECT_TRUE(is_whole(events[i]) || events[i].kind == PINRAIL_EVENT_MEMORY) << events[i].number;
-      EXPECT_TRUE(i == 0 || events[i].number > events[i - 1].number) << events[i].number;
-    }
-    EXPECT_EQ(ended, pool.stats().invalidations);
+TEST_F(RecordLife, events_of_a_signal_handler_are_whole_and_counted) {
+  start();
+  struct sigaction action {};
+  action.sa_handler = [](int) {
+    report(kBase, kPage);
+    reported = reported + 1;
+  };
+  action.sa_flags = SA_RESTART;
+  ASSERT_EQ(sigaction(SIGALRM, &action, nullptr), 0);
+  const itimerval often = {{0, 500}, {0, 500}}, never = {};
+  setitimer(ITIMER_REAL, &often, nullptr);
+  for (uintptr_t i = 0; reported < 50; ++i) use_place(*pool_, i % 8);
+  setitimer(ITIMER_REAL, &never, nullptr);
+  const std::vector<pinrail_mpool_event_t> events = pool_->events();
+  EXPECT_GT(events.size(), 8u);
+  uint64_t ended = 0;
+  for (size_t i = 0; i < events.size(); ++i) {
+    if (events[i].kind == PINRAIL_EVENT_MEMORY) ended += events[i].count;
+    EXPECT_TRUE(is_whole(events[i]) || events[i].kind == PINRAIL_EVENT_MEMORY) << events[i].number;
+    EXPECT_TRUE(i == 0 || events[i].number > events[i - 1].number) << events[i].number;
   }
+  EXPECT_EQ(ended, pool_->stats().invalidations);
+  pool_.reset();
+  library_.reset();
   std::string ops;
-  EXPECT_EQ(why_refused(folder, &ops), "");
+  EXPECT_EQ(why_refused(&ops), "");
   EXPECT_GE(std::count(ops.begin(), ops.end(), 'I'), 50);
 }
 
@@ -341,11 +307,8 @@ TEST(TimeInRegistrar, counts_what_was_refused) {
 // The figures of this process's newest pool, mapped as another process maps them; NULL: there are none.
 const pinrail_figures_t* figures() {
   for (int file = 1023; file > 2; --file) {
-    const std::string path = "/proc/self/fd/" + std::to_string(file);
-    char target[64] = "";
-    if (readlink(path.c_str(), target, sizeof(target) - 1) <= 0) continue;
-    if (std::string(target).find("/memfd:" PINRAIL_FIGURES_NAME) != 0) continue;
-    const int own = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (file_behind(file).find("/memfd:" PINRAIL_FIGURES_NAME) != 0) continue;
+    const int own = open(("/proc/self/fd/" + std::to_string(file)).c_str(), O_RDONLY | O_CLOEXEC);
     void* const at = mmap(nullptr, sizeof(pinrail_figures_t), PROT_READ, MAP_SHARED, own, 0);
     close(own);
     return at == MAP_FAILED ? nullptr : static_cast<const pinrail_figures_t*>(at);

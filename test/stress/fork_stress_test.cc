@@ -5,14 +5,12 @@
 #include <gtest/gtest.h>
 #include <link.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
 #include <random>
 #include <thread>
-#include <vector>
 
 #include "test/support/library.h"
 #include "test/support/registrars.h"
@@ -92,24 +90,21 @@ void be_busy(pinrail_mpool_t* pool, unsigned seed, const std::atomic<bool>& stop
   }
 }
 
-#define STEP(number, condition) \
-  if (!(condition)) return number
-
 // A child with monitors and threads of its own.
 int begin_anew(const Settings& settings) {
   Library library(settings);
   STEP(11, library.status == PINRAIL_SUCCESS);
   const WatchedRegistrar device;
-  pinrail_mpool_t* const pool = device.make_pool(-1);
-  STEP(12, pool != nullptr);
+  Pool pool(device.table(), {PINRAIL_UNSET});
+  STEP(12, pool.status == PINRAIL_SUCCESS);
   void* const memory = map_some();
   pinrail_handle_t handle{};
-  STEP(13, pinrail_mpool_register(pool, memory, kBytes, 1, 0, &handle) == PINRAIL_SUCCESS);
+  STEP(13, pinrail_mpool_register(pool.get(), memory, kBytes, 1, 0, &handle) == PINRAIL_SUCCESS);
   STEP(14, pinrail_mpool_deregister(handle) == PINRAIL_SUCCESS);
   STEP(15, munmap(memory, kBytes) == 0);
   pinrail_monitor_report(memory, kBytes);
-  STEP(16, pinrail_mpool_find(pool, memory, kBytes, 1, &handle) == PINRAIL_ERR_NOT_FOUND);
-  STEP(17, pinrail_mpool_destroy(pool, 0) == PINRAIL_SUCCESS);
+  STEP(16, pinrail_mpool_find(pool.get(), memory, kBytes, 1, &handle) == PINRAIL_ERR_NOT_FOUND);
+  STEP(17, pool.close() == PINRAIL_SUCCESS);
   STEP(18, device.live() == 0);
   return 0;
 }
@@ -141,24 +136,22 @@ void fork_under_load(const Settings& settings, unsigned nap, int forks) {
   Library library(settings);
   ASSERT_EQ(library.status, PINRAIL_SUCCESS);
   const WatchedRegistrar device(nap);
-  pinrail_mpool_t* const pool = device.make_pool(-1);
-  ASSERT_NE(pool, nullptr);
-  Inherited from{pool, {}, map_some()};
-  ASSERT_EQ(pinrail_mpool_register(pool, from.memory, kBytes, 1, 0, &from.handle), PINRAIL_SUCCESS);
+  Pool pool(device.table(), {PINRAIL_UNSET});
+  ASSERT_EQ(pool.status, PINRAIL_SUCCESS);
+  Inherited from{pool.get(), {}, map_some()};
+  ASSERT_EQ(pinrail_mpool_register(pool.get(), from.memory, kBytes, 1, 0, &from.handle), PINRAIL_SUCCESS);
   std::atomic<bool> stop{false};
-  Team busy(4u, [&](unsigned i) { be_busy(pool, i, stop); });
+  Team busy(4u, [&](unsigned i) { be_busy(pool.get(), i, stop); });
   loader_takes_us = 100;
   for (int round = 0; round < forks; ++round) {
-    const pid_t child = fork();
-    if (child == 0) {
-      alarm(kPatienceSeconds);
-      const int wrong = live_as_a_child(from, round, settings);
-      if (round % 2 == 0) _exit(wrong);
-      exit(wrong);
-    }
-    int how = -1;
-    EXPECT_EQ(waitpid(child, &how, 0), child);
-    EXPECT_EQ(how, 0) << "round " << round << ", step " << WEXITSTATUS(how);
+    EXPECT_EQ(exit_status_of([&] {
+                alarm(kPatienceSeconds);
+                const int wrong = live_as_a_child(from, round, settings);
+                if (round % 2 != 0) exit(wrong);
+                return wrong;
+              }),
+              0)
+        << "round " << round;
     if (::testing::Test::HasFailure()) break;
   }
   stop = true;
@@ -166,7 +159,7 @@ void fork_under_load(const Settings& settings, unsigned nap, int forks) {
   loader_takes_us = 0;
   drop(from.handle);
   munmap(from.memory, kBytes);
-  EXPECT_EQ(pinrail_mpool_destroy(pool, 0), PINRAIL_SUCCESS);
+  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
   EXPECT_EQ(device.counts().by_strangers, 0u);
   EXPECT_EQ(device.live(), 0u);
 }
@@ -192,18 +185,14 @@ TEST(ForkStress, in_the_middle_of_init_and_finalize) {
   std::thread other([&] {
     while (!stop) Library library(settings);
   });
-  for (int round = 0; round < kForks / 10; ++round) {
-    const pid_t child = fork();
-    if (child == 0) {
+  int wrong = 0;
+  for (int round = 0; round < kForks / 10 && wrong == 0; ++round) {
+    wrong = exit_status_of([&] {
       alarm(kPatienceSeconds);
-      void* const memory = map_some();
-      munmap(memory, kBytes);
-      _exit(begin_anew(settings));
-    }
-    int how = -1;
-    EXPECT_EQ(waitpid(child, &how, 0), child);
-    EXPECT_EQ(how, 0) << "round " << round << ", step " << WEXITSTATUS(how);
-    if (how != 0) break;
+      munmap(map_some(), kBytes);
+      return begin_anew(settings);
+    });
+    EXPECT_EQ(wrong, 0) << "round " << round;
   }
   stop = true;
   other.join();

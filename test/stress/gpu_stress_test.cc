@@ -151,9 +151,7 @@ TEST_P(RgpusmStress, many_threads_and_every_invariant_holds) {
   std::atomic<uint64_t> broken{0};
   std::thread checker(check_all_the_time, &pool, &stop, &broken,
                       shape.size_limit > 0 ? static_cast<uint64_t>(shape.size_limit) : UINT64_MAX);
-  std::vector<std::thread> threads;
-  for (unsigned seed = 1; seed <= 4; ++seed) threads.emplace_back([&, seed] { use(pool, seed); });
-  for (std::thread& thread : threads) thread.join();
+  on_threads(4u, [&](unsigned i) { use(pool, i + 1); });
   stop = true;
   checker.join();
   if (passed_.reg != nullptr) drop(passed_);
@@ -216,11 +214,7 @@ TEST_P(GpusmStress, blocks_live_as_long_as_their_memory) {
   std::atomic<bool> stop{false};
   std::atomic<uint64_t> broken{0}, wrong{0};
   std::thread checker(check_all_the_time, &pool, &stop, &broken, UINT64_MAX);
-  std::vector<std::thread> threads;
-  for (unsigned seed = 1; seed <= 4; ++seed) {
-    threads.emplace_back(export_and_free, std::cref(pool), context.get(), seed, count_limit != 0, &wrong);
-  }
-  for (std::thread& thread : threads) thread.join();
+  on_threads(4u, [&](unsigned i) { export_and_free(pool, context.get(), i + 1, count_limit != 0, &wrong); });
   stop = true;
   checker.join();
   EXPECT_EQ(wrong, 0u);

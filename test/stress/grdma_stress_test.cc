@@ -64,9 +64,7 @@ TEST(GrdmaDisplaced, as_the_last_reference_goes) {
 
 TEST(GrdmaStressSerialized, two_pools_of_one_registrar_call_it_one_at_a_time) {
   Library library;
-  fake::FakeOptions options;
-  options.thread_mode = PINRAIL_THREAD_SERIALIZED;
-  fake::FakeRegistrar fake(options);
+  fake::FakeRegistrar fake(fake::options_with(&fake::FakeOptions::thread_mode, PINRAIL_THREAD_SERIALIZED));
   fake.on_register([](const pinrail_register_request_t&, pinrail_registration_t*) {
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   });
@@ -154,15 +152,12 @@ TEST(GrdmaEvents, pools_come_and_go_while_events_arrive) {
   fake::FakeRegistrar fake;
   std::atomic<bool> stop{false};
   std::atomic<uint64_t> events{0};
-  std::vector<std::thread> reporters;
-  for (int i = 0; i < 2; ++i) {
-    reporters.emplace_back([&] {
-      while (!stop) {
-        report(kShared, 64 * kPage);
-        ++events;
-      }
-    });
-  }
+  Team reporters(2, [&] {
+    while (!stop) {
+      report(kShared, 64 * kPage);
+      ++events;
+    }
+  });
   for (int i = 0; i < 100 || events < 2000; ++i) {  // until the reporters really run
     Pool pool(fake);
     pool.use(kShared + 100 * kPage, kPage);
@@ -171,7 +166,7 @@ TEST(GrdmaEvents, pools_come_and_go_while_events_arrive) {
     EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
   }
   stop = true;
-  for (std::thread& reporter : reporters) reporter.join();
+  reporters.join();
   EXPECT_GT(events, 300u);
   EXPECT_EQ(fake.live_count(), 0u);
 }
@@ -184,9 +179,7 @@ TEST_P(SlowRegistrar, delays_no_hit_no_event_and_no_other_range) {
   constexpr uintptr_t kSlow = 0x70000000;
   constexpr uintptr_t kRounds = 1000;
   Library library;
-  fake::FakeOptions options;
-  options.thread_mode = GetParam();
-  fake::FakeRegistrar fake(options);
+  fake::FakeRegistrar fake(fake::options_with(&fake::FakeOptions::thread_mode, GetParam()));
   std::atomic<bool> blocks{false}, others_are_done{false}, gave_up{false};
   fake.on_register([&](const pinrail_register_request_t& request, pinrail_registration_t*) {
     if (reinterpret_cast<uintptr_t>(request.addr) != kSlow) return;
@@ -226,15 +219,10 @@ INSTANTIATE_TEST_SUITE_P(Modes, SlowRegistrar, ::testing::Values(PINRAIL_THREAD_
 
 constexpr uintptr_t kBase = 0x10000000;
 
-double cpu_seconds() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
 double seconds_of(const std::function<void()>& work) {
-  const double begin = cpu_seconds();
+  const auto begin = own_cpu_time();
   work();
-  return cpu_seconds() - begin;
+  return std::chrono::duration<double>(own_cpu_time() - begin).count();
 }
 
 class Scale : public ::testing::Test {

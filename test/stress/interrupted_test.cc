@@ -12,9 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
-#include <string>
 #include <thread>
-#include <vector>
 
 #include "test/support/cases.h"
 #include "test/support/host_table.h"

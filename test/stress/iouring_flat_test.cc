@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/patch/system_call.h"
+#include "test/support/library.h"
 #include "test/support/process.h"
 #include "test/support/threads.h"
 
@@ -42,22 +43,13 @@ size_t anonymous_bytes() {
 
 class IouringFlat : public ::testing::Test {
  protected:
-  void SetUp() override { start("2M"); }
-  void start(const char* extent) {
-    open({{"monitor", kMonitor}, {"mpool_grdma_leave_pinned", "yes"}, {"mpool_grdma_extent", extent}}, nullptr);
+  explicit IouringFlat(const Settings& settings = {{"monitor", kMonitor}, {"mpool_grdma_extent", "2M"}},
+                       const PoolOptions& options = {})
+      : library_(with({{"mpool_grdma_gc_thread", "auto"}}, settings)), pool_(named("iouring"), options) {}
+  void SetUp() override {
+    ASSERT_EQ(library_.status, PINRAIL_SUCCESS);
+    if (pool_.status != PINRAIL_SUCCESS) GTEST_SKIP() << "io_uring does not work here";
   }
-  void open(const std::vector<pinrail_setting_t>& settings, const pinrail_mpool_options_t* wanted) {
-    pinrail_init_options_t options = PINRAIL_INIT_OPTIONS_INIT;
-    options.settings = settings.data();
-    options.setting_count = settings.size();
-    ASSERT_EQ(pinrail_init(&options), PINRAIL_SUCCESS);
-    pinrail_registrar_choice_t choice{};
-    choice.name = "iouring";
-    if (pinrail_mpool_create("grdma", &choice, nullptr, wanted, &pool_) != PINRAIL_SUCCESS) {
-      GTEST_SKIP() << "io_uring does not work here";
-    }
-  }
-  void TearDown() override { EXPECT_EQ(pinrail_finalize(), PINRAIL_SUCCESS); }
 
   static void* map() {
     void* const memory = mmap(nullptr, kLength, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -65,11 +57,7 @@ class IouringFlat : public ::testing::Test {
     madvise(memory, kLength, MADV_NOHUGEPAGE);
     return memory;
   }
-  void use(void* memory) const {
-    pinrail_handle_t handle{};
-    ASSERT_EQ(pinrail_mpool_register(pool_, memory, kLength, 1, 0, &handle), PINRAIL_SUCCESS);
-    ASSERT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
-  }
+  void use(void* memory) const { pool_.use(reinterpret_cast<uintptr_t>(memory), kLength); }
   static void unmap(void* memory) {
     report_if_nobody_sees(memory);
     munmap(memory, kLength);
@@ -100,7 +88,8 @@ class IouringFlat : public ::testing::Test {
                 used >> 10, most_used >> 10, most_pinned >> 10);
   }
 
-  pinrail_mpool_t* pool_ = nullptr;
+  const Library library_;
+  const Pool pool_;
 };
 
 TEST_F(IouringFlat, memory_that_comes_and_goes) { stays_flat(short_or_long(10000, 100000)); }
@@ -108,7 +97,7 @@ TEST_F(IouringFlat, memory_that_comes_and_goes) { stays_flat(short_or_long(10000
 // Nothing is pinned but the buffers, whose bytes are counted.
 class IouringFlatAsAsked : public IouringFlat {
  protected:
-  void SetUp() override { start("0"); }
+  IouringFlatAsAsked() : IouringFlat({{"monitor", kMonitor}}) {}
 };
 
 TEST_F(IouringFlatAsAsked, a_thousand_buffers_are_released_at_once_without_a_call) {
@@ -125,18 +114,14 @@ TEST_F(IouringFlatAsAsked, a_thousand_buffers_are_released_at_once_without_a_cal
 class IouringBytes : public IouringFlat {
  protected:
   static constexpr size_t kLimit = 16 * kLength;
-  void SetUp() override {
-    pinrail_mpool_options_t wanted = PINRAIL_MPOOL_OPTIONS_INIT;
-    wanted.leave_pinned = 1;
-    wanted.size_limit = static_cast<int64_t>(kLimit);
-    open({{"monitor", "external"}}, &wanted);
-  }
+  IouringBytes() : IouringFlat({{"mpool_grdma_extent", "2M"}}, at_most_bytes(kLimit)) {}
   // Whether the device reads and writes the bytes of the buffer, all of which are changed.
   bool is_right(unsigned char* at, int round) const {
     std::vector<unsigned char> seen(kLength);
     std::memset(at, round % 251, kLength);
     pinrail_handle_t handle{};
-    if (pinrail_mpool_register(pool_, at, kLength, PINRAIL_RIGHTS_MASK, 0, &handle) != PINRAIL_SUCCESS) return false;
+    if (pinrail_mpool_register(pool_.get(), at, kLength, PINRAIL_RIGHTS_MASK, 0, &handle) != PINRAIL_SUCCESS)
+      return false;
     const auto offset = static_cast<size_t>(at - static_cast<unsigned char*>(handle.reg->base));
     bool right = pinrail_mpool_device_read(handle, offset, seen.data(), kLength) == PINRAIL_SUCCESS &&
                  std::memcmp(seen.data(), at, kLength) == 0;
@@ -173,9 +158,7 @@ TEST_F(IouringBytes, are_right_while_memory_is_mapped_anew_and_the_limit_evicts)
   std::atomic<unsigned> seed{0};
   on_threads(4, [&] { wrong += count_wrong(++seed, 500, true); });
   EXPECT_EQ(wrong, 0u);
-  pinrail_mpool_stats_t stats{};
-  stats.size = sizeof(stats);
-  ASSERT_EQ(pinrail_mpool_read_stats(pool_, &stats), PINRAIL_SUCCESS);
+  const pinrail_mpool_stats_t stats = pool_.stats();
   EXPECT_GT(stats.hits, 0u);
   EXPECT_GT(stats.evictions, 0u);
   EXPECT_GT(stats.invalidations, 0u);

@@ -10,6 +10,7 @@
 #include <functional>
 #include <string>
 
+#include "test/support/library.h"
 #include "test/support/memory.h"
 #include "test/support/process.h"
 
@@ -25,29 +26,12 @@ constexpr unsigned kPatienceSeconds = 300;
 #define PINRAIL_TEST_REGISTRARS "iouring", "mlock"
 #endif
 
-#define STEP(number, condition) \
-  if (!(condition)) return number
+// As the library is by itself: with a thread, and with pages beside those that are asked for.
+const Settings kUsual = {{"mpool_grdma_gc_thread", "auto"}, {"mpool_grdma_extent", "2M"}};
 
-bool begin() {
-  const pinrail_setting_t external = {"monitor", "external"};
-  pinrail_init_options_t options = PINRAIL_INIT_OPTIONS_INIT;
-  options.defaults = &external;
-  options.default_count = 1;
-  return pinrail_init(&options) == PINRAIL_SUCCESS;
-}
-
-pinrail_mpool_t* make_pool(const char* registrar) {
-  pinrail_registrar_choice_t choice{};
-  choice.name = registrar;
-  pinrail_mpool_t* pool = nullptr;
-  return pinrail_mpool_create("grdma", &choice, registrar, nullptr, &pool) == PINRAIL_SUCCESS ? pool : nullptr;
-}
-
-pinrail_handle_t take(pinrail_mpool_t* pool, const Mapping& memory) {
+pinrail_handle_t take(const Pool& pool, const Mapping& memory) {
   constexpr uint32_t kBothWays = PINRAIL_ACCESS_LOCAL_WRITE | PINRAIL_ACCESS_REMOTE_READ | PINRAIL_ACCESS_REMOTE_WRITE;
-  pinrail_handle_t handle{};
-  EXPECT_EQ(pinrail_mpool_register(pool, memory.base(), memory.length(), kBothWays, 0, &handle), PINRAIL_SUCCESS);
-  return handle;
+  return pool.must(reinterpret_cast<uintptr_t>(memory.base()), memory.length(), kBothWays);
 }
 
 // The device sees what the processor wrote last, and the processor what the device did. The registration may begin
@@ -106,10 +90,11 @@ int end_what_was_inherited(pinrail_mpool_t* pool, pinrail_handle_t handle, const
   return 0;
 }
 
-int live_again(const char* registrar, size_t* pinned_after) {
-  STEP(11, begin());
-  pinrail_mpool_t* const pool = make_pool(registrar);
-  STEP(12, pool != nullptr);
+int use_again(const char* registrar, size_t* pinned_after) {
+  const Library library(kUsual);
+  STEP(11, library.status == PINRAIL_SUCCESS);
+  Pool pool(named(registrar));
+  STEP(12, pool.status == PINRAIL_SUCCESS);
   const Mapping memory(kLength);
   memory.fill(1);
   const pinrail_handle_t handle = take(pool, memory);
@@ -119,8 +104,14 @@ int live_again(const char* registrar, size_t* pinned_after) {
     STEP(wrong, wrong == 0);
   }
   STEP(13, pinrail_mpool_deregister(handle) == PINRAIL_SUCCESS);
-  STEP(14, pinrail_mpool_destroy(pool, 0) == PINRAIL_SUCCESS);
-  STEP(15, pinrail_finalize() == PINRAIL_SUCCESS);
+  STEP(14, pool.close() == PINRAIL_SUCCESS);
+  return 0;
+}
+
+int live_again(const char* registrar, size_t* pinned_after) {
+  const int wrong = use_again(registrar, pinned_after);
+  STEP(wrong, wrong == 0);
+  STEP(15, !testing::Test::HasFailure());
   STEP(16, vm_lck_bytes() == 0);
   return 0;
 }
@@ -128,11 +119,7 @@ int live_again(const char* registrar, size_t* pinned_after) {
 // Descriptors and mappings of io_urings that this process has.
 int count_rings() {
   int count = 0;
-  for (int file = 3; file < 2048; ++file) {
-    char shown[64] = "";
-    const ssize_t length = readlink(("/proc/self/fd/" + std::to_string(file)).c_str(), shown, sizeof(shown) - 1);
-    if (length > 0 && std::strstr(shown, "io_uring") != nullptr) ++count;
-  }
+  for (int file = 3; file < 2048; ++file) count += file_behind(file).find("io_uring") != std::string::npos ? 1 : 0;
   std::ifstream list("/proc/self/maps");
   for (std::string line; std::getline(list, line);) count += line.find("io_uring") != std::string::npos ? 1 : 0;
   return count;
@@ -141,33 +128,24 @@ int count_rings() {
 // F1: what keeps a ring keeps what is pinned in it, also when the parent is gone.
 TEST(RealForkOfRings, a_child_inherits_no_ring) {
   if (std::strcmp(PINRAIL_TEST_DEVICE, "iouring") != 0) GTEST_SKIP() << "another device";
-  ASSERT_TRUE(begin());
-  pinrail_mpool_t* const pool = make_pool("iouring");
-  if (pool == nullptr) {
-    pinrail_finalize();
-    GTEST_SKIP() << "no io_uring here";
-  }
+  const Library library(kUsual);
+  ASSERT_EQ(library.status, PINRAIL_SUCCESS);
+  Pool pool(named("iouring"));
+  if (pool.status != PINRAIL_SUCCESS) GTEST_SKIP() << "no io_uring here";
   const Mapping memory(kLength);
   const pinrail_handle_t handle = take(pool, memory);
   EXPECT_GT(count_rings(), 0);
-  const pid_t child = fork();
-  if (child == 0) _exit(count_rings());
-  int how = -1;
-  EXPECT_EQ(waitpid(child, &how, 0), child);
-  EXPECT_TRUE(WIFEXITED(how));
-  EXPECT_EQ(WEXITSTATUS(how), 0) << "descriptors and mappings of rings that the child has";
+  EXPECT_EQ(exit_status_of(count_rings), 0) << "descriptors and mappings of rings that the child has";
   EXPECT_EQ(agrees(handle, memory, 5), 0) << "the parent goes on";
-  EXPECT_EQ(pinrail_mpool_deregister(handle), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_mpool_destroy(pool, 0), PINRAIL_SUCCESS);
-  EXPECT_EQ(pinrail_finalize(), PINRAIL_SUCCESS);
+  drop(handle);
+  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
 }
 
 class RealFork : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    ASSERT_TRUE(begin());
-    pool_ = make_pool(GetParam());
-    if (pool_ == nullptr) GTEST_SKIP() << GetParam() << " does not work here";
+    ASSERT_EQ(library_.status, PINRAIL_SUCCESS);
+    if (pool_.status != PINRAIL_SUCCESS) GTEST_SKIP() << GetParam() << " does not work here";
     memory_.fill(3);
     handle_ = take(pool_, memory_);
     check_device(1);  // a device's own buffer for transfers may be pinned with the first one
@@ -175,13 +153,11 @@ class RealFork : public ::testing::TestWithParam<const char*> {
     ASSERT_GE(held_, kLength);
   }
   void TearDown() override {
-    if (pool_ != nullptr) {
-      EXPECT_EQ(vm_pin_bytes() + vm_lck_bytes(), held_);
-      check_device(5);
-      EXPECT_EQ(pinrail_mpool_deregister(handle_), PINRAIL_SUCCESS);
-      EXPECT_EQ(pinrail_mpool_destroy(pool_, 0), PINRAIL_SUCCESS);
-    }
-    EXPECT_EQ(pinrail_finalize(), PINRAIL_SUCCESS);
+    if (pool_.get() == nullptr) return;
+    EXPECT_EQ(vm_pin_bytes() + vm_lck_bytes(), held_);
+    check_device(5);
+    drop(handle_);
+    EXPECT_EQ(pool_.close(), PINRAIL_SUCCESS);
   }
   void check_device(uint64_t seed) const {
     if (!has_device()) return;
@@ -190,7 +166,8 @@ class RealFork : public ::testing::TestWithParam<const char*> {
   static bool has_device() { return std::strcmp(GetParam(), PINRAIL_TEST_DEVICE) == 0; }
 
   const Mapping memory_{kLength};
-  pinrail_mpool_t* pool_ = nullptr;
+  const Library library_{kUsual};
+  Pool pool_{named(GetParam())};
   pinrail_handle_t handle_{};
   size_t held_ = 0;
 };
@@ -214,7 +191,7 @@ TEST_P(RealFork, the_child_begins_anew_with_pins_of_its_own) {
     int wrong = live_again(GetParam(), &pinned);
     STEP(wrong, wrong == 0);
     STEP(31, pinned >= kLength);  // and pages beside it
-    wrong = end_what_was_inherited(pool_, handle_, memory_);
+    wrong = end_what_was_inherited(pool_.get(), handle_, memory_);
     STEP(wrong, wrong == 0);
     return live_again(GetParam(), &pinned);
   });

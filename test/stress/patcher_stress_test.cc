@@ -7,12 +7,12 @@
 #include <poll.h>
 #include <sys/syscall.h>
 
-#include <cstdlib>
 #include <thread>
 
 #include "base/core/kernel.h"
 #include "test/monitor/patcher_host.h"
 #include "test/support/cases.h"
+#include "test/support/threads.h"
 
 namespace pinrail::test {
 namespace {
@@ -62,13 +62,9 @@ class Sleeper {
 class Hammers {
  public:
   Hammers() {
-    for (std::thread& thread : threads_) thread = std::thread([this] { run(); });
     while (rounds_.load() < 200) std::this_thread::yield();
   }
-  ~Hammers() {
-    stop_ = true;
-    for (std::thread& thread : threads_) thread.join();
-  }
+  ~Hammers() { stop_ = true; }
   Hammers(const Hammers&) = delete;
   Hammers& operator=(const Hammers&) = delete;
 
@@ -93,10 +89,9 @@ class Hammers {
     }
   }
 
-  std::thread threads_[2];
   std::atomic<bool> stop_{false};
-  std::atomic<int> rounds_{0};
-  std::atomic<int> wrong_{0};
+  std::atomic<int> rounds_{0}, wrong_{0};
+  const Team threads_{2, [this] { run(); }};
 };
 
 bool sees_munmap(Patcher* patcher) {
@@ -120,9 +115,7 @@ TEST(PatcherStress, installs_while_threads_run_and_sleep_in_the_functions) {
   const bool with_sleeper = Sleeper().can();
   int clean = 0;
   for (int i = 0; i < installs(); ++i) {
-    ChildAnswer answer{};
-    ASSERT_TRUE(in_child([with_sleeper] { return install_beside(with_sleeper); }, &answer))
-        << "crashed, in round " << i;
+    const ChildAnswer answer = answer_of([with_sleeper] { return install_beside(with_sleeper); });
     ASSERT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 1, 1, 0, 0})) << "in round " << i;
     ++clean;
   }
@@ -136,18 +129,14 @@ long their_munmap(void* base, size_t length) { return syscall(SYS_munmap, base, 
 TEST(PatcherStress, others_may_write_over_ours_while_a_thread_sleeps_in_it) {
   if (!Sleeper().can()) GTEST_SKIP() << "no userfaultfd with unmap events here: no thread can sleep in munmap";
   for (int i = 0; i < installs(); ++i) {
-    ChildAnswer answer{};
-    ASSERT_TRUE(in_child(
-        [] {
-          Patcher patcher;
-          Sleeper sleeper;
-          const bool asleep = sleeper.fall_asleep();
-          patch_as_open_mpi("munmap", reinterpret_cast<uintptr_t>(their_munmap));
-          const int woken = sleeper.wake();
-          return ChildAnswer{patcher.status, asleep, woken, patcher.check(), sees_munmap(&patcher)};
-        },
-        &answer))
-        << "crashed, in round " << i;
+    const ChildAnswer answer = answer_of([] {
+      Patcher patcher;
+      Sleeper sleeper;
+      const bool asleep = sleeper.fall_asleep();
+      patch_as_open_mpi("munmap", reinterpret_cast<uintptr_t>(their_munmap));
+      const int woken = sleeper.wake();
+      return ChildAnswer{patcher.status, asleep, woken, patcher.check(), sees_munmap(&patcher)};
+    });
     ASSERT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 1, 0, PINRAIL_SUCCESS, 1})) << "in round " << i;
   }
 }

@@ -8,7 +8,6 @@
 #include <condition_variable>
 #include <mutex>
 #include <thread>
-#include <vector>
 
 #include "base/hit/pool_counts.h"
 #include "base/registration/registration.h"

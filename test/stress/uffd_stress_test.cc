@@ -70,7 +70,7 @@ pinrail_status_t note_stamp(void*, const pinrail_register_request_t* request, pi
 
 // What threads do that share an allocator with raw calls: a block of one is the next one's at once, before the kernel
 // has reported that it was unmapped. Returns how often a registration was of another block.
-int use_new_blocks(pinrail_mpool_t* pool, int count) {
+int use_new_blocks(const Pool& pool, int count) {
   constexpr size_t kPages = 16;
   int stale = 0;
   for (int i = 0; i < count; ++i) {
@@ -81,7 +81,7 @@ int use_new_blocks(pinrail_mpool_t* pool, int count) {
     const auto stamp = static_cast<uint32_t>(last_stamp.fetch_add(1));
     *static_cast<volatile uint32_t*>(at(base)) = stamp;
     pinrail_handle_t handle{};
-    if (pinrail_mpool_register(pool, at(base), kPages * kPage, 0, 0, &handle) == PINRAIL_SUCCESS) {
+    if (pool.reg(base, kPages * kPage, &handle, 0) == PINRAIL_SUCCESS) {
       stale += handle.reg->lkey != stamp ? 1 : 0;
       Status(pinrail_mpool_deregister(handle)).ignore();
     }
@@ -96,19 +96,15 @@ TEST(UffdStress, what_another_thread_maps_before_the_event_is_read_is_a_miss) {
       {{"monitor", "uffd"}, {"monitor_never", "guard_install,shmat_over"}, {"mpool_grdma_gc_thread", "auto"}}};
   pinrail_registrar_t table = host_table("stamps");
   table.register_mem = note_stamp;
-  const pinrail_registrar_choice_t choice = lend(table);
-  pinrail_mpool_t* pool = nullptr;
-  ASSERT_EQ(pinrail_mpool_create("grdma", &choice, nullptr, nullptr, &pool), PINRAIL_SUCCESS);
+  Pool pool(table);
+  ASSERT_EQ(pool.status, PINRAIL_SUCCESS);
   constexpr int kThreads = 4;
   std::atomic<int> stale{0};
   on_threads(kThreads, [&](int) { stale += use_new_blocks(pool, rounds() / kThreads); });
   EXPECT_EQ(stale.load(), 0);
-  pinrail_mpool_stats_t stats{};
-  stats.size = sizeof(stats);
-  EXPECT_EQ(pinrail_mpool_read_stats(pool, &stats), PINRAIL_SUCCESS);
   // A mapping that another thread's call changes while the monitors look at it is not kept.
-  EXPECT_LE(stats.uncovered, static_cast<uint64_t>(rounds() / 1000)) << "nothing is shown where nothing is kept";
-  EXPECT_EQ(pinrail_mpool_destroy(pool, 0), PINRAIL_SUCCESS);
+  EXPECT_LE(pool.stats().uncovered, static_cast<uint64_t>(rounds() / 1000)) << "nothing is shown where nothing is kept";
+  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
 }
 #endif
 

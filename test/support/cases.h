@@ -46,6 +46,10 @@ void expect_success_in_child(Function&& function) {
   EXPECT_EQ(exit_status_of(function), 0);
 }
 
+// Of a function, mostly in a child process, that returns the number of the first step that is not as it should be.
+#define STEP(number, condition) \
+  if (!(condition)) return number
+
 // A time in which this process can open no files, or only a few.
 class FewDescriptors {
  public:

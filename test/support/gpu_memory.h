@@ -8,11 +8,9 @@
 #include <pinrail/gpu.h>
 #include <pinrail/registrar.h>
 
-#include <memory>
-#include <vector>
-
 #include "base/core/status.h"
 #include "framework/registrar/request.h"
+#include "test/conform/suite/registrar.h"
 #include "test/fake/cuda/cuda_double.h"
 
 namespace pinrail::test {
@@ -149,32 +147,22 @@ class GpuMemory {
   CUmemoryPool pool_ = nullptr;
 };
 
-// A registration with its tail, as a pool would lend it.
-struct Slot {
-  explicit Slot(const pinrail_registrar_t& of) : table(of), memory(sizeof(pinrail_registration_t) + of.tail_size + 64) {
-    void* at = memory.data();
-    size_t room = memory.size();
-    reg = static_cast<pinrail_registration_t*>(std::align(64, sizeof(*reg) + of.tail_size, at, room));
+// A registration of such memory, or of a peer's. It gives back what it has, and expects that this works.
+class GpuRegistration : public Registration {
+ public:
+  using Registration::Registration;
+  ~GpuRegistration() {
+    if (is_live()) {
+      EXPECT_TRUE(give_back().ok());
+    }
   }
-  Status make(uint32_t kind, uintptr_t addr, size_t length, const pinrail_gpu_block_t* block = nullptr) {
-    pinrail_register_request_t request{};
-    request.size = sizeof(request);
-    request.kind = kind;
-    request.fd = -1;
-    request.addr = reinterpret_cast<void*>(addr);
-    request.length = length;
-    request.handle = block;
-    request.handle_length = block == nullptr ? 0 : sizeof(*block);
-    reg->base = request.addr;
-    reg->length = length;
-    return table.register_mem(table.context, &request, reg);
-  }
-  Status end() { return table.deregister_mem(table.context, reg, PINRAIL_REASON_RELEASED); }
-  const pinrail_gpu_block_t& block() const { return *static_cast<const pinrail_gpu_block_t*>(registrar_tail(reg)); }
 
-  const pinrail_registrar_t& table;
-  std::vector<char> memory;
-  pinrail_registration_t* reg;
+  Status make(uint32_t kind, uintptr_t addr, size_t length, const pinrail_gpu_block_t* block = nullptr) {
+    return Registration::make(reinterpret_cast<void*>(addr), length, 0, 0, kind, block);
+  }
+  Status make(const GpuMemory& memory) { return make(PINRAIL_KIND_GPU, memory.at(), GpuMemory::kBytes); }
+  Status open(const pinrail_gpu_block_t& block) { return make(PINRAIL_KIND_REMOTE, block.base, block.length, &block); }
+  const pinrail_gpu_block_t& block() const { return *static_cast<const pinrail_gpu_block_t*>(registrar_tail(&reg())); }
 };
 
 }  // namespace pinrail::test

@@ -27,35 +27,27 @@ inline pinrail_registrar_t host_table(const char* name, void* context = nullptr)
   return table;
 }
 
-// A pool over a table. NULL if there is none to be had.
-inline pinrail_mpool_t* make_grdma(const pinrail_registrar_t& lent, int64_t leave_pinned, const char* cache_name) {
+// A pool over a table, whose leave_pinned is 1 unless the caller says otherwise. NULL if there is none to be had.
+inline pinrail_mpool_t* make_grdma(const pinrail_registrar_t& lent,
+                                   pinrail_mpool_options_t wanted = PINRAIL_MPOOL_OPTIONS_INIT) {
   pinrail_registrar_choice_t choice{};
   choice.table = &lent;
-  pinrail_mpool_options_t options = PINRAIL_MPOOL_OPTIONS_INIT;
-  options.leave_pinned = leave_pinned;
+  if (wanted.leave_pinned == PINRAIL_UNSET) wanted.leave_pinned = 1;
   pinrail_mpool_t* pool = nullptr;
-  const pinrail_status_t made = pinrail_mpool_create("grdma", &choice, cache_name, &options, &pool);
-  return made == PINRAIL_SUCCESS ? pool : nullptr;
+  return pinrail_mpool_create("grdma", &choice, nullptr, &wanted, &pool) == PINRAIL_SUCCESS ? pool : nullptr;
 }
 
-// Initialises the library, too, for programs without GoogleTest. NULL if something of it cannot be had. leave_pinned is
-// 1 in the pool's options unless the caller says otherwise.
-inline pinrail_mpool_t* open_library_with_table(std::vector<pinrail_setting_t> settings,
-                                                pinrail_status_t (*register_mem)(void*,
-                                                                                 const pinrail_register_request_t*,
-                                                                                 pinrail_registration_t*),
-                                                pinrail_mpool_options_t wanted = PINRAIL_MPOOL_OPTIONS_INIT) {
+// Initialises the library, too, for programs without GoogleTest. NULL if something of it cannot be had.
+inline pinrail_mpool_t* open_library_with_table(const std::vector<pinrail_setting_t>& settings,
+                                                decltype(pinrail_registrar_t::register_mem) register_mem,
+                                                const pinrail_mpool_options_t& wanted = PINRAIL_MPOOL_OPTIONS_INIT) {
   pinrail_init_options_t options = PINRAIL_INIT_OPTIONS_INIT;
   options.settings = settings.data();
   options.setting_count = settings.size();
   if (pinrail_init(&options) != PINRAIL_SUCCESS) return nullptr;
   pinrail_registrar_t table = host_table(nullptr);
   table.register_mem = register_mem;
-  pinrail_registrar_choice_t choice{};
-  choice.table = &table;
-  if (wanted.leave_pinned == PINRAIL_UNSET) wanted.leave_pinned = 1;
-  pinrail_mpool_t* pool = nullptr;
-  return pinrail_mpool_create("grdma", &choice, nullptr, &wanted, &pool) == PINRAIL_SUCCESS ? pool : nullptr;
+  return make_grdma(table, wanted);
 }
 
 }  // namespace pinrail::test

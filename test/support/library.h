@@ -57,6 +57,11 @@ inline pinrail_registrar_choice_t lend(const pinrail_registrar_t& table) {
   return choice;
 }
 inline pinrail_registrar_choice_t lend(const fake::FakeRegistrar& registrar) { return lend(*registrar.table()); }
+inline pinrail_registrar_choice_t named(const char* registrar) {
+  pinrail_registrar_choice_t choice{};
+  choice.name = registrar;
+  return choice;
+}
 
 struct PoolOptions {
   int64_t leave_pinned = 1;
@@ -103,6 +108,19 @@ class AnyPool {
     EXPECT_EQ(pinrail_mpool_read_stats(pool_, &figures), PINRAIL_SUCCESS);
     return figures;
   }
+  // The last events of the pool, from this number on; *next goes on.
+  std::vector<pinrail_mpool_event_t> events(uint64_t* next) const {
+    std::vector<pinrail_mpool_event_t> events(1 << 13);
+    events[0].size = sizeof(events[0]);
+    size_t count = 0;
+    EXPECT_EQ(pinrail_mpool_events(pool_, events.data(), events.size(), next, &count), PINRAIL_SUCCESS);
+    events.resize(count);
+    return events;
+  }
+  std::vector<pinrail_mpool_event_t> events() const {
+    uint64_t next = 0;
+    return events(&next);
+  }
   void evict_all() const {
     while (pinrail_mpool_evict(pool_) == PINRAIL_SUCCESS) continue;
   }
@@ -129,6 +147,7 @@ class AnyPool {
 template <typename P>
 class OnePool : public testing::Test {
  protected:
+  void SetUp() override { make({}); }
   // Another library, with another pool.
   void make(const Settings& settings, const fake::FakeOptions& fake = {}, const PoolOptions& options = {}) {
     pool_.reset();

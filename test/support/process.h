@@ -22,7 +22,6 @@
 #include <functional>
 #include <set>
 #include <string>
-#include <vector>
 
 namespace pinrail::test {
 
@@ -93,6 +92,20 @@ std::set<int> numbers_opened_by(Function&& function) {
     if (before.count(number) == 0) opened.insert(number);
   }
   return opened;
+}
+
+// What /proc calls the file of this descriptor; empty: none is open.
+inline std::string file_behind(int descriptor) {
+  char name[256];
+  const ssize_t length = readlink(("/proc/self/fd/" + std::to_string(descriptor)).c_str(), name, sizeof(name));
+  return length < 0 ? std::string() : std::string(name, static_cast<size_t>(length));
+}
+// The lowest descriptor from `first` on whose file is called so, in part; -1: there is none.
+inline int descriptor_of(const std::string& part, int first = 3) {
+  for (int descriptor = first; descriptor < 1024; ++descriptor) {
+    if (file_behind(descriptor).find(part) != std::string::npos) return descriptor;
+  }
+  return -1;
 }
 
 inline int make_memory_file() { return memfd_create("the program's", MFD_CLOEXEC); }

@@ -91,40 +91,34 @@ class WatchedRegistrar {
     if (shared == MAP_FAILED) std::abort();
     counts_ = new (shared) Counts;
     table_ = host_table("watched", this);
-    table_.register_mem = register_mem;
-    table_.deregister_mem = deregister_mem;
-    table_.device_read = device_read;
+    table_.register_mem = [](void* self, const pinrail_register_request_t*, pinrail_registration_t*) {
+      return of(self)->count(&of(self)->counts_->registered);
+    };
+    table_.deregister_mem = [](void* self, pinrail_registration_t*, pinrail_reason_t) {
+      return of(self)->count(&of(self)->counts_->deregistered);
+    };
+    table_.device_read = [](void* self, const pinrail_registration_t*, size_t, void*, size_t) {
+      return of(self)->note_caller();
+    };
   }
   ~WatchedRegistrar() { munmap(counts_, sizeof(Counts)); }
   WatchedRegistrar(const WatchedRegistrar&) = delete;
   WatchedRegistrar& operator=(const WatchedRegistrar&) = delete;
 
+  const pinrail_registrar_t& table() const { return table_; }
   const Counts& counts() const { return *counts_; }
   uint64_t live() const { return counts_->registered - counts_->deregistered; }
 
-  // A pool over it. NULL if there is none to be had.
-  pinrail_mpool_t* make_pool(int64_t leave_pinned = 1, const char* cache_name = nullptr) const {
-    return make_grdma(table_, leave_pinned, cache_name);
-  }
-
  private:
-  void called(std::atomic<uint64_t>* what) {
-    ++*what;
-    if (getpid() != owner_) ++counts_->by_strangers;
-    if (nap_ != 0) usleep(nap_);
-  }
   static WatchedRegistrar* of(void* context) { return static_cast<WatchedRegistrar*>(context); }
-  static pinrail_status_t register_mem(void* context, const pinrail_register_request_t*, pinrail_registration_t*) {
-    of(context)->called(&of(context)->counts_->registered);
+  pinrail_status_t note_caller() {
+    if (getpid() != owner_) ++counts_->by_strangers;
     return PINRAIL_SUCCESS;
   }
-  static pinrail_status_t deregister_mem(void* context, pinrail_registration_t*, pinrail_reason_t) {
-    of(context)->called(&of(context)->counts_->deregistered);
-    return PINRAIL_SUCCESS;
-  }
-  static pinrail_status_t device_read(void* context, const pinrail_registration_t*, size_t, void*, size_t) {
-    if (getpid() != of(context)->owner_) ++of(context)->counts_->by_strangers;
-    return PINRAIL_SUCCESS;
+  pinrail_status_t count(std::atomic<uint64_t>* what) {
+    ++*what;
+    if (nap_ != 0) usleep(nap_);
+    return note_caller();
   }
 
   const pid_t owner_;

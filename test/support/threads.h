@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
+#include <ctime>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -43,6 +44,13 @@ inline bool has_thread(const std::string& name) { return !thread_called(name).em
 inline int64_t blocked_signals_of(const std::string& name) {
   const std::string mask = status_of(thread_called(name), "SigBlk");
   return mask.empty() ? -1 : std::strtoll(mask.c_str(), nullptr, 16);
+}
+
+// How long this thread has had a processor.
+inline std::chrono::nanoseconds own_cpu_time() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
 }
 
 inline bool sleeps(const std::string& thread) { return status_of(thread, "State").rfind('S', 0) == 0; }

@@ -2,15 +2,13 @@
 // What every component must do, whatever its framework: its file, its descriptor, its parameters, open and close.
 #include <dlfcn.h>
 
-#include <cstdlib>
-#include <cstring>
 #include <exception>
-#include <memory>
 
 #include "base/loader/loader.h"
 #include "base/param/param.h"
 #include "framework/api/api.h"
 #include "test/conform/suite/component.h"
+#include "test/conform/suite/registrar.h"
 #include "test/fake/fake_host.h"
 #include "test/support/memory.h"
 #include "test/support/process.h"
@@ -105,19 +103,7 @@ void exercise(const pinrail_component_t& component, void* context) {
     registrar.size = sizeof(registrar);
     if (ops.create(context, nullptr, &registrar) != PINRAIL_SUCCESS) return;
     const test::Mapping mapping(4 * test::page_size());
-    pinrail_registration_t* reg = nullptr;
-    const pinrail_host_t services = api::make_services();
-    if (services.registrations->alloc(nullptr, registrar.tail_size, 0, &reg) == PINRAIL_SUCCESS) {
-      pinrail_register_request_t request{};
-      request.size = sizeof(request);
-      request.kind = PINRAIL_KIND_HOST;
-      request.fd = -1;
-      request.addr = reg->base = mapping.base();
-      request.length = reg->length = test::page_size();
-      if (registrar.register_mem(registrar.context, &request, reg) == PINRAIL_SUCCESS) {
-        registrar.deregister_mem(registrar.context, reg, PINRAIL_REASON_RELEASED);
-      }
-    }
+    test::Registration(registrar).make(mapping.base(), test::page_size(), 0).ignore();  // and it is given back
     ops.destroy(context, &registrar);
   } else if (framework == "rcache") {
     const auto& ops = *static_cast<const pinrail_rcache_ops_t*>(component.ops);

@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
-#include <new>
 
 #include "base/core/own_component.h"
 #include "base/loader/loader.h"

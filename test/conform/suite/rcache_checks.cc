@@ -2,7 +2,6 @@
 // What every index must do. The checks call its table directly, with the library's own registrations.
 #include <atomic>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <random>
 
@@ -162,12 +161,7 @@ class Index {
   Left left_;
 };
 
-#define INDEX(name, flags)          \
-  Index name(file, flags, verdict); \
-  if (!(name).usable()) return
-
-void a_range_inside_is_found_and_one_that_sticks_out_is_not(const File& file, Verdict* verdict) {
-  INDEX(index, 0);
+void a_range_inside_is_found_and_one_that_sticks_out_is_not(Index& index, Verdict* verdict) {
   KEEPS("R3", index.find(kBase, kPage, 0) == nullptr, "an empty index finds something");
   pinrail_registration_t* reg = index.put_new(kBase, 4 * kPage, kRead);
   if (reg == nullptr) return;
@@ -179,8 +173,7 @@ void a_range_inside_is_found_and_one_that_sticks_out_is_not(const File& file, Ve
   KEEPS("R3", index.find(kBase - 1, 2, kRead) == nullptr, "a find returns what begins behind the range");
 }
 
-void rights_must_be_a_superset_and_traits_equal(const File& file, Verdict* verdict) {
-  INDEX(index, 0);
+void rights_must_be_a_superset_and_traits_equal(Index& index, Verdict* verdict) {
   if (index.put_new(kBase, 4 * kPage, kRead, PINRAIL_TRAIT_RELAXED_ORDERING) == nullptr) return;
   KEEPS("R3", index.find(kBase, kPage, kRead | PINRAIL_TRAIT_RELAXED_ORDERING) != nullptr,
         "its own access is not found");
@@ -189,8 +182,7 @@ void rights_must_be_a_superset_and_traits_equal(const File& file, Verdict* verdi
   KEEPS("R3", index.find(kBase, kPage, kRead) == nullptr, "a find returns a registration of other traits");
 }
 
-void an_exact_index_finds_only_equals(const File& file, Verdict* verdict) {
-  INDEX(index, PINRAIL_RCACHE_EXACT);
+void an_exact_index_finds_only_equals(Index& index, Verdict* verdict) {
   pinrail_registration_t* reg = index.put_new(kBase, 4 * kPage, kRead);
   if (reg == nullptr) return;
   KEEPS("R3", index.find(kBase, 4 * kPage, kRead) == reg, "an equal request is not found");
@@ -200,8 +192,7 @@ void an_exact_index_finds_only_equals(const File& file, Verdict* verdict) {
   KEEPS("R3", index.count() == 2 && index.left().regs.empty(), "in an EXACT index one registration displaces another");
 }
 
-void what_a_new_one_dominates_leaves(const File& file, Verdict* verdict) {
-  INDEX(index, 0);
+void what_a_new_one_dominates_leaves(Index& index, Verdict* verdict) {
   pinrail_registration_t* inner = index.put_new(kBase + kPage, kPage, kRead);
   pinrail_registration_t* wider = index.put_new(kBase + 2 * kPage, kPage, kRead | kWrite);
   pinrail_registration_t* beside = index.put_new(kBase + 3 * kPage, 2 * kPage, kRead);
@@ -214,8 +205,7 @@ void what_a_new_one_dominates_leaves(const File& file, Verdict* verdict) {
   KEEPS("R3", index.count() == 3, "count() is wrong after a displacement");
 }
 
-void what_is_dominated_is_not_inserted(const File& file, Verdict* verdict) {
-  INDEX(index, 0);
+void what_is_dominated_is_not_inserted(Index& index, Verdict* verdict) {
   pinrail_registration_t* small = index.make(kBase + kPage, kPage, kRead);
   pinrail_announcement_t announcement;
   KEEPS("R3", index.announce(*small, &announcement) == PINRAIL_ERR_NOT_FOUND, "an empty index answers");
@@ -225,16 +215,14 @@ void what_is_dominated_is_not_inserted(const File& file, Verdict* verdict) {
   KEEPS("R3", index.count() == 1 && index.left().regs.empty(), "a publish() that is refused changes the index");
 }
 
-void persistent_ones_are_dominated_by_equals_alone(const File& file, Verdict* verdict) {
-  INDEX(index, 0);
+void persistent_ones_are_dominated_by_equals_alone(Index& index, Verdict* verdict) {
   pinrail_registration_t* own = index.put_new(kBase + kPage, kPage, kRead, 0, PINRAIL_FLAG_PERSISTENT);
   if (own == nullptr || index.put_new(kBase, 4 * kPage, kRead | kWrite) == nullptr) return;
   KEEPS("R3", index.left().count_of(own) == 0 && index.count() == 2, "a PERSISTENT registration is displaced");
 }
 
 // R5: an announcement may come to be of more than what was asked for, and answers what lies within all of it.
-void what_is_announced_beyond_the_request_is_waited_for(const File& file, Verdict* verdict) {
-  INDEX(index, 0);
+void what_is_announced_beyond_the_request_is_waited_for(Index& index, Verdict* verdict) {
   pinrail_announcement_t wide{};
   wide.base = kBase + 2 * kPage;
   wide.length = kPage;
@@ -252,8 +240,7 @@ void what_is_announced_beyond_the_request_is_waited_for(const File& file, Verdic
   static_cast<void>(index.ops().withdraw(index.module(), &wide));
 }
 
-void a_find_takes_one_reference(const File& file, Verdict* verdict) {
-  INDEX(index, 0);
+void a_find_takes_one_reference(Index& index, Verdict* verdict) {
   pinrail_registration_t* reg = index.put_new(kBase, 4 * kPage, kRead);
   if (reg == nullptr) return;
   KEEPS("R9", index.references(reg) == 0, "publish() leaves a reference");
@@ -275,8 +262,7 @@ void a_find_takes_one_reference(const File& file, Verdict* verdict) {
         "remove() changes the references");
 }
 
-void a_dead_one_is_never_returned(const File& file, Verdict* verdict) {
-  INDEX(index, 0);
+void a_dead_one_is_never_returned(Index& index, Verdict* verdict) {
   pinrail_registration_t* dead = index.put_new(kBase, 4 * kPage, kRead);
   if (dead == nullptr) return;
   index.services().mark_dead_hook(dead);  // its pool removes it next
@@ -285,8 +271,7 @@ void a_dead_one_is_never_returned(const File& file, Verdict* verdict) {
   KEEPS("E1", index.count() == 0, "a DEAD registration that was removed is counted");
 }
 
-void an_event_takes_all_that_overlaps_and_nothing_else(const File& file, Verdict* verdict) {
-  INDEX(index, 0);
+void an_event_takes_all_that_overlaps_and_nothing_else(Index& index, Verdict* verdict) {
   pinrail_registration_t* before = index.put_new(kBase, kPage, kRead);
   pinrail_registration_t* across = index.put_new(kBase + kPage, 4 * kPage, kRead);
   pinrail_registration_t* inside = index.put_new(kBase + 2 * kPage, kPage, kRead | kWrite);
@@ -304,8 +289,7 @@ void an_event_takes_all_that_overlaps_and_nothing_else(const File& file, Verdict
   KEEPS("E1", index.count() == 0, "the event (0, UINTPTR_MAX) does not take everything");
 }
 
-void hundreds_that_go_at_once_are_each_visited(const File& file, Verdict* verdict) {
-  INDEX(index, 0);
+void hundreds_that_go_at_once_are_each_visited(Index& index, Verdict* verdict) {
   constexpr size_t kCount = 700;
   for (size_t i = 0; i < kCount; ++i) {
     if (index.put_new(kBase + i * kPage, kPage, kRead) == nullptr) return;
@@ -315,8 +299,7 @@ void hundreds_that_go_at_once_are_each_visited(const File& file, Verdict* verdic
   KEEPS("E1", index.left().regs.size() == kCount && index.count() == 0, "an event visits fewer or more than were in");
 }
 
-void an_event_overtakes_an_announcement(const File& file, Verdict* verdict) {
-  INDEX(index, 0);
+void an_event_overtakes_an_announcement(Index& index, Verdict* verdict) {
   pinrail_announcement_t overtaken, other;
   pinrail_registration_t* reg = index.make(kBase, 2 * kPage, kRead);
   pinrail_registration_t* apart = index.make(kBase + 8 * kPage, kPage, kRead);
@@ -331,8 +314,7 @@ void an_event_overtakes_an_announcement(const File& file, Verdict* verdict) {
 }
 
 // R13: by the range that the announcement is of now; what came before it was changed does not count.
-void an_event_overtakes_what_was_announced_anew(const File& file, Verdict* verdict) {
-  INDEX(index, 0);
+void an_event_overtakes_what_was_announced_anew(Index& index, Verdict* verdict) {
   pinrail_announcement_t announcement;
   pinrail_registration_t* const reg = index.make(kBase, 4 * kPage, kRead);
   const pinrail_registration_t* const asked = index.make(kBase, kPage, kRead);
@@ -348,8 +330,7 @@ void an_event_overtakes_what_was_announced_anew(const File& file, Verdict* verdi
         "an event of what was announced anew is not noticed");
 }
 
-void a_withdrawn_announcement_leaves_nothing(const File& file, Verdict* verdict) {
-  INDEX(index, 0);
+void a_withdrawn_announcement_leaves_nothing(Index& index, Verdict* verdict) {
   const pinrail_registration_t* like = index.make(kBase, kPage, kRead);
   for (int i = 0; i < 2000; ++i) {
     pinrail_announcement_t announcement;
@@ -360,8 +341,7 @@ void a_withdrawn_announcement_leaves_nothing(const File& file, Verdict* verdict)
   KEEPS("R2", index.count() == 0, "a withdrawn announcement is counted");
 }
 
-void what_is_removed_is_gone_and_what_is_not_in_is_not_found(const File& file, Verdict* verdict) {
-  INDEX(index, 0);
+void what_is_removed_is_gone_and_what_is_not_in_is_not_found(Index& index, Verdict* verdict) {
   pinrail_registration_t* reg = index.put_new(kBase, kPage, kRead);
   if (reg == nullptr) return;
   KEEPS("C4", index.ops().remove(index.module(), reg) == PINRAIL_SUCCESS, "remove() fails");
@@ -370,17 +350,15 @@ void what_is_removed_is_gone_and_what_is_not_in_is_not_found(const File& file, V
         "remove() of what is not in is not NOT_FOUND");
 }
 
-void unknown_flags_are_not_supported(const File& file, Verdict* verdict) {
-  INDEX(index, 0);
+void unknown_flags_are_not_supported(Index& index, Verdict* verdict) {
   void* module = nullptr;
   KEEPS("C4", index.ops().create(index.context(), 0x80000000u, &module) == PINRAIL_ERR_NOT_SUPPORTED,
         "create() with an unknown flag is not NOT_SUPPORTED");
   KEEPS("C4", module == nullptr, "create() fails and writes module_out");
 }
 
-void what_runs_under_locks_of_hooks_allocates_nothing(const File& file, Verdict* verdict) {
+void what_runs_under_locks_of_hooks_allocates_nothing(Index& index, Verdict* verdict) {
   APPLIES_IF(allocations_of_thread() >= 0, "allocations cannot be counted in this build");
-  INDEX(index, 0);
   for (size_t i = 0; i < 300; ++i) {
     pinrail_registration_t* reg = index.make(kBase + i * kPage, kPage, kRead);
     pinrail_announcement_t announcement;
@@ -404,8 +382,7 @@ void what_runs_under_locks_of_hooks_allocates_nothing(const File& file, Verdict*
 }
 
 // Random inserts, removals, events and finds beside a list that is searched from end to end.
-void it_agrees_with_a_plain_list(const File& file, Verdict* verdict) {
-  INDEX(index, 0);
+void it_agrees_with_a_plain_list(Index& index, Verdict* verdict) {
   std::mt19937 random(7);
   std::vector<pinrail_registration_t*> in;
   const auto contains = [](const pinrail_registration_t* reg, uintptr_t base, size_t length) {
@@ -452,8 +429,7 @@ void it_agrees_with_a_plain_list(const File& file, Verdict* verdict) {
 }
 
 // Two threads insert and find, two take all away.
-void four_threads_find_only_what_answers(const File& file, Verdict* verdict) {
-  INDEX(index, 0);
+void four_threads_find_only_what_answers(Index& index, Verdict* verdict) {
   std::atomic<int> wrong{0};
   const auto work = [&](unsigned seed) {
     std::mt19937 random(seed);
@@ -494,31 +470,38 @@ void four_threads_find_only_what_answers(const File& file, Verdict* verdict) {
         "its own check() finds an error after four threads used it");
 }
 
+// On an index of its own.
+template <void (*check)(Index& index, Verdict* verdict), uint32_t flags = 0>
+void on_index(const File& file, Verdict* verdict) {
+  Index index(file, flags, verdict);
+  if (index.usable()) check(index, verdict);
+}
+
 }  // namespace
 
 const std::vector<FileCheck>& rcache_checks() {
 #define CHECK_OF(rule, function) \
-  { rule, #function, function }
-  static const auto* const checks =
-      new std::vector<FileCheck>{CHECK_OF("R3", a_range_inside_is_found_and_one_that_sticks_out_is_not),
-                                 CHECK_OF("R3", rights_must_be_a_superset_and_traits_equal),
-                                 CHECK_OF("R3", an_exact_index_finds_only_equals),
-                                 CHECK_OF("R3", what_a_new_one_dominates_leaves),
-                                 CHECK_OF("R3", what_is_dominated_is_not_inserted),
-                                 CHECK_OF("R3", persistent_ones_are_dominated_by_equals_alone),
-                                 CHECK_OF("R5", what_is_announced_beyond_the_request_is_waited_for),
-                                 CHECK_OF("R9", a_find_takes_one_reference),
-                                 CHECK_OF("E1", a_dead_one_is_never_returned),
-                                 CHECK_OF("E1", an_event_takes_all_that_overlaps_and_nothing_else),
-                                 CHECK_OF("E1", hundreds_that_go_at_once_are_each_visited),
-                                 CHECK_OF("R13", an_event_overtakes_an_announcement),
-                                 CHECK_OF("R13", an_event_overtakes_what_was_announced_anew),
-                                 CHECK_OF("R2", a_withdrawn_announcement_leaves_nothing),
-                                 CHECK_OF("C4", what_is_removed_is_gone_and_what_is_not_in_is_not_found),
-                                 CHECK_OF("C4", unknown_flags_are_not_supported),
-                                 CHECK_OF("E3", what_runs_under_locks_of_hooks_allocates_nothing),
-                                 CHECK_OF("R3", it_agrees_with_a_plain_list),
-                                 CHECK_OF("R3", four_threads_find_only_what_answers)};
+  { rule, #function, on_index<function> }
+  static const auto* const checks = new std::vector<FileCheck>{
+      CHECK_OF("R3", a_range_inside_is_found_and_one_that_sticks_out_is_not),
+      CHECK_OF("R3", rights_must_be_a_superset_and_traits_equal),
+      {"R3", "an_exact_index_finds_only_equals", on_index<an_exact_index_finds_only_equals, PINRAIL_RCACHE_EXACT>},
+      CHECK_OF("R3", what_a_new_one_dominates_leaves),
+      CHECK_OF("R3", what_is_dominated_is_not_inserted),
+      CHECK_OF("R3", persistent_ones_are_dominated_by_equals_alone),
+      CHECK_OF("R5", what_is_announced_beyond_the_request_is_waited_for),
+      CHECK_OF("R9", a_find_takes_one_reference),
+      CHECK_OF("E1", a_dead_one_is_never_returned),
+      CHECK_OF("E1", an_event_takes_all_that_overlaps_and_nothing_else),
+      CHECK_OF("E1", hundreds_that_go_at_once_are_each_visited),
+      CHECK_OF("R13", an_event_overtakes_an_announcement),
+      CHECK_OF("R13", an_event_overtakes_what_was_announced_anew),
+      CHECK_OF("R2", a_withdrawn_announcement_leaves_nothing),
+      CHECK_OF("C4", what_is_removed_is_gone_and_what_is_not_in_is_not_found),
+      CHECK_OF("C4", unknown_flags_are_not_supported),
+      CHECK_OF("E3", what_runs_under_locks_of_hooks_allocates_nothing),
+      CHECK_OF("R3", it_agrees_with_a_plain_list),
+      CHECK_OF("R3", four_threads_find_only_what_answers)};
 #undef CHECK_OF
   return *checks;
 }

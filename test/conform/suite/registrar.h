@@ -93,8 +93,9 @@ class Registration {
   Registration(const Registration&) = delete;
   Registration& operator=(const Registration&) = delete;
 
+  // block: of a peer's memory.
   Status make(void* addr, size_t length, uint32_t rights = kAllRights, uint32_t traits = 0,
-              uint32_t kind = PINRAIL_KIND_HOST);
+              uint32_t kind = PINRAIL_KIND_HOST, const pinrail_gpu_block_t* block = nullptr);
   Status give_back(pinrail_reason_t reason = PINRAIL_REASON_RELEASED);
 
   void forget() { live_ = false; }  // the destructor gives nothing back
@@ -103,6 +104,7 @@ class Registration {
   Status device_read(size_t offset, void* into, size_t length) const;
   Status device_write(size_t offset, const void* from, size_t length) const;
 
+  bool is_live() const { return live_; }
   const pinrail_registration_t& reg() const { return *reg_; }
   // Whether the bytes behind the tail are untouched (C6).
   bool tail_kept() const;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What the checks of registrar_checks.cc use: devices, registrations, comparisons.
+
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -125,7 +126,8 @@ Registration::~Registration() {
   std::free(reg_);
 }
 
-Status Registration::make(void* addr, size_t length, uint32_t rights, uint32_t traits, uint32_t kind) {
+Status Registration::make(void* addr, size_t length, uint32_t rights, uint32_t traits, uint32_t kind,
+                          const pinrail_gpu_block_t* block) {
   reg_->base = addr;
   reg_->length = length;
   reg_->rights = rights;
@@ -139,6 +141,8 @@ Status Registration::make(void* addr, size_t length, uint32_t rights, uint32_t t
   request.fd = -1;
   request.addr = addr;
   request.length = length;
+  request.handle = block;
+  request.handle_length = block == nullptr ? 0 : sizeof(*block);
   const Status status = table_.register_mem(table_.context, &request, reg_);
   live_ = status.ok();
   return status;

@@ -401,10 +401,7 @@ CUresult cuIpcGetEventHandle(CUipcEventHandle* handle, CUevent event) {
     if (!in.has_ipc) return CUDA_ERROR_NOT_SUPPORTED;
     const bool shareable = is_event(in, event) && event->flags == kShareable && event->descriptor >= 0;
     if (!shareable) return CUDA_ERROR_INVALID_HANDLE;
-    const auto self = static_cast<uint32_t>(getpid());
-    const Wire wire = {kEventMagic, self, this_owner(), event->descriptor, event->id, 0, sizeof(SharedEvent)};
-    std::memset(handle, 0, sizeof(*handle));
-    std::memcpy(handle, &wire, sizeof(wire));
+    send_by(handle, wire_of(kEventMagic, event->descriptor, event->id, 0, sizeof(SharedEvent)));
     return CUDA_SUCCESS;
   });
 }
@@ -412,9 +409,7 @@ CUresult cuIpcGetEventHandle(CUipcEventHandle* handle, CUevent event) {
 CUresult cuIpcOpenEventHandle(CUevent* event, CUipcEventHandle handle) {
   return call("cuIpcOpenEventHandle", [&](State& in) {
     if (!in.has_ipc) return CUDA_ERROR_NOT_SUPPORTED;
-    Wire wire;
-    std::memcpy(&wire, &handle, sizeof(wire));
-    return open_handle(&in, wire, event);
+    return open_handle(&in, received_by(handle), event);
   });
 }
 

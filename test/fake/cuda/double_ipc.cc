@@ -179,21 +179,12 @@ using Lock = std::lock_guard<std::mutex>;
 
 namespace {
 
-void write_handle(CUipcMemHandle* handle, const Wire& wire) {
-  std::memset(handle, 0, sizeof(*handle));
-  std::memcpy(handle, &wire, sizeof(wire));
-}
-
 CUresult open_new(State* in, const Wire& wire, CUdeviceptr* address_out) {
   const int descriptor = fetch(wire);
   if (descriptor < 0) return CUDA_ERROR_INVALID_HANDLE;
-  const uintptr_t at = in->take(wire.bytes);
-  const bool mapped = at != 0 && map_at(at, wire.bytes, descriptor);
+  const uintptr_t at = in->map(wire.bytes, descriptor);
   close(descriptor);
-  if (!mapped) {
-    in->give_back(at);
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
+  if (at == 0) return CUDA_ERROR_OUT_OF_MEMORY;
   in->imports[at] = {wire.owner, wire.base, wire.id, wire.bytes, 1, contexts().back()->device, in->next_id++};
   hold_memory(wire.owner, wire.id, wire.bytes);
   *address_out = at;
@@ -225,10 +216,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
     if (!in.has_ipc) return CUDA_ERROR_NOT_SUPPORTED;
     const auto found = in.holding(address);
     if (found == in.allocations.end() || found->second.pool != nullptr) return CUDA_ERROR_INVALID_VALUE;
-    found->second.exported = true;
-    const auto self = static_cast<uint32_t>(getpid());
-    write_handle(handle, {kMagic, self, this_owner(), found->second.descriptor, found->second.id, found->first,
-                          found->second.bytes});
+    send_by(handle, wire_of(kMagic, found->second.descriptor, found->second.id, found->first, found->second.bytes));
     return CUDA_SUCCESS;
   });
 }
@@ -238,9 +226,7 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle, unsigne
     if (!in.has_ipc) return CUDA_ERROR_NOT_SUPPORTED;
     if (flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
     if (no_context()) return CUDA_ERROR_INVALID_CONTEXT;
-    Wire wire;
-    std::memcpy(&wire, &handle, sizeof(wire));
-    return open_handle(&in, wire, address);
+    return open_handle(&in, received_by(handle), address);
   });
 }
 
@@ -283,8 +269,7 @@ CUresult cuda_double_foreign_alloc(uint32_t pid, CUdeviceptr base, size_t bytes,
   made.descriptor = make_memory(made.id, bytes);
   if (made.descriptor < 0) return CUDA_ERROR_OUT_OF_MEMORY;
   in.foreign[{pid, base}] = made;
-  const uint64_t owner = owner_of(pid, 0);
-  write_handle(handle_out, {kMagic, static_cast<uint32_t>(getpid()), owner, made.descriptor, made.id, base, bytes});
+  send_by(handle_out, wire_of(kMagic, made.descriptor, made.id, base, bytes, owner_of(pid, 0)));
   *buffer_id_out = made.id;
   return CUDA_SUCCESS;
 }

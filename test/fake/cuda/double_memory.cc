@@ -229,10 +229,7 @@ CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr address, size_t
     const uintptr_t base = mapped ? range.mapped_at : range.base;
     if (bytes > base + round_up(mapped ? range.mapping->bytes : range.bytes) - address) return CUDA_ERROR_INVALID_VALUE;
     if (address != base) return CUDA_ERROR_NOT_SUPPORTED;  // the driver can; a memfd has no place for an offset
-    const int copied = fcntl(mapped ? range.physical->descriptor : range.own->descriptor, F_DUPFD_CLOEXEC, 0);
-    if (copied < 0) return CUDA_ERROR_OPERATING_SYSTEM;
-    *static_cast<int*>(handle) = copied;
-    return CUDA_SUCCESS;
+    return hand_out(mapped ? range.physical->descriptor : range.own->descriptor, handle);
   });
 }
 
@@ -357,11 +354,9 @@ CUresult cuMemPoolExportToShareableHandle(void* handle, CUmemoryPool pool, CUmem
       if (is_pool(in, pool)) pool->is_spoilt = true;
       return CUDA_ERROR_INVALID_VALUE;
     }
-    const int copied = fcntl(pool->descriptor, F_DUPFD_CLOEXEC, 0);
-    if (copied < 0) return CUDA_ERROR_OPERATING_SYSTEM;
-    *static_cast<int*>(handle) = copied;
-    pool->is_exported = true;
-    return CUDA_SUCCESS;
+    const CUresult handed = hand_out(pool->descriptor, handle);
+    pool->is_exported |= handed == CUDA_SUCCESS;
+    return handed;
   });
 }
 
@@ -400,10 +395,7 @@ CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* data, CUdeviceptr addres
     if (found == in.allocations.end()) return CUDA_ERROR_INVALID_VALUE;
     const Allocation& memory = found->second;
     if (memory.pool == nullptr || !memory.pool->is_exported) return CUDA_ERROR_INVALID_VALUE;
-    const auto self = static_cast<uint32_t>(getpid());
-    const Wire wire{kPoolMagic, self, this_owner(), memory.descriptor, memory.id, memory.pool->id, memory.bytes};
-    std::memset(data, 0, sizeof(*data));
-    std::memcpy(data, &wire, sizeof(wire));
+    send_by(data, wire_of(kPoolMagic, memory.descriptor, memory.id, memory.pool->id, memory.bytes));
     return CUDA_SUCCESS;
   });
 }
@@ -411,8 +403,7 @@ CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* data, CUdeviceptr addres
 // All imports of a pointer are one mapping, and the first cuMemFree() ends it.
 CUresult cuMemPoolImportPointer(CUdeviceptr* address, CUmemoryPool pool, CUmemPoolPtrExportData* data) {
   return call("cuMemPoolImportPointer", [&](State& in) {
-    Wire wire;
-    std::memcpy(&wire, data, sizeof(wire));
+    const Wire wire = received_by(*data);
     const bool sane = is_pool(in, pool) && pool->imported && wire.magic == kPoolMagic && wire.base == pool->id;
     if (!sane) return CUDA_ERROR_INVALID_VALUE;
     for (const auto& each : in.pool_imports) {
@@ -422,13 +413,9 @@ CUresult cuMemPoolImportPointer(CUdeviceptr* address, CUmemoryPool pool, CUmemPo
     }
     const int descriptor = fetch(wire);
     if (descriptor < 0) return CUDA_ERROR_INVALID_VALUE;
-    const uintptr_t at = in.take(wire.bytes);
-    const bool mapped = at != 0 && map_at(at, wire.bytes, descriptor);
+    const uintptr_t at = in.map(wire.bytes, descriptor);
     close(descriptor);
-    if (!mapped) {
-      in.give_back(at);
-      return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    if (at == 0) return CUDA_ERROR_OUT_OF_MEMORY;
     Allocation made;
     made.bytes = wire.bytes;
     made.id = wire.id;

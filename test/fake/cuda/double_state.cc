@@ -70,6 +70,13 @@ void State::give_back(uintptr_t at) {
   taken.erase(found);
 }
 
+uintptr_t State::map(size_t bytes, int descriptor) {
+  const uintptr_t at = take(bytes);
+  if (at == 0 || map_at(at, bytes, descriptor)) return at;
+  give_back(at);
+  return 0;
+}
+
 std::map<uintptr_t, Allocation>::iterator State::holding(uintptr_t address) {
   auto after = allocations.upper_bound(address);
   if (after == allocations.begin()) return allocations.end();
@@ -91,12 +98,11 @@ bool State::find_range(uintptr_t address, Range* out) {
   std::map<uintptr_t, Reservation>::iterator reservation;
   const auto foreign_id = [](uint64_t id) { return (uint64_t{1} << 40) + id; };
   if (holds(allocations, &own)) {
-    *out = {own->first, own->second.bytes, own->second.id, own->second.device, &own->second, nullptr, 0, nullptr};
+    *out = {own->first, own->second.bytes, own->second.id, own->second.device, &own->second};
   } else if (holds(imports, &import)) {
-    *out = {import->first, import->second.bytes, import->second.local, import->second.device, nullptr, nullptr, 0,
-            nullptr};
+    *out = {import->first, import->second.bytes, import->second.local, import->second.device};
   } else if (holds(pool_imports, &of_pool)) {
-    *out = {of_pool->first, of_pool->second.bytes, foreign_id(of_pool->second.id), 0, nullptr, nullptr, 0, nullptr};
+    *out = {of_pool->first, of_pool->second.bytes, foreign_id(of_pool->second.id)};
   } else if (holds(mappings, &mapping)) {
     if (!holds(reservations, &reservation)) return false;
     const Physical& behind = physical.at(mapping->second.physical);
@@ -119,9 +125,8 @@ CUresult State::allocate(CUdeviceptr* address_out, size_t bytes, int device, CUm
   if (bytes > limit - used) return CUDA_ERROR_OUT_OF_MEMORY;
   const uint64_t id = next_id++;
   const int descriptor = make_memory(id, bytes);
-  const uintptr_t at = descriptor < 0 ? 0 : take(bytes);
-  if (at == 0 || !map_at(at, bytes, descriptor)) {
-    if (at != 0) give_back(at);
+  const uintptr_t at = descriptor < 0 ? 0 : map(bytes, descriptor);
+  if (at == 0) {
     if (descriptor >= 0) close(descriptor);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
@@ -216,6 +221,13 @@ bool is_memory(int descriptor, uint64_t* id_out, size_t* bytes_out) {
   *id_out = std::strtoull(name.c_str() + sizeof(kNamed) - 1, nullptr, 10);
   *bytes_out = static_cast<size_t>(status.st_size);
   return true;
+}
+
+CUresult hand_out(int descriptor, void* into) {
+  const int copied = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+  if (copied < 0) return CUDA_ERROR_OPERATING_SYSTEM;
+  *static_cast<int*>(into) = copied;
+  return CUDA_SUCCESS;
 }
 
 int fetch(const Wire& wire) {

@@ -7,9 +7,12 @@
 #ifndef PINRAIL_TEST_FAKE_CUDA_DOUBLE_STATE_H
 #define PINRAIL_TEST_FAKE_CUDA_DOUBLE_STATE_H
 
+#include <unistd.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -84,16 +87,29 @@ struct Wire {
   uint64_t base;
   uint64_t bytes;
 };
-static_assert(sizeof(Wire) <= sizeof(CUipcMemHandle), "it fits");
+inline Wire wire_of(uint32_t magic, int descriptor, uint64_t id, uint64_t base, uint64_t bytes,
+                    uint64_t owner = this_owner()) {
+  return {magic, static_cast<uint32_t>(getpid()), owner, descriptor, id, base, bytes};
+}
+template <typename Handle>
+void send_by(Handle* handle, const Wire& wire) {
+  static_assert(sizeof(wire) <= sizeof(*handle), "it fits");
+  std::memset(handle, 0, sizeof(*handle));
+  std::memcpy(handle, &wire, sizeof(wire));
+}
+template <typename Handle>
+Wire received_by(const Handle& handle) {
+  Wire wire;
+  std::memcpy(&wire, &handle, sizeof(wire));
+  return wire;
+}
 constexpr uint32_t kMagic = 0x43444842, kFabricMagic = 0x43444846, kPoolMagic = 0x43444850, kEventMagic = 0x43444845;
-static_assert(sizeof(Wire) <= sizeof(CUipcEventHandle), "it fits");
 
 struct Allocation {
   size_t bytes = 0;
   int descriptor = -1;
   uint64_t id = 0;
   int device = 0;
-  bool exported = false;
   bool sync_memops = false;
   bool managed = false;
   CUmemoryPool pool = nullptr;  // stream-ordered: where it came from
@@ -202,6 +218,7 @@ struct State {
 
   uintptr_t take(size_t bytes, size_t alignment = kGrain);  // a place in the arena, or 0
   void give_back(uintptr_t at);
+  uintptr_t map(size_t bytes, int descriptor);  // of such memory; 0: there is no place
   // The allocation that holds the address, or end.
   std::map<uintptr_t, Allocation>::iterator holding(uintptr_t address);
   bool find_range(uintptr_t address, Range* out);
@@ -225,6 +242,8 @@ void unmap_at(uintptr_t at, size_t bytes);  // no access, and still taken
 // The descriptor of the process that the wire names, if it is still that memory's: a number may have been used again;
 // -1.
 int fetch(const Wire& wire);
+// A copy of the descriptor for the program, which takes an int there.
+CUresult hand_out(int descriptor, void* into);
 // Whether the descriptor is of what make_memory() made; with its id and length.
 bool is_memory(int descriptor, uint64_t* id_out, size_t* bytes_out);
 

@@ -84,8 +84,7 @@ CUresult import_descriptor(State* in, int descriptor, Handle* handle_out) {
 }
 
 CUresult import_fabric(State* in, const void* from, Handle* handle_out) {
-  Wire wire;
-  std::memcpy(&wire, from, sizeof(wire));
+  const Wire wire = received_by(*static_cast<const CUmemFabricHandle*>(from));
   if (!in->has_fabric) return CUDA_ERROR_NOT_PERMITTED;
   if (wire.magic != kFabricMagic) return CUDA_ERROR_INVALID_VALUE;
   const int descriptor = fetch(wire);
@@ -232,16 +231,11 @@ CUresult cuMemExportToShareableHandle(void* shareable, Handle handle, CUmemAlloc
     const Physical& physical = found->second;
     if ((unsigned{type} & unsigned{physical.properties.requestedHandleTypes}) == 0) return CUDA_ERROR_INVALID_VALUE;
     if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
-      const auto self = static_cast<uint32_t>(getpid());
-      const Wire wire{kFabricMagic, self, this_owner(), physical.descriptor, physical.id, 0, physical.bytes};
-      std::memset(shareable, 0, sizeof(CUmemFabricHandle));
-      std::memcpy(shareable, &wire, sizeof(wire));
+      send_by(static_cast<CUmemFabricHandle*>(shareable),
+              wire_of(kFabricMagic, physical.descriptor, physical.id, 0, physical.bytes));
       return CUDA_SUCCESS;
     }
-    const int copied = fcntl(physical.descriptor, F_DUPFD_CLOEXEC, 0);
-    if (copied < 0) return CUDA_ERROR_OPERATING_SYSTEM;
-    *static_cast<int*>(shareable) = copied;
-    return CUDA_SUCCESS;
+    return hand_out(physical.descriptor, shareable);
   });
 }
 

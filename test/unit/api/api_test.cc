@@ -51,10 +51,8 @@ TEST(MonitorFace, a_stranger_hears_of_every_event_after_the_pools_and_with_no_lo
 // munmap(kBase + 4096, 4) and munmap(kBase, 4100) take whole pages.
 TEST(MonitorFace, a_report_ends_what_lies_in_the_rest_of_its_pages) {
   const Library library;
-  fake::FakeOptions to_the_byte;
-  to_the_byte.granularity = 1;
   for (const bool by_call : {false, true}) {
-    const fake::FakeRegistrar registrar(to_the_byte);
+    const fake::FakeRegistrar registrar(fake::options_with(&fake::FakeOptions::granularity, 1));
     const Pool pool(registrar);
     const auto has = [&](size_t at) { return pool.has(kBase + at, 100); };
     const auto end = [&](size_t at, size_t length) {

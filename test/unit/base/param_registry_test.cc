@@ -5,8 +5,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <functional>
-#include <thread>
 
 #include "test/support/cases.h"
 #include "test/support/threads.h"

@@ -334,13 +334,12 @@ TEST(SlotsSource, an_exporter_that_ended_or_lost_its_descriptor_is_gone) {
 }
 
 TEST(SlotsSource, an_exporter_that_ends_in_order_marks_nothing_and_a_forked_child_neither) {
-  Process self;
-  ASSERT_TRUE(this_process(&self).ok());
+  const Process own = self();
   Importer importer;
   {
     Exporter exporter;
-    ASSERT_TRUE(exporter.create(self, 4).ok());
-    ASSERT_TRUE(importer.open(self.user, self.pid, self.start, exporter.segment()).ok());
+    ASSERT_TRUE(exporter.create(own, 4).ok());
+    ASSERT_TRUE(importer.open(own.user, own.pid, own.start, exporter.segment()).ok());
     const pid_t child = fork();
     if (child == 0) _exit(0);
     ASSERT_EQ(waitpid(child, nullptr, 0), child);
@@ -350,10 +349,9 @@ TEST(SlotsSource, an_exporter_that_ends_in_order_marks_nothing_and_a_forked_chil
 }
 
 TEST(SlotsSource, an_exporter_whose_number_has_another_file_allocates_nothing_in_it_and_leaves_it_open) {
-  Process self;
-  ASSERT_TRUE(this_process(&self).ok());
+  const Process own = self();
   auto exporter = std::make_unique<Exporter>();
-  const std::set<int> ours = numbers_opened_by([&] { ASSERT_TRUE(exporter->create(self, 4096).ok()); });
+  const std::set<int> ours = numbers_opened_by([&] { ASSERT_TRUE(exporter->create(own, 4096).ok()); });
   ASSERT_EQ(ours.size(), 1u);
   ASSERT_TRUE(take_over(ours, make_memory_file));
   Status status = success();
@@ -492,10 +490,9 @@ TEST(SlotsProcess, it_is_alive_as_long_as_one_of_its_threads_is) {
 
 // R9: what cannot be known is not taken for dead.
 TEST(SlotsProcess, it_counts_as_alive_while_there_is_no_descriptor_to_ask_the_system_with) {
-  slots::Process self;
-  ASSERT_TRUE(slots::this_process(&self).ok());
+  const Process own = self();
   const FewDescriptors none;
-  EXPECT_TRUE(slots::is_alive(self.pid, self.start));
+  EXPECT_TRUE(slots::is_alive(own.pid, own.start));
 }
 
 }  // namespace

@@ -11,14 +11,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <mutex>
 #include <thread>
-#include <vector>
 
 #include "base/core/compiler.h"
 #include "base/sync/deferred_hook.h"

@@ -15,7 +15,6 @@
 #include <memory>
 #include <random>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -465,20 +464,9 @@ TEST(Mapping, a_device_below_another_folder_is_no_file) {
   EXPECT_EQ(kind, PINRAIL_MAPPING_ANONYMOUS);
 }
 
-// The number of the process's open list of mappings; -1: none is open.
-int number_of_list() {
-  for (int number = 3; number < 64; ++number) {
-    char name[64] = "";
-    const ssize_t length = readlink(("/proc/self/fd/" + std::to_string(number)).c_str(), name, sizeof(name) - 1);
-    if (length > 5 && std::string(name, static_cast<size_t>(length)).substr(static_cast<size_t>(length) - 5) == "/maps")
-      return number;
-  }
-  return -1;
-}
-
 TEST(Mapping, an_open_list_shows_what_is_mapped_now_and_no_file_of_the_programs_is_asked_or_closed) {
   open_proc_files();
-  const int number = number_of_list();
+  const int number = test::descriptor_of("/maps");
   ASSERT_GE(number, 0);
   void* const base = mmap(nullptr, kPage, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   expect_mapping(base, kPage, PINRAIL_MAPPING_ANONYMOUS, "mapped after the list was opened");
@@ -491,9 +479,9 @@ TEST(Mapping, an_open_list_shows_what_is_mapped_now_and_no_file_of_the_programs_
   close_proc_files();
   EXPECT_EQ(close(number), 0);
   open_proc_files();
-  EXPECT_GE(number_of_list(), 0);
+  EXPECT_GE(test::descriptor_of("/maps"), 0);
   close_proc_files();
-  EXPECT_EQ(number_of_list(), -1);
+  EXPECT_EQ(test::descriptor_of("/maps"), -1);
 }
 
 // Objects have more functions than buckets in their tables, so most chains have several.

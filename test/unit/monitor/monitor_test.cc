@@ -34,14 +34,10 @@ constexpr size_t kPage = 4096;
 const pinrail_host_t* hosts[2];
 uint32_t events[2];
 
-pinrail_status_t open_first(const pinrail_host_t* host, void** context_out) {
-  hosts[0] = host;
-  *context_out = &events[0];
-  return PINRAIL_SUCCESS;
-}
-pinrail_status_t open_second(const pinrail_host_t* host, void** context_out) {
-  hosts[1] = host;
-  *context_out = &events[1];
+template <int which>
+pinrail_status_t open_it(const pinrail_host_t* host, void** context_out) {
+  hosts[which] = host;
+  *context_out = &events[which];
   return PINRAIL_SUCCESS;
 }
 uint32_t sees(void* context) { return *static_cast<const uint32_t*>(context); }
@@ -105,8 +101,8 @@ class TwoMonitors {
 
  private:
   const pinrail_monitor_ops_t first_ops_, second_ops_;
-  const pinrail_component_t first_ = component("first", 20, open_first, &first_ops_);
-  const pinrail_component_t second_ = component("second", 10, open_second, &second_ops_);
+  const pinrail_component_t first_ = component("first", 20, open_it<0>, &first_ops_);
+  const pinrail_component_t second_ = component("second", 10, open_it<1>, &second_ops_);
   const pinrail_component_t* const built_in_[3] = {&first_, &second_, nullptr};
   const pinrail_host_t services_{};
   param::Sources sources_;
@@ -160,13 +156,11 @@ void note_all_hook(void* noted, uintptr_t base, size_t length) {
 
 TEST(Monitors, without_memory_the_blind_ones_registrations_die_all_the_same) {
   NEED_GLIBC("the library brings its own operator new");
-  int reached = 0;
-  for (long n = 1;; ++n) {
-    SCOPED_TRACE("the " + std::to_string(n) + "th allocation fails");
+  const int reached = test::for_each_allocation([](long n) {
     const TwoMonitors monitors(PINRAIL_EVENTS_ALL, nullptr, PINRAIL_EVENT_UNMAP, cover_nothing);
     std::atomic<bool> is_reported{false};
     void* subscription = nullptr;
-    ASSERT_TRUE(subscribe(PINRAIL_KIND_HOST, note_all_hook, &is_reported, &subscription).ok());
+    EXPECT_TRUE(subscribe(PINRAIL_KIND_HOST, note_all_hook, &is_reported, &subscription).ok());
     const bool failed = test::with_nth_allocation_failing(n, [] {
       EXPECT_EQ(guarded([] {
                   go_blind(0, 0, "without memory");
@@ -177,9 +171,8 @@ TEST(Monitors, without_memory_the_blind_ones_registrations_die_all_the_same) {
     EXPECT_TRUE(is_reported);
     EXPECT_FALSE(monitors.covers_the_page());
     unsubscribe(subscription);
-    if (!failed) break;
-    ++reached;
-  }
+    return failed;
+  });
   EXPECT_GT(reached, 3);
 }
 

@@ -15,7 +15,6 @@
 #include <mutex>
 #include <random>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/sync/lock.h"

@@ -7,7 +7,6 @@
 #include <pinrail/pinrail.h>
 #include <sys/mman.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <set>
