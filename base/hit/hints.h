@@ -16,7 +16,6 @@
 
 #include <sys/mman.h>
 
-#include <algorithm>
 #include <atomic>
 #include <new>
 
@@ -91,7 +90,7 @@ class Hints {
   };
   static constexpr unsigned kNumberBits = 28;  // of an entry; the rest is its tag
   static_assert(arena::kMaxNumber >> kNumberBits == 0, "a number fits");
-  static constexpr size_t kMostLines = size_t{1} << 18;  // 16 MiB, for two million
+  static constexpr size_t kMostLines = size_t{1} << 17;  // 8 MiB, for a million
   static constexpr size_t kGrowth = 4;
   static constexpr size_t kHugePage = size_t{2} << 20;
 
@@ -126,8 +125,8 @@ class Hints {
   // smaller. Without memory the table stays as it is.
   void grow(const Table* from) {
     if (is_growing_.exchange(true, std::memory_order_acquire)) return;
-    const size_t lines = std::min((from->mask + 1) * kGrowth, kMostLines);
-    const bool is_wanted = current_.load(std::memory_order_relaxed) == from && lines != from->mask + 1;
+    const size_t lines = (from->mask + 1) * kGrowth;
+    const bool is_wanted = current_.load(std::memory_order_relaxed) == from && lines <= kMostLines;
     void* const memory =
         is_wanted ? mmap(nullptr, bytes_of(lines), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
                   : MAP_FAILED;
