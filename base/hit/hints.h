@@ -90,7 +90,7 @@ class Hints {
   };
   static constexpr unsigned kNumberBits = 28;  // of an entry; the rest is its tag
   static_assert(arena::kMaxNumber >> kNumberBits == 0, "a number fits");
-  static constexpr size_t kMostLines = size_t{1} << 17;  // 8 MiB, for a million
+  static constexpr size_t kMostLines = size_t{1} << 17;  // at most: 8 MiB, for a million
   static constexpr size_t kGrowth = 4;
   static constexpr size_t kHugePage = size_t{2} << 20;
 

@@ -83,6 +83,7 @@ std::string_view suggest(std::string_view name, const std::vector<std::string_vi
   if (name.empty() || name.size() > kLongestName) return nearest;
   size_t least = std::min(slips_allowed(name.size()), name.size() - 1) + 1;
   for (const std::string_view candidate : candidates) {
+    if (std::max(candidate.size(), name.size()) - std::min(candidate.size(), name.size()) >= least) continue;
     const size_t distance = edit_distance(name, candidate);
     if (distance >= least) continue;
     least = distance;

@@ -182,14 +182,18 @@ namespace {
 // Continues a value in the column where a help line's text begins, after "What happened  ".
 constexpr std::string_view kContinuation = "\n               ";
 
-// Returns the lines below [topic], without blank lines at the end; empty if there is no such topic. A line that begins
-// with [ is a heading.
+// Returns the lines below [topic], without blank lines at the end; empty if there is no such topic. A line in brackets
+// is a heading.
 std::string body_of(std::string_view catalogue, std::string_view topic) {
   const std::string text = "\n" + std::string(catalogue), heading = "\n[" + std::string(topic) + "]\n";
   const size_t found = text.find(heading);
   if (found == std::string::npos) return "";
   const size_t line_end = found + heading.size() - 1;
-  const std::string below = text.substr(line_end, text.find("\n[", line_end) - line_end);
+  size_t next = text.find("\n[", line_end);
+  while (next != std::string::npos && text[std::min(text.find('\n', next + 1), text.size()) - 1] != ']') {
+    next = text.find("\n[", next + 1);
+  }
+  const std::string below = text.substr(line_end, next - line_end);
   const size_t last = below.find_last_not_of('\n');
   return last == std::string::npos ? "" : below.substr(1, last);
 }

@@ -24,6 +24,9 @@ namespace {
 
 // The operations of a parent's pool that calls still reach (api/F1). They take no lock and reach no device. The
 // argument module is the pool itself.
+pinrail_status_t refuse_range(void*, pinrail_thread_t*, uintptr_t, size_t, uint64_t, pinrail_handle_t*) {
+  return PINRAIL_ERR_NOT_AVAILABLE;
+}
 pinrail_status_t deregister(void*, pinrail_thread_t*, pinrail_handle_t) { return PINRAIL_SUCCESS; }
 void invalidate_range(void*, uintptr_t, size_t) {}
 
@@ -42,6 +45,7 @@ size_t max_reg_size(void* module) { return pool_of(module).former_ops->max_reg_s
 constexpr pinrail_mpool_ops_t make_inert_table() {
   pinrail_mpool_ops_t ops{};
   ops.size = sizeof(ops);
+  ops.register_mem = ops.find = refuse_range;  // for a call in which a signal handler has forked
   ops.deregister = deregister;
   ops.invalidate_range_hook = invalidate_range;
   ops.stats = stats;

@@ -6,7 +6,7 @@
 //          use it.
 // Threads  set_policy() and forget_findings() at start-up; those whose names end in _locked under findings_mutex; the
 //          others at any time.
-// Context  API or start-up; none may run in a hook. No function reads a registration.
+// Context  API or start-up; none may run in a hook. No function reads a registration; kept_without() calls monitors.
 //
 // A kind is kept if the monitors see each event that this kernel has and that can happen to it (coverage/C1), found out
 // on a sample of each, which is unmapped before kept_without() returns.

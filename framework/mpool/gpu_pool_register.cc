@@ -186,8 +186,9 @@ Status Pool::open_new(pinrail_thread_t* thread, const Request& request, pinrail_
   identity_of(reg).slot = nullptr;
   area_of(reg).peer = key.peer;
   mark_own(reg);
-  *reg_out = reg;
-  return admit_and_open(thread, reg, [&] { return open_or_undo(thread, request, reg); });
+  const Status opened = admit_and_open(thread, reg, [&] { return open_or_undo(thread, request, reg); });
+  if (opened.ok()) *reg_out = reg;
+  return opened;
 }
 
 // Links it to its peer, and calls before_open(), the registrar and after_open(); on an error undoes what was done, but

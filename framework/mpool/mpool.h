@@ -28,10 +28,10 @@ class Allocator;
 struct alignas(64) pinrail_mpool {
   pinrail::PoolCounts counts;
   uintptr_t page_mask = 0;  // the registrar's granularity - 1
-  // In a forked child, for a parent's pool: its original table and module. `ops` then does nothing.
+  // In a forked child, for a parent's pool: its original table and module. `ops` then calls no device.
   const pinrail_mpool_ops_t* former_ops = nullptr;
   void* former_module = nullptr;
-  const pinrail_mpool_ops_t* ops = nullptr;  // completed_ops; in a forked child, the table that does nothing
+  const pinrail_mpool_ops_t* ops = nullptr;  // completed_ops; in a forked child, as api_fork.cc has it
   void* module = nullptr;
   std::unique_ptr<pinrail_bound_registrar> registrar;
   std::string name;

@@ -187,10 +187,11 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
     const Status status = alloc(wanted.span, wanted.rights, wanted.traits, limits_of_registrar_.tail_size, &reg);
     if (!status.ok()) return status;
     reg->flags = wanted.flags;
-    *reg_out = reg;
-    return admit_and_open(thread, reg, [&] {
+    const Status made = admit_and_open(thread, reg, [&] {
       return call_registrar(thread, device_request(reg, PINRAIL_KIND_HOST), reg, mpool::Room::made);
     });
+    if (made.ok()) *reg_out = reg;
+    return made;
   }
   // An insert has made them superfluous. The index calls it under its lock.
   static void displaced_hook(void* pool, pinrail_registration_t* const* regs, size_t count) {

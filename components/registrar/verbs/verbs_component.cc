@@ -93,7 +93,7 @@ pinrail_status_t create(void* context, void* native, pinrail_registrar_t* regist
   status = open_device(registrar.get(), static_cast<ibv_pd*>(native), &max_length);
   if (!status.ok()) return status.code();
   fill_table(registrar.get(), max_length);
-  status = choose_odp(registrar.get());
+  status = guarded([&] { return choose_odp(registrar.get()); });
   if (!status.ok()) {
     close_device(registrar.get());
     return status.code();
