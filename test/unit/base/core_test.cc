@@ -279,6 +279,8 @@ TEST(Report, a_topic_is_its_lines_with_the_values_of_its_arguments) {
   EXPECT_EQ(report::render("", "first topic", nullptr, 0), "");
   const pinrail_help_arg_t arg = {"x", "y"};
   EXPECT_EQ(report::render("[t]\na {x} {x", "t", &arg, 1), "a y {x") << "a brace that is not closed is text";
+  EXPECT_EQ(report::render("[t]\n[1] see u\n[u]\nb\n", "t", nullptr, 0), "[1] see u")
+      << "a heading ends with its bracket";
 }
 
 TEST(Report, equal_help_texts_are_said_once_until_they_are_forgotten) {
