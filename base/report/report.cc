@@ -183,19 +183,22 @@ namespace {
 constexpr std::string_view kContinuation = "\n               ";
 
 // Returns the lines below [topic], without blank lines at the end; empty if there is no such topic. A line in brackets
-// is a heading.
-std::string body_of(std::string_view catalogue, std::string_view topic) {
-  const std::string text = "\n" + std::string(catalogue), heading = "\n[" + std::string(topic) + "]\n";
-  const size_t found = text.find(heading);
-  if (found == std::string::npos) return "";
-  const size_t line_end = found + heading.size() - 1;
-  size_t next = text.find("\n[", line_end);
-  while (next != std::string::npos && text[std::min(text.find('\n', next + 1), text.size()) - 1] != ']') {
-    next = text.find("\n[", next + 1);
+// is a heading. Copies nothing: messages are also about a lack of memory.
+std::string_view body_of(std::string_view catalogue, std::string_view topic) {
+  std::string_view body;
+  bool is_inside = false;
+  for (size_t at = 0; at < catalogue.size();) {
+    const size_t end = std::min(catalogue.find('\n', at), catalogue.size());
+    const std::string_view line = catalogue.substr(at, end - at);
+    const bool is_heading = line.size() >= 2 && line.front() == '[' && line.back() == ']';
+    if (is_heading && is_inside) break;
+    if (is_inside && !line.empty()) body = {body.data(), static_cast<size_t>(line.data() + line.size() - body.data())};
+    at = std::min(end + 1, catalogue.size());
+    if (!is_heading || line.substr(1, line.size() - 2) != topic) continue;
+    is_inside = true;
+    body = catalogue.substr(at, 0);
   }
-  const std::string below = text.substr(line_end, next - line_end);
-  const size_t last = below.find_last_not_of('\n');
-  return last == std::string::npos ? "" : below.substr(1, last);
+  return body;
 }
 
 // Returns the argument of this name, or NULL.
@@ -210,8 +213,7 @@ const pinrail_help_arg_t* find_arg(const pinrail_help_arg_t* args, size_t arg_co
 
 std::string render(std::string_view catalogue, std::string_view topic, const pinrail_help_arg_t* args,
                    size_t arg_count) {
-  const std::string whole = body_of(catalogue, topic);
-  std::string_view body = whole;
+  std::string_view body = body_of(catalogue, topic);
   std::string out;
   while (!body.empty()) {
     const size_t open = body.find('{');
