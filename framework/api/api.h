@@ -206,7 +206,8 @@ void evicted(pinrail_status_t status);
 //          return.
 //
 // api/F1  Calls on a parent's pool return NOT_AVAILABLE before they reach the pool. Those that may be made nevertheless
-//     (deregister, invalidate_range, read_stats, chunks_begin) reach a table of operations that call no device.
+//     (deregister, invalidate_range, read_stats, chunks_begin) reach a table of operations that call no device, and so
+//     does a call in which a signal handler has forked.
 //
 // A child of vfork or posix_spawn shares the parent's memory, and its gate was not wiped: nothing happens.
 
