@@ -2,6 +2,8 @@
 // Takes no lock. API context, but what ends in _hook.
 #include "components/mpool/grdma/grdma_reasons.h"
 
+#include <algorithm>
+
 namespace pinrail::grdma {
 namespace {
 
@@ -47,9 +49,9 @@ uintptr_t load_hook(const uintptr_t* field) { return __atomic_load_n(field, __AT
 // The class of the smallest blocks that are at least as long. What is longer than the last class's blocks is in it,
 // too.
 unsigned Reasons::class_of_hook(const Span& span) {
-  unsigned size_class = 0;
-  while (size_class + 1 < kClasses && span.length() > size_t{1} << order_of_hook(size_class)) ++size_class;
-  return size_class;
+  if (span.length() <= size_t{1} << kFirstOrder) return 0;
+  const auto order = 64U - static_cast<unsigned>(__builtin_clzll(span.length() - 1));  // of the smallest power of two
+  return std::min((order - kFirstOrder + kStep - 1) / kStep, kClasses - 1);
 }
 
 Reasons::Bucket& Reasons::bucket_of_hook(uintptr_t addr, unsigned size_class) const {
