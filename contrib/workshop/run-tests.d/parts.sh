@@ -154,7 +154,7 @@ promised=('test/conform/*' 'test/mpool/*' 'test/monitor/*' 'test/gpu/*')
 # Not optimised, as dist is not: the part gcc is.
 part_static() {
   build static --enable-werror PINRAIL_OPTIMIZE=-O0 --enable-static --enable-static-components "${without_peers[@]}" || return
-  mapfile -t tests < <(tests_of "$work/static" 'test/mpool/grdma' 'test/tools_*' 'test/readme_test.sh')
+  mapfile -t tests < <(tests_of "$work/static" 'test/mpool/grdma' 'test/tools_info_test.sh' 'test/tools_top_test.sh' 'test/readme_test.sh')
   check static "${tests[@]}"
 }
 
