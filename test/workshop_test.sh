@@ -155,7 +155,7 @@ exec 5<"$work/used"
 flock -x 5
 (exec 5<&- && hold_root "$work/used" && echo held >"$work/result") &
 waiting=$!
-for ((i = 0; i < 500; ++i)); do
+for ((i = 0; i < 6000; ++i)); do
   [[ ! -e /proc/$waiting/fd/6 ]] || break
   sleep 0.01
 done

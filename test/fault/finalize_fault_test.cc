@@ -9,6 +9,7 @@
 #include "test/mpool/mrall_and_odp.h"
 #include "test/support/cases.h"
 #include "test/support/library.h"
+#include "test/support/threads.h"
 
 namespace pinrail::test {
 namespace {
@@ -160,7 +161,7 @@ ChildAnswer give_up_without_memory(long n) {
   patch_as_open_mpi("madvise", reinterpret_cast<uintptr_t>(bare_madvise));
   const bool failed = with_nth_allocation_failing(n, [&] {
     miss(pool, later);
-    for (int i = 0; i < 1000 && pinrail_monitor_works() != 0; ++i) usleep(1000);  // its own thread may be at it
+    (void)comes_true([] { return pinrail_monitor_works() == 0; });  // its own thread may be at it
   });
   return {before, pool.has(early, kPage) ? 1 : 0, pinrail_monitor_works(), failed ? 1 : 0};
 }

@@ -21,6 +21,7 @@
 #include "test/support/cases.h"
 #include "test/support/library.h"
 #include "test/support/registrars.h"
+#include "test/support/threads.h"
 
 namespace pinrail::test {
 namespace {
@@ -453,15 +454,14 @@ TEST(NthAllocation, of_a_round_fails_and_what_it_was_to_look_at_is_registered_la
   void* at = MAP_FAILED;
   EXPECT_TRUE(with_nth_allocation_failing(1, [&] {
     at = mmap(nullptr, 64 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    for (int i = 0; i < 5000 && allocations_left > 0; ++i) usleep(1000);
+    (void)comes_true([] { return allocations_left <= 0; });
   }));
-  pinrail_pinned_t pinned = PINRAIL_PINNED_NONE;
-  for (int i = 0; i < 5000 && pinned != PINRAIL_PINNED_WHOLLY; ++i) {
-    usleep(1000);
+  EXPECT_TRUE(comes_true([&] {
+    pinrail_pinned_t pinned = PINRAIL_PINNED_NONE;
     EXPECT_EQ(pinrail_mpool_query(pool.get(), at, kPage, PINRAIL_ACCESS_REMOTE_READ, &pinned, nullptr, 0, nullptr),
               PINRAIL_SUCCESS);
-  }
-  EXPECT_EQ(pinned, PINRAIL_PINNED_WHOLLY);
+    return pinned == PINRAIL_PINNED_WHOLLY;
+  }));
   munmap(at, 64 * kPage);
   munmap(many, kMany * kPage);
 }

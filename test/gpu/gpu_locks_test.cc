@@ -164,7 +164,7 @@ class PostponedEvents : public ::testing::Test {
 
 // gate/T2: the thread that reported it in a signal handler holds the gate for it, and the free has happened meanwhile.
 TEST_F(PostponedEvents, an_event_that_was_postponed_is_not_waited_for_with_the_gate_held) {
-  const Library library({{"mpool_gpusm_free", "defer"}, {"mpool_gpusm_free_timeout", "10000"}, kFolder});
+  const Library library({{"mpool_gpusm_free", "defer"}, {"mpool_gpusm_free_timeout", "60000"}, kFolder});
   const GpuPool pool("gpusm");
   const pinrail_gpu_block_t block = pool.block_of(pointer(), GpuMemory::kBytes);
   PeersSlots importer(block);
@@ -180,7 +180,7 @@ TEST_F(PostponedEvents, an_event_that_was_postponed_is_not_waited_for_with_the_g
   EXPECT_FALSE(is_alive(block));
   EXPECT_TRUE(gate::is_open());
   EXPECT_EQ(deferred::depth_hook()->gates, 0u);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
   slots::leave(importer.word(block.slot), block.slot_word);
 }
 

@@ -276,10 +276,10 @@ TEST_F(Gpusm, importers_that_stay_are_waited_for_once_and_do_not_use_up_the_slot
   const Importer importer(exported(first)), another(exported(second));
   for (int i = 0; i < 2; ++i) EXPECT_EQ(pinrail_mpool_evict(pool_->get()), PINRAIL_SUCCESS);
   const auto begin = std::chrono::steady_clock::now();
-  for (int i = 0; i < 20; ++i) pinrail_monitor_report(pointer_of(first), 1);
+  for (int i = 0; i < 500; ++i) pinrail_monitor_report(pointer_of(first), 1);
   const auto waited = std::chrono::steady_clock::now() - begin;
   EXPECT_GT(waited, std::chrono::milliseconds(100));
-  EXPECT_LT(waited, std::chrono::milliseconds(2000));
+  EXPECT_LT(waited, std::chrono::seconds(60)) << "100 s is the time of all of them";
   EXPECT_TRUE(is_alive(exported(first)));
   EXPECT_TRUE(is_alive(exported(second)));
 }

@@ -473,7 +473,11 @@ int work(const Options& options, Shared* shared) {
   const auto begin = Clock::now();
   bool peer_awaited = options.peer != Peer::none && options.when == When::running;
   bool came = true;
-  while (came && Clock::now() < begin + time) {
+  // However little of the time is ours: what shows that it has worked. SIGALRM is the end.
+  const auto has_worked = [&] {
+    return shared->tally.bytes_verified != 0 && (options.peer == Peer::none || peer_events() != 0);
+  };
+  while (came && (Clock::now() < begin + time || !has_worked())) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
     if (peer_awaited && Clock::now() > begin + time / 2) {
       peer_awaited = false;

@@ -162,7 +162,7 @@ TEST(UffdLife, finalize_ends_though_the_program_has_closed_all_descriptors) {
     for (const int number : ours) close(number);
     const auto began = std::chrono::steady_clock::now();
     watched.reset();
-    return ChildAnswer{std::chrono::steady_clock::now() - began < std::chrono::seconds(5) ? 1 : 0};
+    return ChildAnswer{std::chrono::steady_clock::now() - began < std::chrono::seconds(60) ? 1 : 0};
   });
   EXPECT_EQ(answer, all_true(1));
 }

@@ -422,7 +422,7 @@ TEST(GrdmaSession, a_call_within_the_first_call_of_a_child_is_refused) {
   const Pool pool(fake);
   expect_success_in_child([&] {
     static pinrail_status_t within = PINRAIL_SUCCESS;
-    alarm(10);
+    alarm(60);
     pinrail_set_message_function(
         [](void* of_parent, int, const char*, const char*) {
           within = pinrail_mpool_evict(static_cast<pinrail_mpool_t*>(of_parent));

@@ -308,7 +308,7 @@ TEST_F(PrepinStart, a_forked_child_can_free_the_handle_and_nothing_else) {
       ASSERT_EQ(pool_->close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
     }
     expect_success_in_child([&] {
-      alarm(10);
+      alarm(60);
       auto now = sized<pinrail_prepin_progress_t>();
       int wrong = pinrail_prepin_read_progress(prepin, &now) == PINRAIL_ERR_NOT_AVAILABLE ? 0 : 1;
       wrong |= pinrail_prepin_wait(prepin, nullptr) == PINRAIL_ERR_NOT_AVAILABLE ? 0 : 2;
@@ -324,7 +324,7 @@ TEST_F(PrepinStart, a_forked_child_can_free_the_handle_and_nothing_else) {
 // A process may exit while helper threads are inside the device.
 TEST_F(PrepinStart, a_process_may_exit_meanwhile) {
   const int status = exit_status_of([this]() -> int {
-    alarm(10);
+    alarm(60);
     make(settings_);
     close_gate(2);
     static const pinrail_prepin_t* const unfinished = start(whole_);  // not lost, as the leak checker sees it

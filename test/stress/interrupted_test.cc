@@ -208,10 +208,10 @@ TEST_P(Signals, whose_handlers_make_memory_go_away_leave_nothing_stale) {
   alarm(static_cast<unsigned>(seconds) + kHangSeconds);  // a hang ends the process
   std::thread interrupted(miss_all_the_time), other(watch_shared);
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
-  while (std::chrono::steady_clock::now() < end) {
+  do {
     usleep(1000);
     pthread_kill(interrupted.native_handle(), SIGUSR1);
-  }
+  } while (std::chrono::steady_clock::now() < end);
   over.store(true);
   interrupted.join();
   other.join();

@@ -224,7 +224,8 @@ TEST_F(IndexTest, an_event_takes_what_lies_in_several_leaves) {
   }
 }
 
-// Visits what is displaced, under the index lock, and sleeps there until another call that needs the lock has returned.
+// Visits what is displaced, under the index lock, and sleeps there until another call that needs the lock has returned:
+// so long in all that it comes in between on a busy machine, too.
 struct LockAwaited {
   const Index* index;
   std::atomic<bool> began{false}, counted{false};
@@ -235,7 +236,7 @@ struct LockAwaited {
     for (size_t i = 0; i < count; ++i) kill(regs[i]);
     self->visited += count;
     self->began.store(true);
-    if (!self->counted.load()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    if (!self->counted.load()) std::this_thread::sleep_for(std::chrono::milliseconds(25));
   }
 };
 
