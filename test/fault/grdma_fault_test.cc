@@ -187,6 +187,26 @@ TEST(NthAllocation, of_a_request_that_could_never_fit_fails_and_the_range_is_fre
   EXPECT_GT(reached, 1) << "the message needs memory";
 }
 
+// What a pool says of its events at a high verbosity may fail for lack of memory: no exception leaves the call.
+TEST(NthAllocation, of_what_is_said_of_events_fails_and_nothing_is_lost) {
+  NEED_GLIBC("the library brings its own operator new");
+  const Library library(Settings{{"mpool_grdma_verbose", "50"}});
+  pinrail_set_message_function([](void*, int, const char*, const char*) {}, nullptr);
+  const int reached = for_each_allocation([](long n) {
+    const fake::FakeRegistrar fake(without_cost());
+    Pool pool(fake);
+    pinrail_handle_t handle{};
+    pinrail_status_t status = PINRAIL_ERR_ERROR;
+    const bool hit = with_nth_allocation_failing(n, [&] { status = pool.reg(kBase, kPage, &handle); });
+    EXPECT_TRUE(status == PINRAIL_SUCCESS || (hit && status == PINRAIL_ERR_OUT_OF_RESOURCE)) << status;
+    if (status == PINRAIL_SUCCESS) drop(handle);
+    EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
+    return hit;
+  });
+  pinrail_set_message_function(nullptr, nullptr);
+  EXPECT_GT(reached, 2) << "what is said needs memory";
+}
+
 // A registrar that answers whatever it shall, and needs no memory for that.
 pinrail_status_t answer = PINRAIL_SUCCESS;
 pinrail_registrar_t obedient(const fake::FakeRegistrar& fake) {
