@@ -19,7 +19,8 @@
 namespace pinrail::arena {
 
 constexpr size_t kTailAlignment = 64;
-constexpr size_t kMaxTail = size_t{64} * 1024;
+constexpr size_t kMaxTailOfRegistrar = size_t{64} * 1024;
+constexpr size_t kMaxTail = kMaxTailOfRegistrar + 128;  // with what the pool has behind it
 
 // A chunk is a header, then the registrations with their tails, then the areas of the pools. Hits read registrations
 // only, so these lie line after line; with the areas in between, hits would use half of a processor's cache sets. Each

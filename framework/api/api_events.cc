@@ -189,15 +189,18 @@ void record_hook(pinrail_mpool_t* pool, const pinrail_mpool_event_t* event) {
   pool->recorder.record_hook(*event, event->kind == PINRAIL_EVENT_MEMORY ? deferred::state.cause : nullptr);
 }
 
+// Without memory the rest is left out.
 void say_events(pinrail_mpool_t* pool) {
   const int verbosity = static_cast<int>(pool->verbosity->load(std::memory_order_relaxed));
   const uint64_t end = pool->recorder.recorded_hook();
   uint64_t number = std::max(pool->said_events.exchange(end), pool->recorder.oldest());
-  for (; number < end; ++number) {
-    pinrail_mpool_event_t event;
-    if (!pool->recorder.read(number, &event)) continue;
-    report::log(pool->name, verbosity, std::max(level_of(event), int{PINRAIL_LOG_INFO}), line_of(event));
-  }
+  (void)guarded([&] {
+    for (; number < end; ++number) {
+      pinrail_mpool_event_t event;
+      if (!pool->recorder.read(number, &event)) continue;
+      report::log(pool->name, verbosity, std::max(level_of(event), int{PINRAIL_LOG_INFO}), line_of(event));
+    }
+  });
 }
 
 void report_no_room(pinrail_mpool_t* pool, Span range, pinrail_status_t status) {

@@ -148,6 +148,7 @@ Status unpin(pinrail_mpool_t* pool, const pinrail_range_t* ranges, size_t count,
   {
     const deferred::Call call;
     if (!call) return PINRAIL_ERR_BUSY;
+    if (thread::current() == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;  // it could drop no reference
     if (!pool->pins.remove(keys.data(), count, &removed)) return PINRAIL_ERR_NOT_FOUND;
   }
   drop_pins(&removed);

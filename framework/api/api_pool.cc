@@ -152,6 +152,7 @@ Status destroy_one(pinrail_mpool_t* pool, uint32_t flags) {
     return is_known(pool) ? success() : Status(refuse(kCall, kUnknown));  // only the parent's pools exist
   if (!is_known_now(in, pool)) return refuse(kCall, kUnknown);
   if (is_inherited(pool)) return success();
+  if (thread::current() == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;  // it could drop no reference
   if (is_inside_registrar()) return PINRAIL_ERR_BUSY;
   const bool is_forced = (flags & PINRAIL_DESTROY_FORCE) != 0;
   if (is_forced) pool->works.stop_all();
@@ -253,6 +254,7 @@ pinrail_mpool* first_pool() { return pools.load(); }
 // Destroys all pools of this process; BUSY, and none is destroyed, if one has a referenced registration or the caller
 // is a registrar's function.
 Status close_pools(Library* in) {
+  if (thread::current() == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;  // it could drop no reference
   if (is_inside_registrar()) return PINRAIL_ERR_BUSY;
   std::vector<pinrail_mpool_t*> own;
   {

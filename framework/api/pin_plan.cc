@@ -5,6 +5,8 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <limits>
+
 #include "base/core/files.h"
 #include "base/core/kernel.h"
 #include "base/core/status.h"
@@ -24,6 +26,12 @@ constexpr uintptr_t kPage = 4096;
 size_t usable(size_t limit, size_t page) {
   if (limit == 0) return SIZE_MAX;
   return std::max(limit & ~(page - 1), page);
+}
+
+// The largest number where the sum is larger: ranges may overlap, and so may have more chunks than any memory has.
+template <typename Number>
+Number sum_of(Number a, Number b) {
+  return b > std::numeric_limits<Number>::max() - a ? std::numeric_limits<Number>::max() : a + b;
 }
 
 }  // namespace
@@ -47,8 +55,8 @@ void PinPlan::add_group(size_t first_range) {
   if (whole > limit_) group.step = limit_;
   for (size_t i = first_range; i < group.end_range; ++i) ranges_[i].group = groups_.size();
   groups_.push_back(group);
-  chunk_count_ += index_in(group, group.span.end - 1) + 1;
-  bytes_ += group.span.length();
+  chunk_count_ = sum_of(chunk_count_, index_in(group, group.span.end - 1) + 1);
+  bytes_ = sum_of(bytes_, uint64_t{group.span.length()});
 }
 
 // A range joins if it lies inside, or if it touches and the group stays within the limit.

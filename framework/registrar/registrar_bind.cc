@@ -61,7 +61,7 @@ const char* flaw(const pinrail_registrar_t& table) {
   if (table.granularity == 0 || (table.granularity & (table.granularity - 1)) != 0) {
     return "granularity is not a power of two";
   }
-  if (table.tail_size > arena::kMaxTail) return "tail_size is over 64 KiB";
+  if (table.tail_size > arena::kMaxTailOfRegistrar) return "tail_size is over 64 KiB";
   if (table.kinds == 0) return "kinds is 0";
   if (table.thread_mode < PINRAIL_THREAD_CONCURRENT || table.thread_mode > PINRAIL_THREAD_CALLER) {
     return "thread_mode is none of the three";

@@ -153,6 +153,35 @@ TEST_P(OwnerUnwinding, out_of_what_an_export_overlaps_leaves_no_reference) {
   EXPECT_EQ(registrar_.tails.load(), 0);
 }
 
+// Before the request is announced, and while it is.
+TEST(GpuIdentify, that_throws_is_an_error_and_leaves_no_request_behind) {
+  const Library library(without_threads());
+  const LeavingRegistrar registrar(PINRAIL_THREAD_CONCURRENT, PINRAIL_KIND_GPU);
+  pinrail_registrar_t table = registrar.table();
+  static int calls_left;
+  table.tail_size = sizeof(pinrail_gpu_block_t);
+  table.identify = [](void*, const void* addr, pinrail_gpu_range_t* range_out) {
+    if (--calls_left == 0) throw std::bad_alloc();
+    range_out->base = const_cast<void*>(addr);
+    range_out->length = kLength;
+    return PINRAIL_SUCCESS;
+  };
+  GpuPool pool("gpusm", table);
+  for (const int call : {1, 2}) {
+    SCOPED_TRACE(call);
+    calls_left = call;
+    pinrail_handle_t handle{};
+    auto* const addr = reinterpret_cast<void*>(kLength);  // NOLINT(performance-no-int-to-ptr): never read
+    EXPECT_EQ(pinrail_mpool_register(pool.get(), addr, kLength, 0, 0, &handle), PINRAIL_ERR_ERROR);
+    ASSERT_EQ(pool.stats().registered_count, 0u);
+    ASSERT_EQ(pinrail_mpool_register(pool.get(), addr, kLength, 0, 0, &handle), PINRAIL_SUCCESS);
+    drop(handle);
+    pool.evict_all();
+  }
+  EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
+  EXPECT_EQ(registrar.tails.load(), 0);
+}
+
 const In kBack[] = {In::deregister_mem, In::tail_fini};
 const In kForth[] = {In::register_mem, In::tail_init};
 INSTANTIATE_TEST_SUITE_P(back, GpuUnwinding, ::testing::ValuesIn(kBack));

@@ -12,10 +12,12 @@
 #include <array>
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "test/mpool/mrall_and_odp.h"
 #include "test/support/cases.h"
@@ -186,6 +188,72 @@ TEST(NthAllocation, of_a_request_that_could_never_fit_fails_and_the_range_is_fre
     return hit;
   });
   EXPECT_GT(reached, 1) << "the message needs memory";
+}
+
+// What a pool says of its events at a high verbosity may fail for lack of memory: no exception leaves the call.
+TEST(NthAllocation, of_what_is_said_of_events_fails_and_nothing_is_lost) {
+  NEED_GLIBC("the library brings its own operator new");
+  const Library library(Settings{{"mpool_grdma_verbose", "50"}});
+  pinrail_set_message_function([](void*, int, const char*, const char*) {}, nullptr);
+  const int reached = for_each_allocation([](long n) {
+    const fake::FakeRegistrar fake(without_cost());
+    Pool pool(fake);
+    pinrail_handle_t handle{};
+    pinrail_status_t status = PINRAIL_ERR_ERROR;
+    const bool hit = with_nth_allocation_failing(n, [&] { status = pool.reg(kBase, kPage, &handle); });
+    EXPECT_TRUE(status == PINRAIL_SUCCESS || (hit && status == PINRAIL_ERR_OUT_OF_RESOURCE)) << status;
+    if (status == PINRAIL_SUCCESS) drop(handle);
+    EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
+    return hit;
+  });
+  pinrail_set_message_function(nullptr, nullptr);
+  EXPECT_GT(reached, 2) << "what is said needs memory";
+}
+
+// There is no memory for the record of a thread that calls for the first time. In a new process, where no thread has
+// ended that would leave its record.
+struct FirstCall {
+  long nth;  // the allocation that fails; below 0: each does
+  std::function<pinrail_status_t()> make;
+};
+pinrail_status_t on_a_new_thread(FirstCall call) {
+  pinrail_status_t status = PINRAIL_ERR_ERROR;
+  const auto make = std::exchange(call.make, nullptr);
+  call.make = [&] { return status = make(); };
+  const auto run = [](void* pointer) -> void* {
+    const auto* const first = static_cast<FirstCall*>(pointer);
+    with_nth_allocation_failing(first->nth, first->make);
+    return nullptr;
+  };
+  pthread_t thread;  // std::thread would allocate
+  EXPECT_EQ(pthread_create(&thread, nullptr, run, &call), 0);
+  EXPECT_EQ(pthread_join(thread, nullptr), 0);
+  return status;
+}
+
+TEST(NoRecord, destroy_and_unpin_fail_and_nothing_is_lost) {
+  NEED_GLIBC("the library brings its own operator new");
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const auto end_a_pool = [] {
+    const Library library;
+    const fake::FakeRegistrar registrar(without_cost());
+    Pool pool(registrar);
+    pinrail_mpool_t* const it = pool.get();
+    const pinrail_range_t range = {reinterpret_cast<void*>(kBase), kPage};
+    void* at = nullptr;
+    EXPECT_EQ(pinrail_mpool_prepin(it, &range, 1, 1, nullptr, nullptr), PINRAIL_SUCCESS);
+    EXPECT_EQ(pinrail_mpool_alloc(it, 64, 0, PINRAIL_NODE_ANY, &at), PINRAIL_SUCCESS);
+    const auto force = [=] { return pinrail_mpool_destroy(it, PINRAIL_DESTROY_FORCE); };
+    EXPECT_EQ(on_a_new_thread({-1, force}), PINRAIL_ERR_OUT_OF_RESOURCE);
+    EXPECT_EQ(pinrail_mpool_free(it, at), PINRAIL_SUCCESS) << "it is still allocated";
+    EXPECT_EQ(on_a_new_thread({-1, [=] { return pinrail_mpool_destroy(it, 0); }}), PINRAIL_ERR_OUT_OF_RESOURCE);
+    const auto unpin = [&] { return pinrail_mpool_unpin(it, &range, 1, 1); };
+    EXPECT_EQ(on_a_new_thread({2, unpin}), PINRAIL_ERR_OUT_OF_RESOURCE);
+    EXPECT_EQ(unpin(), PINRAIL_SUCCESS) << "it is still pinned";
+    EXPECT_EQ(pool.close(), PINRAIL_SUCCESS) << "no reference is lost";
+    return testing::Test::HasFailure() ? 1 : 0;
+  };
+  EXPECT_EXIT(_exit(end_a_pool()), testing::ExitedWithCode(0), "");
 }
 
 // A registrar that answers whatever it shall, and needs no memory for that.

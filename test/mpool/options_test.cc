@@ -77,7 +77,7 @@ TEST_F(RegisterOptions, a_registration_without_details_has_its_own_fields) {
 
 // The tail of the registrar and the details do not touch: debug builds have guard words behind the tail.
 TEST_F(RegisterOptions, details_lie_behind_the_registrars_tail) {
-  for (const size_t tail : {0, 1, 7, 8, 24, 63, 64, 200}) {
+  for (const size_t tail : {0, 1, 7, 8, 24, 63, 64, 200, 65536}) {
     SCOPED_TRACE(tail);
     make(fake::options_with(&fake::FakeOptions::tail_size, tail));
     device_->on_register([tail](const pinrail_register_request_t& request, pinrail_registration_t* reg) {

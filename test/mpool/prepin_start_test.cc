@@ -443,6 +443,25 @@ TEST_F(PrepinStart, a_length_that_cannot_be_is_refused_without_a_look_at_each_ch
   expect_nothing_is_left();
 }
 
+// Each range has a chunk in nearly every page there is, and is none of the others' parts. All their chunks are 2^64 and
+// 1,809.
+TEST_F(PrepinStart, ranges_with_more_chunks_than_a_number_holds_are_refused) {
+  constexpr uintptr_t kEnd = UINTPTR_MAX - 2 * kPage + 1, kTail = 10000 * kPage;
+  Ranges wrong;
+  for (uintptr_t i = 0; i < kPage; ++i) wrong.push_back(range(kPage + i, kEnd + 1 - kPage));
+  wrong.push_back(range(kEnd + kPage - kTail, kTail + 1));
+  pinrail_prepin_options_t options = PINRAIL_PREPIN_OPTIONS_INIT;
+  options.chunk_size = kPage;
+  options.threads = 1;
+  pinrail_prepin_t* none = nullptr;
+  EXPECT_EQ(pinrail_mpool_prepin_start(pool_->get(), wrong.data(), wrong.size(), 1, &options, &none),
+            PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(none, nullptr);
+  EXPECT_EQ(pinrail_mpool_prepin(pool_->get(), wrong.data(), wrong.size(), 1, &options, nullptr),
+            PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(device_->register_calls(), 0u);
+}
+
 TEST_F(PrepinStart, a_job_of_no_ranges_is_finished) {
   pinrail_prepin_t* prepin = nullptr;
   ASSERT_EQ(pinrail_mpool_prepin_start(pool_->get(), nullptr, 0, 1, nullptr, &prepin), PINRAIL_SUCCESS);

@@ -81,7 +81,7 @@ T sized() {
 // The n-th operator new of the process fails: the library's, and the components', too, which resolve
 // to the one of nth_allocation.cc.
 
-extern std::atomic<long> allocations_left;  // until one fails; 0: none does
+extern std::atomic<long> allocations_left;  // until one fails; 0: none does; below: each does
 
 // body()'s n-th allocation fails, counted from 1. Whether it came to that.
 template <typename Body>

@@ -13,7 +13,7 @@ namespace pinrail::test {
 
 std::atomic<long> allocations_left{0};
 
-static bool allocation_fails() { return allocations_left > 0 && --allocations_left == 0; }
+static bool allocation_fails() { return allocations_left < 0 || (allocations_left > 0 && --allocations_left == 0); }
 
 }  // namespace pinrail::test
 

@@ -107,8 +107,9 @@ Status GpuPool::call_device(pinrail_thread_t* thread, const Request& request, pi
   const bool takes_dmabuf = (limits_of_registrar_.kinds & PINRAIL_KIND_DMABUF) != 0;
   Status status = PINRAIL_ERR_NOT_SUPPORTED;
   if (takes_dmabuf && table_->export_dmabuf != nullptr) {
-    status = table_->export_dmabuf(table_->context, wanted->addr, wanted->length, &wanted->fd, &wanted->fd_offset);
-    if (!is_status(status.code())) return PINRAIL_ERR_ERROR;  // C5
+    status = answer_of_table([&] {
+      return table_->export_dmabuf(table_->context, wanted->addr, wanted->length, &wanted->fd, &wanted->fd_offset);
+    });
     if (status.ok()) {
       wanted->kind = PINRAIL_KIND_DMABUF;
       status = call_registrar(thread, *wanted, reg, room);
