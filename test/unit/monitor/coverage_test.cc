@@ -617,5 +617,24 @@ TEST_F(MonitorKinds, a_blind_monitor_ends_the_memory_that_it_watched_once) {
   EXPECT_EQ(heard(), (std::vector<int>{1, 1, 2}));
 }
 
+// fork() is no cancellation point.
+TEST(LoaderCall, a_fork_that_waits_for_one_is_not_cancelled) {
+  std::atomic<bool> has_waited{false};
+  auto call = std::make_unique<LoaderCall>();
+  ASSERT_TRUE(*call);
+  test::Team forking(1, [&] {
+    pthread_cancel(pthread_self());
+    before_fork();
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
+    has_waited = true;
+    after_fork();
+  });
+  usleep(20000);
+  EXPECT_FALSE(has_waited.load());
+  call.reset();
+  forking.join();
+  EXPECT_TRUE(has_waited.load());
+}
+
 }  // namespace
 }  // namespace pinrail::monitor
