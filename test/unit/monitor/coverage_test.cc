@@ -229,6 +229,22 @@ TEST_F(CoverageTest, a_file_that_comes_during_a_look_at_the_mapping_before_it_st
   EXPECT_TRUE(span.base == 20 * kPage && span.end >= 25 * kPage);
 }
 
+// What happens before a monitor watches a mapping is no event.
+TEST_F(CoverageTest, a_mapping_that_changes_before_it_is_watched_is_not_kept_until_it_is_looked_at_again) {
+  coverage.start({}, 0, true);
+  EXPECT_TRUE(covers(42) && covers(43));
+  EXPECT_EQ(world.looks, 2) << "before it is watched, and afterwards";
+  world.meanwhile = [] { world.mappings[0].end = 15 * kPage; };
+  EXPECT_FALSE(covers(12));
+  EXPECT_TRUE(covers(12));
+  world.mappings.insert(world.mappings.begin() + 1, world.mappings[0]);
+  world.mappings[1].base = 15 * kPage;
+  world.mappings[1].end = 20 * kPage;
+  world.looks = 0;
+  EXPECT_TRUE(covers(17));
+  EXPECT_EQ(world.looks, 2) << "nothing is known of what was mapped there later";
+}
+
 // As by mprotect(), which is no event.
 TEST(KeptFiles, what_is_known_stays_known_when_a_mapping_is_split_and_there_is_no_room) {
   KeptFiles files;
