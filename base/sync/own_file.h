@@ -41,6 +41,8 @@
 #include <cstdint>
 #include <new>
 
+#include "base/core/calling_thread.h"
+
 namespace pinrail {
 
 // How a file is known. Those with a mark are opened by us, so that no other descriptor of the program's has it.
@@ -92,6 +94,7 @@ Note* find_note(IsIt&& is_it) {
 // The handlers of pthread_atfork(): the first runs in the parent before the fork, the second in the child.
 inline void before_fork() { forks.fetch_add(1); }
 inline void in_child() {
+  const NoCancel no_cancel;  // close() is a cancellation point, and fork() is none
   find_note([](Note* note) {
     const int file = note->file.exchange(-1);
     if (file >= 0 && is_noted_file(*note, file)) close(file);

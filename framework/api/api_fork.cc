@@ -82,14 +82,22 @@ std::atomic<unsigned> waiting_forks{0};   // they go first: a thread that loads 
 // Guarded by `forking`.
 bool signals_are_blocked = false;
 sigset_t signals_before;
+// How many forks the thread is in: a handler of the program may fork. The outermost one has done and will end all.
+// Guarded by `forking`.
+unsigned fork_depth = 0;
 pthread_once_t once = PTHREAD_ONCE_INIT;
 
 bool is_loading() { return loading_thread.load() == pthread_self(); }
 bool is_forking() { return forking_thread.load() == pthread_self(); }
+bool holds_forking() { return is_forking() || is_loading(); }
 
 // Handlers of pthread_atfork: they hold `forking` across a fork of any thread but the loading one, and keep all threads
 // out of the loader and those of Pinrail's own out of everything.
 void before_fork() {
+  if (holds_forking() && fork_depth != 0) {
+    ++fork_depth;
+    return;
+  }
   const sigset_t signals = async_signals();
   sigset_t before;
   pthread_sigmask(SIG_BLOCK, &signals, &before);
@@ -102,11 +110,19 @@ void before_fork() {
   --waiting_forks;
   signals_before = before;
   signals_are_blocked = true;
+  fork_depth = 1;
   own_threads::before_fork(deferred::may_hold_lock());
   monitor::before_fork();
 }
+// Whether the fork that ends is one inside of another one, which goes on.
+bool ends_inside_another() {
+  if (!holds_forking() || fork_depth < 2) return false;
+  --fork_depth;
+  return true;
+}
 void end_fork() {
   monitor::after_fork();
+  if (holds_forking()) fork_depth = 0;
   const bool blocked = signals_are_blocked;
   const sigset_t before = signals_before;
   signals_are_blocked = false;
@@ -117,13 +133,14 @@ void end_fork() {
   if (blocked) pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 void after_fork() {
+  if (ends_inside_another()) return;
   own_threads::after_fork();
   end_fork();
 }
 // An earlier handler of the program may have called init. Then fork_reinit() has released what the fork held.
 void in_child() {
   own_threads::in_child();
-  end_fork();
+  if (!ends_inside_another()) end_fork();
 }
 void prepare_for_forks() { pthread_atfork(before_fork, after_fork, in_child); }
 
@@ -158,6 +175,7 @@ void fork_reinit() {
   loading_thread.store(pthread_t{});
   forking_thread.store(pthread_t{});
   waiting_forks.store(0);
+  fork_depth = 0;
   for (pinrail_mpool* pool = first_pool(); pool != nullptr; pool = pool->next.load()) make_inert(pool);
   thread::fork_reinit();
   deferred::fork_reinit();

@@ -122,9 +122,10 @@ std::string name_events(uint32_t events) {
 }
 
 // Sets the policy and forgets all verdicts. Start-up, or while nothing is cached.
-void Coverage::start(const Policy& policy, uint32_t reported) {
+void Coverage::start(const Policy& policy, uint32_t reported, bool is_watched) {
   possible_.store(policy.possible);
   is_strict_.store(policy.is_strict);
+  is_watched_.store(is_watched);
   covers_everything_.store((PINRAIL_EVENTS_ALL & ~reported) == 0 && !policy.is_strict);
   known_.forget_hook({0, UINTPTR_MAX});
 }
@@ -146,6 +147,13 @@ bool Coverage::is_kept(const pinrail_mapping_t& mapping) {
   return false;
 }
 
+// Whether all of it is mapped as it was. It may have grown: by its neighbours, if they are watched, too.
+bool Coverage::is_there_still(const pinrail_mapping_t& mapping) const {
+  pinrail_mapping_t now{};
+  return find_mapping_(mapping.base, &now) && now.base <= mapping.base && mapping.end <= now.end &&
+         now.kind == mapping.kind && now.device == mapping.device && now.inode == mapping.inode;
+}
+
 // Judges the mapping at the address. If an event prevents keep(), the verdict is used this once: if the event touched
 // the requested range, the pool registers again (R13). API context.
 Verdict Coverage::find_verdict(uintptr_t at) {
@@ -160,6 +168,8 @@ Verdict Coverage::find_verdict(uintptr_t at) {
     return {{at, hole.end}, is_covered(hole)};
   }
   const bool kept = is_kept(mapping);
+  // No monitor has seen what happened to it before it was watched. By the next call that has settled.
+  if (kept && is_watched_.load() && !is_there_still(mapping)) return {{mapping.base, mapping.end}, false};
   const Verdict verdict{
       {mapping.base, mapping.end}, kept, kept && mapping.is_writable != 0 && is_private_memory(mapping.kind)};
   known_.keep(ticket, verdict);

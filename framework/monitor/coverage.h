@@ -68,8 +68,9 @@ class Coverage {
 
   // Sets the policy and forgets all verdicts. reported: the events (PINRAIL_EVENT_*) that monitors report by
   // address in every mapping, also those that another process causes. If that is PINRAIL_EVENTS_ALL, covers() returns
-  // true without reading a mapping.
-  void start(const Policy& policy, uint32_t reported);
+  // true without reading a mapping. is_watched: a monitor begins to watch a mapping when it is asked what it sees
+  // there.
+  void start(const Policy& policy, uint32_t reported, bool is_watched = false);
   // Forgets verdicts that the span touches, and what it holds of mappings of files. These first: a verdict that is
   // found afterwards is a later one, and add() came before it (known_mappings_hook/F1).
   void forget_hook(const Span& span) {
@@ -91,6 +92,7 @@ class Coverage {
   Verdict verdict_on(uintptr_t at);
   Verdict find_verdict(uintptr_t at);
   bool is_covered(const pinrail_mapping_t& mapping) const;
+  bool is_there_still(const pinrail_mapping_t& mapping) const;
   bool is_kept(const pinrail_mapping_t& mapping);
 
   const FindMapping find_mapping_;
@@ -99,6 +101,7 @@ class Coverage {
   std::atomic<bool> covers_everything_{false};
   std::atomic<uint32_t> possible_{0};
   std::atomic<bool> is_strict_{false};
+  std::atomic<bool> is_watched_{false};
   KnownMappings known_;
   KeptFiles files_;
 };

@@ -119,7 +119,8 @@ bool note_raw_callers() { return !raw_callers.exchange(true); }
 void start_coverage() {
   Seen seen;
   for_each_seeing([&seen](const StartedMonitor& monitor) { seen.add(monitor, monitor.events.load()); });
-  coverage.start(policy, seen.by_any_caller);
+  coverage.start(policy, seen.by_any_caller,
+                 any_seeing([](const StartedMonitor& monitor) { return monitor.ops->cover != nullptr; }));
   open_proc_files();
 }
 

@@ -191,12 +191,22 @@ void KeptFiles::forget_locked(const Span& span) {
   }
 }
 
+// Merges it with what overlaps it and shows the file at the same addresses. No other part changes: what that says of
+// the span may be newer than what the caller has read (known_mappings_hook/F1).
 bool KeptFiles::add(const Span& span, uint64_t inode, uint64_t offset) {
   Guard guard(mutex_);
-  forget_locked(span);
-  const size_t count = count_.load();
+  size_t count = count_.load();
+  Part whole{span, inode, offset};
+  for (size_t at = count; at-- > 0;) {
+    const Part& part = parts_[at];
+    const bool is_same = part.inode == inode && part.span.base - part.offset == span.base - offset;
+    if (!is_same || !part.span.overlaps(span)) continue;
+    whole.offset = std::min(whole.offset, part.offset);
+    whole.span = {std::min(whole.span.base, part.span.base), std::max(whole.span.end, part.span.end)};
+    parts_[at] = parts_[--count];
+  }
   if (count == kRoom) return false;
-  parts_[count] = {span, inode, offset};
+  parts_[count] = whole;
   count_.store(count + 1);
   return true;
 }

@@ -102,7 +102,8 @@ class KeptFiles {
 
   constexpr KeptFiles() = default;
 
-  // offset: of the span's first byte in the file. False: there is no room, so nothing of the mapping may be kept.
+  // offset: of the span's first byte in the file. False: there is no room, so nothing of the mapping may be kept. What
+  // overlaps it and shows another file stays: it is one that is mapped by now, or one of which an event says too much.
   bool add(const Span& span, uint64_t inode, uint64_t offset);
   // Removes what the span holds of each part.
   void forget_hook(const Span& span);

@@ -11,6 +11,8 @@
 #include <cstddef>
 #include <cstring>
 
+#include "base/core/calling_thread.h"
+
 namespace pinrail::monitor {
 namespace {
 
@@ -182,6 +184,7 @@ LoaderCall::~LoaderCall() {
 void before_fork() {
   constexpr useconds_t kNap = 50;
   if (holder.load() == pthread_self()) return;
+  const NoCancel no_cancel;  // usleep() is a cancellation point, and fork() is none
   while (!take()) usleep(kNap);
   is_fork.store(true);
 }

@@ -182,6 +182,39 @@ TEST_F(Fork, init_and_finalize_inside_fork_are_busy_in_the_parent) {
   EXPECT_EQ(handler_statuses, std::vector<pinrail_status_t>(4, PINRAIL_ERR_BUSY));
 }
 
+// A fork in a handler of a fork: before it, afterwards in the parent, and in the child.
+std::vector<int> inner_children;
+
+void fork_in_handler() {
+  static bool is_inner = false;
+  if (is_inner) return;
+  is_inner = true;
+  inner_children.push_back(first_wrong([] { return 7; }));
+  is_inner = false;
+}
+
+TEST_F(Fork, a_handler_of_pthread_atfork_may_fork) {
+  sigset_t before, after;
+  ASSERT_EQ(pthread_sigmask(SIG_SETMASK, nullptr, &before), 0);
+  inner_children.clear();
+  in_parent_handlers = in_child_handler = [] {
+    alarm(kPatienceSeconds);
+    fork_in_handler();
+  };
+  const int wrong = first_wrong([this] {
+    in_parent_handlers = in_child_handler = nullptr;
+    STEP(1, inner_children == (std::vector<int>{7, 7}));
+    return works_anew(pool_);
+  });
+  in_parent_handlers = in_child_handler = nullptr;
+  alarm(0);
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(inner_children, (std::vector<int>{7, 7}));
+  ASSERT_EQ(pthread_sigmask(SIG_SETMASK, nullptr, &after), 0);
+  EXPECT_EQ(sigismember(&after, SIGUSR1), sigismember(&before, SIGUSR1));
+  expect_right([] { return 0; });
+}
+
 volatile sig_atomic_t is_between_handlers = 0, came_between = 0, came = 0;
 
 // Its handler could fork, and would find the locks of the fork under way.

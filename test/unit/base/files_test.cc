@@ -6,12 +6,15 @@
 #include <elf.h>
 #include <gtest/gtest.h>
 #include <link.h>
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <thread>
 #include <vector>
 
 #include "base/sync/own_file.h"
@@ -274,6 +277,22 @@ TEST(OwnFile, a_child_has_none_and_a_fork_meanwhile_is_noticed) {
   EXPECT_FALSE(late.take(opened, FileKind::has_inode, forks));
   EXPECT_FALSE(late.is_taken());
   EXPECT_EQ(close(opened), 0) << "it is still the caller's";
+}
+
+// fork() is no cancellation point: a thread that is to be cancelled has a child that goes on.
+TEST(OwnFile, a_child_goes_on_although_its_thread_is_to_be_cancelled) {
+  OwnFile file;
+  ASSERT_TRUE(file.open(FileKind::has_inode, make_memory));
+  int status = -1;
+  const auto forks = [&status] {
+    pthread_cancel(pthread_self());
+    const pid_t child = fork();
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
+    if (child == 0) _exit(7);
+    waitpid(child, &status, 0);
+  };
+  std::thread(forks).join();
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7) << status;
 }
 
 // The child finds a number of the program's where the parent's file was.

@@ -10,8 +10,10 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <random>
 #include <string>
@@ -41,6 +43,7 @@ struct World {
   int looks = 0;
   std::string said;
   Coverage* event_comes_to = nullptr;  // during a lookup
+  std::function<void()> meanwhile;     // happens once between a look and what follows from it
 };
 World world;
 
@@ -54,6 +57,7 @@ bool find_in_world(uintptr_t at, pinrail_mapping_t* mapping_out) {
   return false;
 }
 uint32_t ask_world(const pinrail_mapping_t& mapping) {
+  if (const auto meanwhile = std::exchange(world.meanwhile, nullptr)) meanwhile();
   if (world.event_comes_to != nullptr) world.event_comes_to->forget_hook({mapping.base, mapping.base + kPage});
   return world.seen;
 }
@@ -204,6 +208,61 @@ TEST_F(CoverageTest, a_file_is_known_from_the_verdict_to_the_event_that_takes_it
   EXPECT_TRUE(span.base == 26 * kPage && span.end == 30 * kPage);
   coverage.forget_hook({0, UINTPTR_MAX});
   EXPECT_TRUE(coverage.files_hook().is_empty_hook());
+}
+
+// Another thread maps a file over a part of the mapping, and registers it, between a look and what follows from it.
+TEST_F(CoverageTest, a_file_that_comes_during_a_look_at_the_mapping_before_it_stays_known) {
+  world.mappings[1].inode = 7;
+  world.meanwhile = [this] {
+    coverage.forget_hook({25 * kPage, 30 * kPage});
+    world.mappings[1].end = 25 * kPage;
+    map(25, 5, PINRAIL_MAPPING_SHARED_FILE);
+    world.mappings.back().inode = 8;
+    std::rotate(world.mappings.begin() + 2, world.mappings.end() - 1, world.mappings.end());
+    EXPECT_TRUE(covers(27));
+  };
+  EXPECT_TRUE(covers(22));
+  Span span;
+  ASSERT_TRUE(coverage.files_hook().find_hook({8, 0, UINT64_MAX, 0}, 0, &span));
+  EXPECT_TRUE(span.base == 25 * kPage && span.end == 30 * kPage);
+  ASSERT_TRUE(coverage.files_hook().find_hook({7, 0, UINT64_MAX, 0}, 0, &span));
+  EXPECT_TRUE(span.base == 20 * kPage && span.end >= 25 * kPage);
+}
+
+// What happens before a monitor watches a mapping is no event.
+TEST_F(CoverageTest, a_mapping_that_changes_before_it_is_watched_is_not_kept_until_it_is_looked_at_again) {
+  coverage.start({}, 0, true);
+  EXPECT_TRUE(covers(42) && covers(43));
+  EXPECT_EQ(world.looks, 2) << "before it is watched, and afterwards";
+  world.meanwhile = [] { world.mappings[0].end = 15 * kPage; };
+  EXPECT_FALSE(covers(12));
+  EXPECT_TRUE(covers(12));
+  world.mappings.insert(world.mappings.begin() + 1, world.mappings[0]);
+  world.mappings[1].base = 15 * kPage;
+  world.mappings[1].end = 20 * kPage;
+  world.looks = 0;
+  EXPECT_TRUE(covers(17));
+  EXPECT_EQ(world.looks, 2) << "nothing is known of what was mapped there later";
+}
+
+// As by mprotect(), which is no event.
+TEST(KeptFiles, what_is_known_stays_known_when_a_mapping_is_split_and_there_is_no_room) {
+  KeptFiles files;
+  for (uintptr_t i = 0; i + 1 < KeptFiles::kRoom; ++i) {
+    ASSERT_TRUE(files.add({16 * i * kPage, (16 * i + 10) * kPage}, i + 1, 0));
+  }
+  files.add({16 * 7 * kPage + 4 * kPage, 16 * 7 * kPage + 6 * kPage}, 8, 4 * kPage);
+  Span span;
+  ASSERT_TRUE(files.find_hook({8, 5 * kPage, 6 * kPage, 0}, 0, &span));
+  EXPECT_TRUE(span.base == (16 * 7 + 5) * kPage && span.end == (16 * 7 + 6) * kPage);
+}
+
+TEST(KeptFiles, events_in_the_midst_of_a_mapping_use_up_no_room) {
+  KeptFiles files;
+  for (size_t i = 0; i < 3 * KeptFiles::kRoom; ++i) {
+    ASSERT_TRUE(files.add({20 * kPage, 30 * kPage}, 7, 0)) << i;
+    files.forget_hook({(21 + i % 8) * kPage, (22 + i % 8) * kPage});
+  }
 }
 
 TEST_F(CoverageTest, more_files_than_have_room_are_not_kept) {
@@ -572,6 +631,25 @@ TEST_F(MonitorKinds, a_blind_monitor_ends_the_memory_that_it_watched_once) {
   blind(&gpu_table_, "the driver was unloaded");
   EXPECT_TRUE(of_gpu_.everything.load());
   EXPECT_EQ(heard(), (std::vector<int>{1, 1, 2}));
+}
+
+// fork() is no cancellation point.
+TEST(LoaderCall, a_fork_that_waits_for_one_is_not_cancelled) {
+  std::atomic<bool> has_waited{false};
+  auto call = std::make_unique<LoaderCall>();
+  ASSERT_TRUE(*call);
+  test::Team forking(1, [&] {
+    pthread_cancel(pthread_self());
+    before_fork();
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
+    has_waited = true;
+    after_fork();
+  });
+  usleep(20000);
+  EXPECT_FALSE(has_waited.load());
+  call.reset();
+  forking.join();
+  EXPECT_TRUE(has_waited.load());
 }
 
 }  // namespace
