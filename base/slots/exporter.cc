@@ -160,6 +160,14 @@ void Exporter::kill_hook(uint32_t slot) {
   if ((words_[slot].fetch_or(kDead) & kDead) == 0) header_->deaths.fetch_add(1);
 }
 
+void Exporter::kill_hook(uint32_t slot, uint64_t incarnation) {
+  uint64_t now = words_[slot].load();
+  do {
+    if (!is_own_ || (now & kIncarnationMask) != incarnation || (now & kDead) != 0) return;
+  } while (!words_[slot].compare_exchange_weak(now, now | kDead));
+  header_->deaths.fetch_add(1);
+}
+
 // Returns how many importers have the slot's memory open, or had it open when they crashed.
 uint64_t Exporter::importers_hook(uint32_t slot) const {
   uint64_t entered = 0;

@@ -67,7 +67,9 @@ class Exporter {
   // slots are taken. TEMP_OUT_OF_RESOURCE: there is no shared memory for more slots at present.
   Status take(uint32_t* slot_out, uint64_t* word_out) EXCLUDES(mutex_);
   // kill_hook() marks the slot dead: its memory is gone. give_back() does so too, and then the slot may be taken again.
+  // An event names the incarnation of which it has read the range: the slot may serve other memory by now.
   void kill_hook(uint32_t slot);
+  void kill_hook(uint32_t slot, uint64_t incarnation);
   void give_back(uint32_t slot) EXCLUDES(mutex_);
 
   Word* word(uint32_t slot) const { return &words_[slot]; }

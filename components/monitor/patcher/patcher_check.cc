@@ -38,11 +38,7 @@ const char* topic_of(patch::Bytes bytes) { return bytes == patch::Bytes::breakpo
 // probe ends; then the jump is written again, because the function may fail. Another library's patch is left in place,
 // as is a breakpoint.
 void handle_change_locked(Context* context, Site* site, const Function& function) REQUIRES(context->mutex) {
-  // No cached registration is returned until it is known whether events still arrive.
   const pinrail_host_t* const host = context->services;
-  host->monitor_hold_hook(host);
-  const std::unique_ptr<const pinrail_host_t, decltype(host->monitor_release_hook)> held(host,
-                                                                                         host->monitor_release_hook);
   const patch::Snapshot now = wait_until_stable(site->patch);
   const patch::Bytes bytes = patch::whose(site->patch, now);
   const bool is_mended = bytes == patch::Bytes::torn && patch::mend(&site->patch, now).ok();
@@ -96,10 +92,16 @@ void run(void* context_pointer) {
 }  // namespace
 
 void check_sites_locked(Context* context) {
+  const pinrail_host_t* const host = context->services;
+  std::unique_ptr<const pinrail_host_t, decltype(host->monitor_release_hook)> held(nullptr, host->monitor_release_hook);
   for (size_t i = 0; i < kFunctions; ++i) {
     Site* const site = &context->sites[i];
     const bool is_changed = site->address != 0 && !patch::is_in_place(site->patch);
-    if (is_changed) handle_change_locked(context, site, kFunctionTable[i]);
+    if (!is_changed) continue;
+    // Nothing is registered, and nothing cached is returned, until the library was told whether events still arrive.
+    if (held == nullptr) host->monitor_hold_hook(host);
+    held.reset(host);
+    handle_change_locked(context, site, kFunctionTable[i]);
   }
   tell_what_is_seen_locked(context);
 }

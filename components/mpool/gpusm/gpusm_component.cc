@@ -144,10 +144,10 @@ class Session {
   // importers of the first. Free::defer: one time limit for all. A thread that holds the gate does not wait (gate/T2):
   // such an event was postponed, so the free has happened already.
   void free_hook(const Span& span) {
-    for_overlapping_hook(span, [&](uint32_t slot) { exporter_.kill_hook(slot); });
+    for_overlapping_hook(span, [&](uint32_t slot, uint64_t incarnation) { exporter_.kill_hook(slot, incarnation); });
     if (free_ != Free::defer || host_->depth_hook()->gates != 0) return;
     const int64_t until = now_ms_hook() + static_cast<int64_t>(free_timeout_ms_);
-    for_overlapping_hook(span, [&](uint32_t slot) { wait_for_importers_hook(slot, until); });
+    for_overlapping_hook(span, [&](uint32_t slot, uint64_t) { wait_for_importers_hook(slot, until); });
   }
 
  private:
@@ -209,14 +209,16 @@ class Session {
       }
     }
   }
-  // Calls visit(slot) for each slot whose memory overlaps the span. Without a lock: a free among what was exported
-  // looks at all slots that were ever taken, a nanosecond each.
+  // Calls visit(slot, incarnation) for each slot whose memory overlaps the span; the range is the incarnation's, or a
+  // later one's. Without a lock: a free among what was exported looks at all slots that were ever taken, a nanosecond
+  // each.
   template <typename Visit>
   void for_overlapping_hook(const Span& span, Visit&& visit) const {
     if (!Span{lowest_.load(), highest_.load()}.overlaps(span)) return;
     const uint32_t used = used_.load();
     for (uint32_t slot = 0; slot < used; ++slot) {
-      if (Span{exports_[slot].base.load(), exports_[slot].end.load()}.overlaps(span)) visit(slot);
+      const uint64_t incarnation = exporter_.incarnation_hook(slot);
+      if (Span{exports_[slot].base.load(), exports_[slot].end.load()}.overlaps(span)) visit(slot, incarnation);
     }
   }
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cinttypes>
 #include <cmath>
 #include <cstdio>
@@ -190,14 +192,18 @@ std::string prometheus_text(const std::vector<Pool>& pools) {
 
 namespace {
 
-// The first line of the request; empty if none comes within two seconds. What follows it is not read.
+// The first line of the request, as far as it comes within two seconds. What follows it is not read.
 std::string request_line(int connection) {
+  using std::chrono::milliseconds;
   constexpr timeval kPatience = {2, 0};
-  setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof(kPatience));
   setsockopt(connection, SOL_SOCKET, SO_SNDTIMEO, &kPatience, sizeof(kPatience));
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(kPatience.tv_sec);
   char room[2048];
   size_t length = 0;
   while (length < sizeof(room) && memchr(room, '\n', length) == nullptr) {
+    const auto left = std::chrono::duration_cast<milliseconds>(until - std::chrono::steady_clock::now()).count();
+    pollfd line{connection, POLLIN, 0};
+    if (left <= 0 || poll(&line, 1, static_cast<int>(left)) <= 0) break;
     const ssize_t got = recv(connection, room + length, sizeof(room) - length, 0);
     if (got <= 0) break;
     length += static_cast<size_t>(got);
