@@ -200,6 +200,31 @@ TEST_F(PostponedEvents, a_handler_invalidates_a_range_whatever_its_thread_does_w
   sigaction(SIGUSR1, &before, nullptr);
 }
 
+// deferred_hook/H2: a call that begins after the handler has returned is not answered by what it has invalidated.
+TEST_F(PostponedEvents, a_peers_memory_is_not_given_out_before_what_was_postponed_is_delivered) {
+  const Library library(without_threads({kFolder}));
+  const GpuPool pool("rgpusm");
+  const PeerMemory memory(kA, 0x10000, 4096);
+  const pinrail_handle_t first = pool.must(memory.block);
+  void* const at = first.reg->base;
+  drop(first);
+  const uint64_t opened = cuda_double_calls("cuIpcOpenMemHandle");
+  std::atomic<bool> has_answer{false};
+  std::thread other;
+  {
+    const Guard guard(mutex_);
+    EXPECT_EQ(pinrail_mpool_invalidate_range(pool.get(), at, 1), PINRAIL_SUCCESS);
+    other = std::thread([&] {
+      pool.use(memory.block);
+      has_answer = true;
+    });
+    usleep(50000);
+    EXPECT_FALSE(has_answer);
+  }
+  other.join();
+  EXPECT_EQ(cuda_double_calls("cuIpcOpenMemHandle"), opened + 1);
+}
+
 // gate/T2: the thread that reported it in a signal handler holds the gate for it, and the free has happened meanwhile.
 TEST_F(PostponedEvents, an_event_that_was_postponed_is_not_waited_for_with_the_gate_held) {
   const Library library({{"mpool_gpusm_free", "defer"}, {"mpool_gpusm_free_timeout", "10000"}, kFolder});
