@@ -69,7 +69,7 @@ vma_sources = components/rcache/vma/vma_index.cc \
 test_unit_rcache_vma_test_SOURCES = test/unit/rcache/vma_index_test.cc $(vma_sources)
 test_unit_rcache_vma_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_unit_mpool_lists_test_SOURCES = test/unit/mpool/pool_registrations_test.cc \
-	test/unit/mpool/pool_parts_test.cc
+	test/unit/mpool/pool_parts_test.cc test/unit/mpool/unpark_test.cc
 test_unit_mpool_lists_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
 test_stress_references_stress_SOURCES = test/stress/references_stress_test.cc $(vma_sources)
 test_stress_references_stress_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)

@@ -12,6 +12,7 @@
 #ifndef PINRAIL_BASE_HIT_RECENT_H
 #define PINRAIL_BASE_HIT_RECENT_H
 
+#include "base/core/compiler.h"
 #include "base/registration/registration.h"
 #include "base/registration/thread.h"
 
@@ -47,9 +48,10 @@ __attribute__((always_inline)) inline bool take(const RecentRequest& entry, pinr
 }
 
 // Stores a request that was answered by this reference, which the thread holds, for whatever the registration covers
-// from its address on. The thread has a record of its own.
+// from its address on. The thread has a record of its own; nothing is stored if that has no memory for requests.
 inline void remember(const pinrail_thread_t* thread, const void* pool, uintptr_t addr, uint32_t access,
                      pinrail_handle_t handle) {
+  if (unlikely(thread->recent == thread::null_thread.recent)) return;  // it is all threads', which would tear entries
   *entry_for(thread, pool, addr) = {addr, pool, span_of(handle.reg).end - addr, handle.reg, handle.generation, access};
 }
 

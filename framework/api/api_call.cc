@@ -316,7 +316,7 @@ pinrail_status_t pinrail_mpool_export(pinrail_mpool_t* pool, void* addr, size_t 
   return api::report_if_bad(status, kCall, "the range does not lie within one allocation");
 }
 
-// Does not wait for the gate: it concerns host memory only.
+// The gate is held for events of any memory that wait to be delivered (deferred_hook/H2).
 pinrail_status_t pinrail_mpool_register_remote(pinrail_mpool_t* pool, const pinrail_gpu_block_t* block, size_t offset,
                                                size_t length, uint32_t access, uint32_t flags,
                                                pinrail_handle_t* handle_out) {
@@ -330,6 +330,7 @@ pinrail_status_t pinrail_mpool_register_remote(pinrail_mpool_t* pool, const pinr
   if (fault != nullptr) return api::refuse(kCall, fault);
   const pinrail_status_t status = api::in_call(pool, [=](pinrail_thread_t* thread) -> pinrail_status_t {
     if (pool->ops->register_remote == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
+    gate::wait_until_released();
     return pool->ops->register_remote(pool->module, thread, block, offset, length, access_and_flags, handle_out);
   });
   return api::report_if_bad(status, kCall, "the block is damaged, or the range does not lie within its allocation");

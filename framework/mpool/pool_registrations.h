@@ -70,10 +70,13 @@ class Registrations {
   void unpark(pinrail_handle_t handle) {
     pinrail_registration_t* const reg = handle.reg;
     uint64_t word = state::load(reg);
+    uint32_t place;
     do {
       if (state::generation(word) != handle.generation) return;
+      // Before the exchange, which tells that it is of this generation: if the registration has died and left, its
+      // owner may free it at any time, and another cache gives its memory a place.
+      place = __atomic_load_n(&area_of(reg).place, __ATOMIC_RELAXED);
     } while (!state::exchange(reg, &word, word & ~state::kNotify));
-    const uint32_t place = area_of(reg).place;
     if (place < active_ || place == kNowhere) return;
     if (place != active_) put(at(active_), place);
     activate(reg);

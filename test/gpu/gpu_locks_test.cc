@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <functional>
 #include <memory>
 #include <string>
@@ -161,6 +162,68 @@ class PostponedEvents : public ::testing::Test {
   const GpuMemory memory_{PINRAIL_GPU_IPC};
   HookMutex mutex_{LockRank::index, deferred::kLocks};
 };
+
+pinrail_mpool_t* pool_of_handler = nullptr;
+std::atomic<int> handled{0};
+void invalidate_in_handler(int) {
+  (void)pinrail_mpool_invalidate_range(pool_of_handler, reinterpret_cast<void*>(0x10000), 1);
+  ++handled;
+}
+
+// E3: the handler may interrupt the call that takes what an earlier event has noted. Without it the program ends by the
+// alarm.
+TEST_F(PostponedEvents, a_handler_invalidates_a_range_whatever_its_thread_does_with_the_pool) {
+  constexpr unsigned kHangSeconds = 60;
+  constexpr int kSignals = 2000;
+  const Library library(without_threads({kFolder}));
+  const GpuPool pool("rgpusm");
+  pool_of_handler = pool.get();
+  struct sigaction action {
+  }, before{};
+  action.sa_handler = invalidate_in_handler;
+  ASSERT_EQ(sigaction(SIGUSR1, &action, &before), 0);
+  alarm(kHangSeconds);
+  const pthread_t self = pthread_self();
+  std::atomic<bool> stop{false};
+  std::thread other([&] {
+    while (!stop) pthread_kill(self, SIGUSR1);
+  });
+  while (handled < kSignals) {
+    // So that the next call takes what was noted.
+    EXPECT_EQ(pinrail_mpool_invalidate_range(pool.get(), reinterpret_cast<void*>(0x10000), 1), PINRAIL_SUCCESS);
+    pinrail_handle_t handle{};
+    EXPECT_EQ(pinrail_mpool_find(pool.get(), reinterpret_cast<void*>(0x20000), 1, 0, &handle), PINRAIL_ERR_NOT_FOUND);
+  }
+  stop = true;
+  other.join();
+  alarm(0);
+  sigaction(SIGUSR1, &before, nullptr);
+}
+
+// deferred_hook/H2: a call that begins after the handler has returned is not answered by what it has invalidated.
+TEST_F(PostponedEvents, a_peers_memory_is_not_given_out_before_what_was_postponed_is_delivered) {
+  const Library library(without_threads({kFolder}));
+  const GpuPool pool("rgpusm");
+  const PeerMemory memory(kA, 0x10000, 4096);
+  const pinrail_handle_t first = pool.must(memory.block);
+  void* const at = first.reg->base;
+  drop(first);
+  const uint64_t opened = cuda_double_calls("cuIpcOpenMemHandle");
+  std::atomic<bool> has_answer{false};
+  std::thread other;
+  {
+    const Guard guard(mutex_);
+    EXPECT_EQ(pinrail_mpool_invalidate_range(pool.get(), at, 1), PINRAIL_SUCCESS);
+    other = std::thread([&] {
+      pool.use(memory.block);
+      has_answer = true;
+    });
+    usleep(50000);
+    EXPECT_FALSE(has_answer);
+  }
+  other.join();
+  EXPECT_EQ(cuda_double_calls("cuIpcOpenMemHandle"), opened + 1);
+}
 
 // gate/T2: the thread that reported it in a signal handler holds the gate for it, and the free has happened meanwhile.
 TEST_F(PostponedEvents, an_event_that_was_postponed_is_not_waited_for_with_the_gate_held) {

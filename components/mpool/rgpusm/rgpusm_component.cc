@@ -379,7 +379,7 @@ class Pool final : public gpu_pool::Pool {
   std::atomic<bool> is_checking_{false};    // a thread runs before_progress()
   gpu_pool::Peer* last_checked_ = nullptr;  // by that thread
   // The union of mappings of this process that were reported gone. While there is one, hits do not follow hints.
-  Mutex invalidated_mutex_{LockRank::pending};
+  HookMutex invalidated_mutex_{LockRank::pending, HookLocks::of(host_)};
   Span invalidated_ GUARDED_BY(invalidated_mutex_) = kNothing;
   uint64_t invalidations_noted_ GUARDED_BY(invalidated_mutex_) = 0;
   std::atomic<bool> is_noted_{false};

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/hit/hints.h"
+#include "base/hit/recent.h"
 #include "base/registration/registration_arena.h"
 #include "base/registration/thread.h"
 
@@ -297,6 +298,19 @@ TEST(ThreadRecords, what_a_thread_had_serves_the_next_one_after_its_end) {
   for (int i = 0; i < 100; ++i) records.insert(record_of_new_thread());
   EXPECT_EQ(records.count(nullptr), 0U);
   EXPECT_EQ(records.size(), 1U);
+}
+
+// Its end is not seen, or there was no memory: what its requests would be stored in is all such threads'.
+TEST(ThreadRecords, without_memory_of_its_own_a_thread_remembers_no_request) {
+  pinrail_registration_t* reg = nullptr;
+  ASSERT_TRUE(arena::allocate(0, 0, &reg).ok());
+  constexpr uintptr_t kAddr = 0x10000;
+  set_range(reg, Span::of(kAddr, 4096), nullptr, 0);
+  pinrail_thread_t thread = thread::null_thread;
+  thread.size = sizeof(thread);
+  recent::remember(&thread, nullptr, kAddr, 1, {reg, generation_of(reg)});
+  EXPECT_EQ(recent::entry_for(&thread, nullptr, kAddr)->reg, nullptr);
+  arena::free(reg);
 }
 
 // Hints lead to indexed registrations only, may be lost, and are overwritten where they lead nowhere.
