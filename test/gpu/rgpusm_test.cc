@@ -89,9 +89,11 @@ TEST_F(Rgpusm, what_dies_while_hits_hold_it_is_closed_by_the_last_release) {
   pool.use(memory.block);
   const pinrail_handle_t first = pool.must(memory.block), second = pool.must(memory.block);
   void* const at = first.reg->base;
+  const uint64_t hits = pool.stats().hits;
   pinrail_handle_t found{};
   ASSERT_EQ(pinrail_mpool_find(pool.get(), at, 10, 0, &found), PINRAIL_SUCCESS);
   EXPECT_EQ(found.reg, first.reg);
+  EXPECT_EQ(pool.stats().hits, hits + 1);
   drop(found);
   EXPECT_EQ(pinrail_mpool_invalidate_range(pool.get(), at, 1), PINRAIL_SUCCESS);
   EXPECT_EQ(pinrail_mpool_progress(pool.get()), PINRAIL_SUCCESS);

@@ -93,12 +93,18 @@ TEST_F(Slots, an_importer_sees_the_death_of_the_one_slot_and_of_no_other) {
   EXPECT_FALSE(slots::is_alive(importer.word(first), first_life));
   EXPECT_TRUE(slots::is_alive(importer.word(second), second_life));
   EXPECT_EQ(importer.deaths()->load(), deaths + 1);
+  exporter_.kill_hook(first, first_life);
+  EXPECT_EQ(importer.deaths()->load(), deaths + 1) << "it dies once";
   exporter_.give_back(first);
   const auto [again, new_life] = take();
   EXPECT_EQ(again, first);
   EXPECT_NE(new_life, first_life) << "it is another life";
+  exporter_.kill_hook(first, first_life);
+  EXPECT_TRUE(slots::is_alive(importer.word(first), new_life)) << "an event of the life before ends no later one";
   EXPECT_FALSE(slots::is_alive(exporter_.word(first), first_life));
   EXPECT_FALSE(slots::enter(exporter_.word(first), first_life));
+  exporter_.kill_hook(first, new_life);
+  EXPECT_FALSE(slots::is_alive(importer.word(first), new_life));
 }
 
 TEST_F(Slots, importers_are_counted_also_when_they_leave_after_the_death) {
