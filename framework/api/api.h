@@ -119,7 +119,11 @@ inline const char* fault_of_request(const pinrail_mpool_t* pool, const void* add
   if (pool == nullptr) return "pool is NULL";
   if (handle_out == nullptr) return "handle_out is NULL";
   const char* const fault = fault_of_range(addr, length);
-  return fault != nullptr ? fault : fault_of_access(access_and_flags);
+  if (fault != nullptr) return fault;
+  // A limit takes it for all memory, which is free (mpool::charge_of()).
+  if (length > SIZE_MAX / 2 && (access_and_flags & PINRAIL_TRAIT_ON_DEMAND) == 0)
+    return "length is over a half of the address space, which only PINRAIL_TRAIT_ON_DEMAND may ask for";
+  return fault_of_access(access_and_flags);
 }
 
 // Returns the status, and reports it if it is BAD_PARAM.
