@@ -273,12 +273,20 @@ bool is_unheld_locked(Span span) REQUIRES(mutex) {
   return free == span.length();
 }
 
+// Unmarks the span. True also if the kernel refuses that for all that it would mark, as memory of devices: then page by
+// page, as far as it does not. No larger pages are to be tried, which would unmark what lies around the span.
+bool unmark_or_leave(Span span) {
+  if (advise(span, MADV_DOFORK)) return true;
+  if (errno != EINVAL || !advise(span, MADV_DONTFORK)) return false;
+  for (uintptr_t at = span.base; at < span.end; at += page_bytes()) advise(Span::of(at, page_bytes()), MADV_DOFORK);
+  return true;
+}
+
 // Unmarks the pages of the span that have no count. A large page stays marked while a part of it has one.
 void unmark_unheld_locked(Span span) REQUIRES(mutex) {
   counts->for_each_unheld(span, [](Span piece) NO_THREAD_SAFETY_ANALYSIS {  // runs inside the call, under the mutex
-    with_whole_pages(piece, [](Span whole) NO_THREAD_SAFETY_ANALYSIS {
-      return !is_unheld_locked(whole) || advise(whole, MADV_DOFORK);
-    });
+    with_whole_pages(
+        piece, [](Span whole) NO_THREAD_SAFETY_ANALYSIS { return !is_unheld_locked(whole) || unmark_or_leave(whole); });
   });
 }
 

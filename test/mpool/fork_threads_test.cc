@@ -11,6 +11,8 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <thread>
@@ -324,6 +326,48 @@ TEST_F(ForkMarks, what_the_device_refused_is_there) {
   device_.fail_every_register(PINRAIL_ERR_PERM);
   EXPECT_EQ(pool.answer_to(page(0), kPage), PINRAIL_ERR_PERM);
   EXPECT_EQ(seen(), 0xffu);
+}
+
+// Whether /proc/self/smaps says of the mapping at the address that children do not have it.
+bool is_marked(uintptr_t at) {
+  std::ifstream file("/proc/self/smaps");
+  bool is_there = false;
+  for (std::string line; std::getline(file, line);) {
+    unsigned long base = 0, end = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx ", &base, &end) == 2) is_there = at >= base && at < end;
+    if (is_there && line.rfind("VmFlags:", 0) == 0) return line.find(" dc") != std::string::npos;
+  }
+  return false;
+}
+// The kernel's own page of clocks, which is memory of a device to it; 0: there is none.
+uintptr_t page_of_clocks() {
+  std::ifstream file("/proc/self/maps");
+  unsigned long base = 0;
+  for (std::string line; std::getline(file, line);) {
+    if (line.find("[vvar") != std::string::npos && std::sscanf(line.c_str(), "%lx-", &base) == 1) return base;
+  }
+  return 0;
+}
+
+// The kernel does not unmark memory of devices. In a process of its own, whose children lack that page.
+TEST_F(ForkMarks, what_the_program_has_marked_beside_memory_of_a_device_stays_marked) {
+  const uintptr_t clocks = page_of_clocks();
+  if (clocks == 0) GTEST_SKIP() << "no such mapping";
+  const int status = exit_status_of([=] {
+    const Library own{Settings{{"registrar_fork_marks", "always"}}};
+    fake::FakeRegistrar device;
+    const Pool pool(device);
+    device.fail_every_register(PINRAIL_ERR_PERM);
+    void* beside = MAP_FAILED;
+    for (size_t below = 8 * kPage; beside == MAP_FAILED && below < size_t{4} << 30; below *= 2) {
+      beside = mmap(reinterpret_cast<void*>(clocks - below), kPage, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    }
+    if (beside == MAP_FAILED || madvise(beside, kPage, MADV_DONTFORK) != 0) return 2;
+    if (pool.answer_to(clocks, kPage) != PINRAIL_ERR_PERM) return 3;
+    return is_marked(reinterpret_cast<uintptr_t>(beside)) ? 0 : 1;
+  });
+  EXPECT_EQ(status, 0);
 }
 
 TEST_F(ForkMarks, a_hole_is_an_error_and_the_device_is_not_asked) {

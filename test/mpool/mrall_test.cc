@@ -255,6 +255,20 @@ TEST_F(Mrall, what_it_cannot_do_is_refused) {
   EXPECT_EQ(MrallPool(lend(*device_), exact).status, PINRAIL_ERR_NOT_SUPPORTED);
 }
 
+// What the program reports is mapped still: the maker would register it again before it is gone.
+TEST_F(Mrall, a_monitor_that_is_told_before_memory_goes_alone_is_refused) {
+  pool_.reset();
+  for (const char* const monitors : {"external", "patcher,external"}) {
+    library_.reset();
+    library_ = std::make_unique<Library>(Settings{{"monitor", monitors}});
+    ASSERT_EQ(library_->status, PINRAIL_SUCCESS);
+    EXPECT_EQ(MrallPool(lend(*device_)).status, PINRAIL_ERR_NOT_SUPPORTED) << monitors;
+  }
+  library_.reset();
+  library_ = std::make_unique<Library>(Settings{{"monitor", "^external"}});
+  EXPECT_EQ(MrallPool(lend(*device_)).status, PINRAIL_SUCCESS);
+}
+
 TEST_F(Mrall, destroy_is_busy_while_something_is_held) {
   void* const at = map(kPage);
   pinrail_handle_t handle;

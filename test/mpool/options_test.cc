@@ -116,6 +116,40 @@ TEST_F(RegisterOptions, a_persistent_one_serves_later_requests) {
   EXPECT_EQ(device_->live_count(), 0u);
 }
 
+// At another address of the device, of other memory, or with another value it would be a wrong one.
+TEST_F(RegisterOptions, of_a_persistent_request_are_those_of_what_it_hits) {
+  options_.iova = 0x40000000;
+  options_.user_value = 9;
+  ASSERT_EQ(reg(kBase, 4 * kPage, PINRAIL_FLAG_PERSISTENT), PINRAIL_SUCCESS);
+  const pinrail_handle_t first = handle_;
+  ASSERT_EQ(reg(kBase, 4 * kPage, PINRAIL_FLAG_PERSISTENT), PINRAIL_SUCCESS);
+  EXPECT_EQ(handle_.reg, first.reg);
+  drop(handle_);
+  options_.iova += kPage;
+  ASSERT_EQ(reg(kBase + kPage, kPage, PINRAIL_FLAG_PERSISTENT), PINRAIL_SUCCESS);
+  EXPECT_EQ(handle_.reg, first.reg);
+  drop(handle_);
+  for (const uint64_t iova : {uint64_t{0}, uint64_t{0x40000000}, uint64_t{0x50000000}}) {
+    options_.iova = iova;
+    ASSERT_EQ(reg(kBase + kPage, kPage, PINRAIL_FLAG_PERSISTENT), PINRAIL_SUCCESS);
+    EXPECT_NE(handle_.reg, first.reg);
+    EXPECT_EQ(details().iova, iova != 0 ? iova : kBase + kPage);
+    drop(handle_);
+  }
+  options_.iova = 0x40000000;
+  options_.user_value = 10;
+  ASSERT_EQ(reg(kBase, 4 * kPage, PINRAIL_FLAG_PERSISTENT), PINRAIL_SUCCESS);
+  EXPECT_EQ(details().user_value, 10u);
+  drop(handle_);
+  options_.user_value = 9;
+  options_.dmabuf_fd = 7;
+  ASSERT_EQ(reg(kBase, 4 * kPage, PINRAIL_FLAG_PERSISTENT), PINRAIL_SUCCESS);
+  EXPECT_EQ(requests_.back().kind, uint32_t{PINRAIL_KIND_DMABUF});
+  drop(handle_);
+  drop(first);
+  EXPECT_EQ(device_->live_count(), 0u);
+}
+
 TEST_F(RegisterOptions, without_persistent_neither_hits_nor_is_hit) {
   pool_->use(kBase, 4 * kPage);
   ASSERT_EQ(reg(kBase, kPage), PINRAIL_SUCCESS);

@@ -172,6 +172,8 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
 
   // grdma_device.cc
   pinrail_registration_details_t* details_of(pinrail_registration_t* reg) const;
+  Extra* extra_of(pinrail_registration_t* reg) const;
+  bool is_made_so(const Request& request, pinrail_registration_t* reg) const;
   bool has_details(const Request& request) const {
     return request.extra != nullptr || limits_of_registrar_.wants_details != 0;
   }

@@ -11,16 +11,39 @@ pinrail_registration_details_t* Pool::details_of(pinrail_registration_t* reg) co
   return reinterpret_cast<pinrail_registration_details_t*>(tail + details_offset(limits_of_registrar_.tail_size));
 }
 
+// The options that it was made with, behind its details; NULL: it was made without.
+Extra* Pool::extra_of(pinrail_registration_t* reg) const {
+  const size_t offset = details_offset(limits_of_registrar_.tail_size) + sizeof(pinrail_registration_details_t);
+  if (reg->tail_size < offset + sizeof(Extra)) return nullptr;
+  return reinterpret_cast<Extra*>(static_cast<char*>(registrar_tail(reg)) + offset);
+}
+
+// Whether it is what the options of the request ask for. Its range contains the request's. Of a dmabuf the number says
+// nothing: it may be closed.
+bool Pool::is_made_so(const Request& request, pinrail_registration_t* reg) const {
+  constexpr Extra kNone{-1, 0, 0, nullptr, 0};
+  const Extra* const extra = extra_of(reg);
+  const Extra &made = extra != nullptr ? *extra : kNone, &asked = *request.extra;
+  const uintptr_t base = span_of(reg).base, before = request.span.base - base;
+  const auto iova_at = [](uint64_t iova, uintptr_t addr) { return iova != 0 ? iova : addr; };
+  const bool is_of_same = (made.fd >= 0) == (asked.fd >= 0) &&
+                          (asked.fd < 0 || made.fd_offset + before == asked.fd_offset) &&
+                          iova_at(made.iova, base) + before == iova_at(asked.iova, request.span.base);
+  return is_of_same && made.argument == asked.argument && made.user_value == asked.user_value;
+}
+
 // A registration of the miss's range, with its rights, that the device does not know yet.
 Status Pool::make(const Request& request, const Miss& miss, pinrail_registration_t** reg_out) {
-  const size_t tail = has_details(request)
-                          ? details_offset(limits_of_registrar_.tail_size) + sizeof(pinrail_registration_details_t)
-                          : tail_of_registrar() + own_tail_;
+  const size_t extra = request.extra != nullptr ? sizeof(Extra) : 0;
+  const size_t tail = has_details(request) ? details_offset(limits_of_registrar_.tail_size) +
+                                                 sizeof(pinrail_registration_details_t) + extra
+                                           : tail_of_registrar() + own_tail_;
   pinrail_registration_t* reg;
   const Status allocated = alloc(miss.span, miss.rights, request.traits(), tail, &reg);
   if (!allocated.ok()) return allocated;
   if (miss.is_wider) Extents::mark_wider(reg, request.span);
   reg->flags = request.flags();
+  if (request.extra != nullptr) *extra_of(reg) = *request.extra;
   *reg_out = reg;
   return success();
 }

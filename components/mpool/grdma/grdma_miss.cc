@@ -15,10 +15,15 @@ constexpr int kRetriesAfterRace = 3;
 }  // namespace
 
 // Registers the range, and what may be registered around it, unless the index answers by now. Whatever keeps the wider
-// part out (limits, the device, an event, the monitors), the request goes on as if it had never been (R8).
+// part out (limits, the device, an event, the monitors), the request goes on as if it had never been (R8). What answers
+// a persistent request and was made with other options does not serve it: it gets a registration of its own.
 Status Pool::miss(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out) {
   Miss miss;
   Status status = announce(thread, request, &miss, reg_out);
+  if (status.ok() && request.extra != nullptr && !is_made_so(request, *reg_out)) {
+    deregister(thread, handle_of(*reg_out)).ignore();
+    return register_own(thread, request, reg_out);
+  }
   if (status.ok()) count_answer(thread, request, *reg_out);
   if (!miss.is_announced) return status;
   miss.cause = why_missed(thread, request);

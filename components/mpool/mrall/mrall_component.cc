@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <memory>
+#include <string_view>
 
 #include "base/core/own_component.h"
 #include "base/sync/lock.h"
@@ -81,6 +82,20 @@ Status read_settings(const pinrail_host_t* host, const pinrail_mpool_config_t& c
   return settings->largest_piece == 0 ? PINRAIL_ERR_NOT_SUPPORTED : PINRAIL_SUCCESS;
 }
 
+// Whether the list of monitors names "external": the program reports before memory goes away. The maker would register
+// it again before it is gone, and nothing would end that registration.
+bool is_told_before_alone(const pinrail_host_t* host) {
+  constexpr std::string_view kName = "external", kBetween = ", \t";
+  pinrail_param_info_t info{};
+  info.size = sizeof(info);
+  if (host->param_info(host, "monitor", &info) != PINRAIL_SUCCESS) return false;
+  const std::string_view list = info.value;
+  const size_t at = list.find(kName), end = at + kName.size();
+  if (at == std::string_view::npos || list[0] == '^') return false;
+  const auto is_between = [&](size_t place) { return kBetween.find(list[place]) != std::string_view::npos; };
+  return (at == 0 || is_between(at - 1)) && (end == list.size() || is_between(end));
+}
+
 // E5, and what the creator asked for.
 Status check_config(const pinrail_host_t* host, const pinrail_mpool_config_t& config) {
   const char* const unfit =
@@ -89,7 +104,11 @@ Status check_config(const pinrail_host_t* host, const pinrail_mpool_config_t& co
           : nullptr;
   const Status status = mpool::check_config(host, config, kTopic, unfit);
   const char* why = "";
-  return !status.ok() || host->monitor_works(host, &why) != 0 ? status : mpool::refuse(host, kTopic, why);
+  if (!status.ok()) return status;
+  if (host->monitor_works(host, &why) == 0) return mpool::refuse(host, kTopic, why);
+  return is_told_before_alone(host)
+             ? mpool::refuse(host, kTopic, "monitor \"external\" reports memory before it goes away and not afterwards")
+             : status;
 }
 
 }  // namespace

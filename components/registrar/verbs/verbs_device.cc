@@ -123,14 +123,15 @@ Status open_device(Registrar* registrar, ibv_pd* lent, size_t* max_length_out) {
 
 // Takes the transfer lock. Closes everything except what was lent.
 void close_device(Registrar* registrar) {
-  {
-    Guard guard(registrar->transfer);
-    close_loopback_locked(registrar);
-  }
-  // libibverbs closes the numbers that it has: not those that name files of the program's, or of a forked child.
+  // libibverbs writes to the numbers that it has, and closes them: not to those that name files of the program's, or of
+  // a forked child.
   if (!registrar->lent && registrar->context != nullptr) {
     registrar->context->cmd_fd = registrar->commands.number();
     if (registrar->events.is_taken()) registrar->context->async_fd = registrar->events.number();
+  }
+  {
+    Guard guard(registrar->transfer);
+    close_loopback_locked(registrar);
   }
   if (!registrar->lent && registrar->pd != nullptr) registrar->library.dealloc_pd(registrar->pd);
   static_cast<void>(registrar->commands.release());

@@ -296,6 +296,29 @@ TEST_F(DeviceFork, a_number_that_the_program_has_given_to_its_own_file_is_left_o
   EXPECT_EQ(close(number), 0);
 }
 
+// Nor does it write to that number, as it does to destroy a queue pair.
+TEST_F(DeviceFork, a_number_that_the_program_has_given_to_its_own_file_is_not_written_to) {
+  static int written_to;
+  written_to = -2;
+  ASSERT_TRUE(open_device(&registrar_, nullptr, &max_length_).ok());
+  ibv_qp qp{};
+  qp.context = registrar_.context;
+  registrar_.library.destroy_qp = [](ibv_qp* of) {
+    written_to = of->context->cmd_fd;
+    return 0;
+  };
+  {
+    Guard guard(registrar_.transfer);
+    registrar_.loopback.qp = &qp;
+  }
+  const int number = registrar_.context->cmd_fd, own = open("/dev/null", O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(dup3(own, number, O_CLOEXEC), number);
+  close(own);
+  close_device(&registrar_);
+  EXPECT_EQ(written_to, -1);
+  EXPECT_EQ(close(number), 0);
+}
+
 // verbs/V2.
 TEST_F(DeviceFork, what_was_lent_is_left_to_children) {
   ibv_context context{};
