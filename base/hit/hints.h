@@ -3,7 +3,7 @@
 // lock.
 //
 // Owns     the tables that it grew by, until free_tables(). Not the registrations, nor the first table.
-// Threads  find() and remember() may run together; free_tables() excludes them.
+// Threads  find() and remember() may run together; free_tables() and fork_reinit() exclude them.
 // Context  API. remember() may map memory: its caller holds no lock, because hooks report that event.
 //
 // An entry is one word: a tag, which is the upper part of a hash, and the number of a registration. The registration
@@ -81,6 +81,9 @@ class Hints {
       table = older;
     }
   }
+
+  // In a forked child: a thread of the parent that let the table grow is not there.
+  void fork_reinit() { is_growing_.store(false, std::memory_order_relaxed); }
 
  private:
   struct Table {

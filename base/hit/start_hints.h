@@ -52,6 +52,9 @@ inline bool find(const void* pool, uintptr_t base, const Span& span, uint32_t ac
 // Enters a registration that the calling thread holds. May map a larger table: the caller holds no lock.
 void remember(const pinrail_registration_t* reg);
 
+// In a forked child, before any other call.
+inline void fork_reinit() { hints.fork_reinit(); }
+
 }  // namespace pinrail::start_hints
 
 #endif

@@ -65,14 +65,15 @@ bool defer_hook(Deliver deliver_hook, void* arg, uintptr_t base, size_t length) 
   return added;
 }
 
-// Delivers the deferred events if the thread holds no HookMutex, and then releases the gate as often as it was held.
+// Delivers the deferred events if the thread holds no HookMutex, and then releases the gate as often as it was held. In
+// a child that the handler has forked they are the parent's, whose locks no thread there releases.
 void deliver_hook() {
   while (state.depth.depth == 0 && state.depth.waiting != 0) {
     Taken taken;
     take_hook(&taken);
     for (uint32_t i = 0; i < taken.count; ++i) {
       const Event& event = taken.events[i];
-      event.deliver_hook(event.arg, event.base, event.end - event.base);
+      if (!gate::is_child()) event.deliver_hook(event.arg, event.base, event.end - event.base);
     }
     for (uint32_t i = 0; i < taken.gates; ++i) gate::release_hook();
   }

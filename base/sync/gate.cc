@@ -58,10 +58,15 @@ void hold_hook() {
   page.word.fetch_add(kHeld);
 }
 
+// A signal handler may have forked while its thread held the gate: the child's word was wiped, or is its own by now.
 void release_hook() {
+  uint32_t word = page.word.load(std::memory_order_relaxed);
   // release: the registrations are dead before the gate opens; pairs with is_open().
-  page.word.fetch_sub(kHeld, std::memory_order_release);
-  __atomic_fetch_sub(&deferred::depth_hook()->gates, 1, __ATOMIC_RELAXED);
+  while ((word & ~kAsked) >= kHeld &&
+         !page.word.compare_exchange_weak(word, word - kHeld, std::memory_order_release, std::memory_order_relaxed)) {
+  }
+  uint32_t* const gates = &deferred::depth_hook()->gates;
+  if (*gates != 0) __atomic_fetch_sub(gates, 1, __ATOMIC_RELAXED);
 }
 
 namespace {

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "base/core/calling_thread.h"
+#include "base/hit/start_hints.h"
 #include "base/registration/registration_arena.h"
 #include "base/registration/thread.h"
 #include "base/report/report.h"
@@ -180,6 +181,7 @@ void fork_reinit() {
   thread::fork_reinit();
   deferred::fork_reinit();
   arena::fork_reinit();
+  start_hints::fork_reinit();
   report::fork_reinit();
   monitor::fork_reinit();
   gc::fork_reinit();

@@ -124,6 +124,7 @@ inline constexpr pinrail_monitor_services_t kMonitors = {
     [] {}};
 
 inline std::atomic<int> subscriptions_of_monitors{0};  // that they have not ended
+inline std::atomic<int> holds_of_gate{0};              // that they have not released
 
 // Whether each event stays a while inside the library, so that it is there when the monitor is stopped.
 inline std::atomic<bool> slow_reports{false};
@@ -151,8 +152,14 @@ class Patcher {
       if (slow_reports.load()) sched_yield();
       if (static_cast<const volatile pinrail_host_t*>(host)->size != 0) monitor::report_hook(0, base, length);
     };
-    table.monitor_hold_hook = [](const pinrail_host_t*) { gate::hold_hook(); };
-    table.monitor_release_hook = [](const pinrail_host_t*) { gate::release_hook(); };
+    table.monitor_hold_hook = [](const pinrail_host_t*) {
+      holds_of_gate.fetch_add(1);
+      gate::hold_hook();
+    };
+    table.monitor_release_hook = [](const pinrail_host_t*) {
+      gate::release_hook();
+      holds_of_gate.fetch_sub(1);
+    };
     table.extension = [](const pinrail_host_t*, const char* name, uint32_t) -> const void* {
       return std::strcmp(name, monitor_services::kName) == 0 ? &kMonitors : nullptr;
     };

@@ -99,8 +99,10 @@ void check_sites_locked(Context* context) {
     const bool is_changed = site->address != 0 && !patch::is_in_place(site->patch);
     if (!is_changed) continue;
     // Nothing is registered, and nothing cached is returned, until the library was told whether events still arrive.
-    if (held == nullptr) host->monitor_hold_hook(host);
-    held.reset(host);
+    if (held == nullptr) {
+      host->monitor_hold_hook(host);
+      held.reset(host);
+    }
     handle_change_locked(context, site, kFunctionTable[i]);
   }
   tell_what_is_seen_locked(context);

@@ -175,6 +175,27 @@ TEST(Deferred, an_event_may_come_at_any_instruction_of_the_delivery_of_another) 
 namespace pinrail {
 namespace {
 
+// A handler that forks after it has deferred an event: the child goes on where the handler came.
+TEST(Deferred, a_child_delivers_no_event_of_its_parent_and_its_gate_opens) {
+  static HookMutex held{LockRank::index, deferred::kLocks};
+  static int count = 0;
+  gate::open();
+  held.lock();
+  deferred::defer_hook([](void*, uintptr_t, size_t) { ++count; }, nullptr, 4096, 4096);
+  EXPECT_EQ(test::exit_status_of([] {
+              held.unlock();
+              if (count != 0) return 1;
+              if (!gate::claim_child()) return 2;
+              deferred::fork_reinit();
+              gate::open();
+              return gate::is_open() ? 0 : 3;
+            }),
+            0);
+  held.unlock();
+  EXPECT_EQ(count, 1);
+  EXPECT_TRUE(gate::is_open());
+}
+
 TEST(FutexLock, is_held_by_one_at_a_time) {
   FutexLock lock;
   lock.lock();
