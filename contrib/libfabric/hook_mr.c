@@ -152,7 +152,8 @@ static bool is_range(const struct iovec* range) {
 static bool can_cache(hooked_domain_t* domain, const struct iovec* range, uint64_t offset, uint64_t flags,
                       uint64_t access, uint32_t* rights_out) {
   return !inside && domain->pool != NULL && is_range(range) && offset == 0 && flags == 0 &&
-         !atomic_load(&domain->completes_by_event) && rights_of(access, rights_out);
+         !atomic_load(&domain->completes_by_event) && !atomic_load(&domain->lends_functions) &&
+         rights_of(access, rights_out);
 }
 
 // Whether the provider is to be asked once more, for a region of its own. Without the cache, what the pool keeps unused

@@ -77,11 +77,23 @@ static int bind_nothing(struct fid* fid, struct fid* other, uint64_t flags) {
 }
 static struct fi_ops object_ops = {.size = sizeof(object_ops), .close = close_object, .bind = bind_nothing};
 
+static int is_own(const struct fid_mr* mr) { return mr->fid.ops == &mr_ops; }
+static struct provider_double_functions functions = {.is_own = is_own};
+
+static int open_functions(struct fid* fid, const char* name, uint64_t flags, void** functions_out, void* context) {
+  (void)fid, (void)flags, (void)context;
+  if (strcmp(name, PROVIDER_DOUBLE_FUNCTIONS) != 0) return -FI_ENOSYS;
+  *functions_out = &functions;
+  return 0;
+}
+static struct fi_ops domain_ops = {
+    .size = sizeof(domain_ops), .close = close_object, .bind = bind_nothing, .ops_open = open_functions};
+
 static int open_domain(struct fid_fabric* fabric, struct fi_info* info, struct fid_domain** domain_out, void* context) {
   (void)fabric, (void)info;
   struct fid_domain* const domain = calloc(1, sizeof(*domain));
   if (domain == NULL) return -FI_ENOMEM;
-  domain->fid = (struct fid){.fclass = FI_CLASS_DOMAIN, .context = context, .ops = &object_ops};
+  domain->fid = (struct fid){.fclass = FI_CLASS_DOMAIN, .context = context, .ops = &domain_ops};
   domain->mr = &mr_table;
   *domain_out = domain;
   return 0;
