@@ -10,10 +10,13 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define EXPORTED __attribute__((visibility("default")))
 
 static atomic_ullong made, live, most_live = UINT64_MAX;
+static atomic_ullong leaving;
+static atomic_uint slow_ms;
 static atomic_bool is_cleaned_up;
 
 enum { REMEMBERED = 64 };
@@ -25,10 +28,15 @@ static struct {
 EXPORTED uint64_t provider_double_made(void) { return made; }
 EXPORTED uint64_t provider_double_access(uint64_t key) { return regions[key % REMEMBERED].access; }
 EXPORTED size_t provider_double_length(uint64_t key) { return regions[key % REMEMBERED].length; }
+EXPORTED void provider_double_slow(unsigned ms) { slow_ms = ms; }
+EXPORTED uint64_t provider_double_leaving(void) { return leaving; }
 EXPORTED void provider_double_most_live(uint64_t count) { most_live = count; }
 
 static int close_mr(struct fid* fid) {
   if (is_cleaned_up) abort();
+  ++leaving;
+  if (slow_ms != 0) usleep(slow_ms * 1000);
+  --leaving;
   --live;
   free(fid);
   return 0;
