@@ -31,6 +31,9 @@ expect 2 'no command'
 expect 2 '--nothing is no option' --nothing true
 expect 2 '--record needs a file' --record
 expect 2 'does not exist' --record "$work/nowhere/trace" true
+mkdir -p "$work/here/traces" "$work/elsewhere/traces"
+(cd "$work/here" && CDPATH=$work/elsewhere "$OLDPWD/$pinrun" --record traces/trace env) >"$work/out" 2>&1
+grep -qxF "PINRAIL_MCA_mpool_base_record=$work/here/traces/trace" "$work/out" || fail "--record goes to a folder of CDPATH"
 expect 2 '--mca needs a name and a value' --mca name
 expect 2 'is not the name of a parameter' --mca 'a b' 1 true
 expect 127 'no-such-program' no-such-program

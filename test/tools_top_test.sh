@@ -17,6 +17,9 @@ expect() { # claim, command...
 work=$(mktemp -d)
 trap 'kill $subject $server 2>/dev/null; rm -rf "$work"' EXIT
 subject='' server=''
+for option in --help --version; do
+  expect "$option says that its output cannot be written" sh -c "! $top $option >/dev/full 2>'$work/err'"
+done
 "$program" > "$work/ready" & subject=$!
 for _ in $(seq 1200); do [ -s "$work/ready" ] && break; sleep 0.05; done
 json() { $top --json --pid $subject > "$work/json"; python3 - "$work/json" "$1" <<'PY'

@@ -283,6 +283,15 @@ static int bind_domain(struct fid* fid, struct fid* other, uint64_t flags) {
   return hooked->own_ops->bind(fid, other, flags);
 }
 
+// A provider's own functions (those of efa, for one) take its own regions for what the program names. Programs ask for
+// them before they register.
+static int open_domain_functions(struct fid* fid, const char* name, uint64_t flags, void** functions, void* context) {
+  hooked_domain_t* const hooked = table_owner(fid->ops);
+  const int result = hooked->own_ops->ops_open(fid, name, flags, functions, context);
+  if (result == 0) atomic_store(&hooked->lends_functions, true);
+  return result;
+}
+
 void hook_domain(struct fid_domain* domain, const struct fi_info* info, const char* name) {
   const char* const why = obstacle(info);
   if (why != NULL) {
@@ -307,6 +316,7 @@ void hook_domain(struct fid_domain* domain, const struct fi_info* info, const ch
   fill_mr_table(hooked->hooked_mr);
   hooked->hooked_ops->close = close_domain;
   hooked->hooked_ops->bind = bind_domain;
+  if (HAS_FIELD(hooked->hooked_ops, ops_open)) hooked->hooked_ops->ops_open = open_domain_functions;
   add_open(hooked);
   put_ours(hooked);
 }

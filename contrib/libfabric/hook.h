@@ -32,6 +32,7 @@ typedef struct hooked_domain {
   uint64_t mr_mode;                // FI_MR_* of the domain
   char provider[32];               // its name
   atomic_bool completes_by_event;  // bound to an event queue for registrations: these are passed through
+  atomic_bool lends_functions;     // the program has functions of the provider's own, which take its regions: likewise
   atomic_ullong device_calls;      // registrations by the provider for the pool
   atomic_uint regions;             // of the pool that the program has
 } hooked_domain_t;

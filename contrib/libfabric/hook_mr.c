@@ -152,14 +152,16 @@ static bool is_range(const struct iovec* range) {
 static bool can_cache(hooked_domain_t* domain, const struct iovec* range, uint64_t offset, uint64_t flags,
                       uint64_t access, uint32_t* rights_out) {
   return !inside && domain->pool != NULL && is_range(range) && offset == 0 && flags == 0 &&
-         !atomic_load(&domain->completes_by_event) && rights_of(access, rights_out);
+         !atomic_load(&domain->completes_by_event) && !atomic_load(&domain->lends_functions) &&
+         rights_of(access, rights_out);
 }
 
 // Whether the provider is to be asked once more, for a region of its own. Without the cache, what the pool keeps unused
-// would not be there: it goes. The last try is for what was dead.
+// would not be there: it goes. The last try is for what was dead, and what other threads were giving back.
 static bool has_made_room(hooked_domain_t* domain, int result, bool* is_last) {
   if (!is_lack(result) || inside || domain->pool == NULL || *is_last) return false;
   *is_last = pinrail_mpool_evict(domain->pool) != PINRAIL_SUCCESS;
+  if (*is_last) (void)pinrail_mpool_ft_event(domain->pool, PINRAIL_FT_CHECKPOINT);
   return true;
 }
 

@@ -149,6 +149,10 @@ bool make_room() {
   for (const Pool& known : own.pools) {
     if (known.pool != nullptr && pinrail_mpool_evict(known.pool) == PINRAIL_SUCCESS) return true;
   }
+  // Waits for what other threads are giving back now: nothing else is idle.
+  for (const Pool& known : own.pools) {
+    if (known.pool != nullptr) static_cast<void>(pinrail_mpool_ft_event(known.pool, PINRAIL_FT_CHECKPOINT));
+  }
   return false;
 }
 

@@ -101,7 +101,7 @@ constexpr unsigned kPools = 5;
 pinrail_mpool_t* pool_of(ibv_pd* domain, unsigned number);
 
 // Deregisters what is dead, and one registration that pools keep and the program does not hold. Returns false if there
-// is no such one.
+// is no such one; what other threads were deregistering then is gone, too.
 bool make_room();
 
 // Deregisters what the domain's pools keep, and calls the function that ends the domain. Returns its result; if that is

@@ -122,6 +122,37 @@ TEST_F(HookCalls, what_is_kept_leaves_room_for_what_is_passed_through) {
   EXPECT_EQ(fi_close(&mr->fid), 0);
 }
 
+// Without the hook it would have ended before.
+TEST_F(HookCalls, what_a_thread_of_pinrail_gives_back_now_leaves_room) {
+  auto* other = static_cast<char*>(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  reg_and_close(other);
+  provider_double_most_live(1);
+  provider_double_slow(300);
+  munmap(other, kBytes);
+  for (int i = 0; provider_double_leaving() == 0 && i < 10000; ++i) usleep(1000);
+  const iovec ranges[] = {{memory, kPage}, {memory + 2 * kPage, kPage}};
+  fid_mr* mr = nullptr;
+  const int result = fi_mr_regv(opened.domain, ranges, 2, FI_REMOTE_WRITE, 0, 0, 0, &mr, nullptr);
+  provider_double_slow(0);
+  ASSERT_EQ(result, 0);
+  EXPECT_EQ(fi_close(&mr->fid), 0);
+}
+
+// As those of efa do.
+TEST_F(HookCalls, functions_of_the_provider_get_its_own_regions) {
+  provider_double_functions* functions = nullptr;
+  void** const out = reinterpret_cast<void**>(&functions);
+  EXPECT_EQ(fi_open_ops(&opened.domain->fid, "none", 0, out, nullptr), -FI_ENOSYS);
+  const uint64_t before = provider_double_made();
+  for (int i = 0; i < 2; ++i) reg_and_close(memory);
+  EXPECT_EQ(provider_double_made(), before + 1);
+  ASSERT_EQ(fi_open_ops(&opened.domain->fid, PROVIDER_DOUBLE_FUNCTIONS, 0, out, nullptr), 0);
+  fid_mr* mr = nullptr;
+  ASSERT_EQ(reg(memory, kPage, &mr), 0);
+  EXPECT_EQ(functions->is_own(mr), 1);
+  EXPECT_EQ(fi_close(&mr->fid), 0);
+}
+
 // Registers new memory; ends the process if that fails.
 fid_mr* register_new(const Domain& opened) {
   void* memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

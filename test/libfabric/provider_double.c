@@ -10,10 +10,13 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define EXPORTED __attribute__((visibility("default")))
 
 static atomic_ullong made, live, most_live = UINT64_MAX;
+static atomic_ullong leaving;
+static atomic_uint slow_ms;
 static atomic_bool is_cleaned_up;
 
 enum { REMEMBERED = 64 };
@@ -25,10 +28,15 @@ static struct {
 EXPORTED uint64_t provider_double_made(void) { return made; }
 EXPORTED uint64_t provider_double_access(uint64_t key) { return regions[key % REMEMBERED].access; }
 EXPORTED size_t provider_double_length(uint64_t key) { return regions[key % REMEMBERED].length; }
+EXPORTED void provider_double_slow(unsigned ms) { slow_ms = ms; }
+EXPORTED uint64_t provider_double_leaving(void) { return leaving; }
 EXPORTED void provider_double_most_live(uint64_t count) { most_live = count; }
 
 static int close_mr(struct fid* fid) {
   if (is_cleaned_up) abort();
+  ++leaving;
+  if (slow_ms != 0) usleep(slow_ms * 1000);
+  --leaving;
   --live;
   free(fid);
   return 0;
@@ -77,11 +85,23 @@ static int bind_nothing(struct fid* fid, struct fid* other, uint64_t flags) {
 }
 static struct fi_ops object_ops = {.size = sizeof(object_ops), .close = close_object, .bind = bind_nothing};
 
+static int is_own(const struct fid_mr* mr) { return mr->fid.ops == &mr_ops; }
+static struct provider_double_functions functions = {.is_own = is_own};
+
+static int open_functions(struct fid* fid, const char* name, uint64_t flags, void** functions_out, void* context) {
+  (void)fid, (void)flags, (void)context;
+  if (strcmp(name, PROVIDER_DOUBLE_FUNCTIONS) != 0) return -FI_ENOSYS;
+  *functions_out = &functions;
+  return 0;
+}
+static struct fi_ops domain_ops = {
+    .size = sizeof(domain_ops), .close = close_object, .bind = bind_nothing, .ops_open = open_functions};
+
 static int open_domain(struct fid_fabric* fabric, struct fi_info* info, struct fid_domain** domain_out, void* context) {
   (void)fabric, (void)info;
   struct fid_domain* const domain = calloc(1, sizeof(*domain));
   if (domain == NULL) return -FI_ENOMEM;
-  domain->fid = (struct fid){.fclass = FI_CLASS_DOMAIN, .context = context, .ops = &object_ops};
+  domain->fid = (struct fid){.fclass = FI_CLASS_DOMAIN, .context = context, .ops = &domain_ops};
   domain->mr = &mr_table;
   *domain_out = domain;
   return 0;

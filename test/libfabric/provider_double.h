@@ -21,6 +21,15 @@ uint64_t provider_double_made(void);             // regions made so far
 uint64_t provider_double_access(uint64_t key);   // FI_* of the region of that key; of the latest 64 regions
 size_t provider_double_length(uint64_t key);     // its length in bytes, likewise
 void provider_double_most_live(uint64_t count);  // while so many regions exist, registrations fail with FI_ENOMEM
+void provider_double_slow(unsigned ms);          // what the end of each region takes
+uint64_t provider_double_leaving(void);          // regions that are ending
+
+// Functions of the provider's own, from a domain (fi_open_ops).
+#define PROVIDER_DOUBLE_FUNCTIONS "functions of the double"
+struct fid_mr;
+struct provider_double_functions {
+  int (*is_own)(const struct fid_mr* mr);  // whether it is a region of the provider's; others would read beyond its end
+};
 
 #ifdef __cplusplus
 }

@@ -191,6 +191,21 @@ TEST_F(PinrunCalls, what_is_kept_leaves_room_for_regions_that_are_libibverbs_own
   EXPECT_EQ(ibv_dereg_mr(changed), 0);
 }
 
+// Without pinrun it would have been deregistered before.
+TEST_F(PinrunCalls, what_a_thread_of_pinrail_deregisters_now_leaves_room) {
+  char* other = map(nullptr);
+  EXPECT_EQ(ibv_dereg_mr(reg()), 0);
+  verbs_double_most_live(verbs_double_live());
+  verbs_double_slow(300);
+  replace_memory();
+  for (int i = 0; verbs_double_leaving() == 0 && i < 10000; ++i) usleep(1000);
+  ibv_mr* window = ibv_reg_mr(domain, other, kBytes, kLocal | IBV_ACCESS_MW_BIND);
+  verbs_double_slow(0);
+  ASSERT_NE(window, nullptr);
+  EXPECT_EQ(ibv_dereg_mr(window), 0);
+  munmap(other, kBytes);
+}
+
 TEST_F(PinrunCalls, an_iova_that_is_the_address_is_none_of_its_own) {
   const auto iova = reinterpret_cast<uintptr_t>(memory);
   EXPECT_EQ(made_by([&] {

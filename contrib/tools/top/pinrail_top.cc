@@ -254,6 +254,6 @@ int main(int argc, char** argv) {
   line.exclude("--once", "--json");
   line.exclude("--listen", "--json");
   line.exclude("--listen", "--once");
-  if (const std::optional<int> status = line.read(argc, argv, std::cout, std::cerr)) return *status;
-  return pinrail::tools::close_output("pinrail_top", run(options));
+  const std::optional<int> status = line.read(argc, argv, std::cout, std::cerr);
+  return pinrail::tools::close_output("pinrail_top", status ? *status : run(options));
 }

@@ -9,6 +9,7 @@
 #include "test/fake/verbs/verbs_double.h"
 
 #include <infiniband/verbs.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -58,6 +59,8 @@ void set_key(uint32_t key, Region* region) {
 }
 
 std::atomic<uint64_t> made{0}, live{0}, fail_from{0}, most_live{UINT64_MAX}, last_iova{0};
+std::atomic<uint64_t> leaving{0};
+std::atomic<unsigned> slow_ms{0};
 std::atomic<uint32_t> next_key{1};
 
 Domain* domain_of(ibv_pd* pd) { return reinterpret_cast<Domain*>(pd); }
@@ -101,6 +104,8 @@ extern "C" {
 EXPORTED uint64_t verbs_double_registered() { return made.load(); }
 EXPORTED uint64_t verbs_double_live() { return live.load(); }
 EXPORTED uint64_t verbs_double_iova() { return last_iova.load(); }
+EXPORTED void verbs_double_slow(unsigned ms) { slow_ms.store(ms); }
+EXPORTED uint64_t verbs_double_leaving() { return leaving.load(); }
 EXPORTED void verbs_double_most_live(uint64_t n) { most_live.store(n); }
 EXPORTED void verbs_double_fail_from(uint64_t n) { fail_from.store(n == 0 ? 0 : made.load() + n); }
 
@@ -184,6 +189,9 @@ EXPORTED int ibv_cmd_dereg_mr(ibv_mr* mr) {
   auto* region = reinterpret_cast<Region*>(mr);
   if (region->own != kOwn || !region->live) std::abort();
   region->live = false;
+  leaving.fetch_add(1);
+  if (slow_ms.load() != 0) usleep(slow_ms.load() * 1000);
+  leaving.fetch_sub(1);
   set_key(mr->rkey, nullptr);
   std::free(region->of_provider);
   domain_of(mr->pd)->regions.fetch_sub(1);
