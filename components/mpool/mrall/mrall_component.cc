@@ -2,6 +2,7 @@
 // Descriptor, parameters and table of mpool/mrall: forwards to Pool.
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 #include <string_view>
 
@@ -82,18 +83,24 @@ Status read_settings(const pinrail_host_t* host, const pinrail_mpool_config_t& c
   return settings->largest_piece == 0 ? PINRAIL_ERR_NOT_SUPPORTED : PINRAIL_SUCCESS;
 }
 
-// Whether the list of monitors names "external": the program reports before memory goes away. The maker would register
-// it again before it is gone, and nothing would end that registration.
+// Whether the list has the name, between commas and blanks.
+bool names(std::string_view list, std::string_view name) {
+  constexpr std::string_view kBetween = ", \t";
+  for (size_t at = 0; (at = list.find_first_not_of(kBetween, at)) != std::string_view::npos;) {
+    const size_t end = std::min(list.find_first_of(kBetween, at), list.size());
+    if (list.substr(at, end - at) == name) return true;
+    at = end;
+  }
+  return false;
+}
+
+// Whether the monitors that were asked for report memory, or pages that madvise() drops, before these go away and not
+// afterwards. The maker would register them again before they are gone, and nothing would end that registration.
 bool is_told_before_alone(const pinrail_host_t* host) {
-  constexpr std::string_view kName = "external", kBetween = ", \t";
   pinrail_param_info_t info{};
   info.size = sizeof(info);
-  if (host->param_info(host, "monitor", &info) != PINRAIL_SUCCESS) return false;
-  const std::string_view list = info.value;
-  const size_t at = list.find(kName), end = at + kName.size();
-  if (at == std::string_view::npos || list[0] == '^') return false;
-  const auto is_between = [&](size_t place) { return kBetween.find(list[place]) != std::string_view::npos; };
-  return (at == 0 || is_between(at - 1)) && (end == list.size() || is_between(end));
+  if (host->param_info(host, "monitor", &info) != PINRAIL_SUCCESS || info.value[0] == '^') return false;
+  return names(info.value, "external") || (names(info.value, "uffd") && !names(info.value, "patcher"));
 }
 
 // E5, and what the creator asked for.
@@ -107,7 +114,8 @@ Status check_config(const pinrail_host_t* host, const pinrail_mpool_config_t& co
   if (!status.ok()) return status;
   if (host->monitor_works(host, &why) == 0) return mpool::refuse(host, kTopic, why);
   return is_told_before_alone(host)
-             ? mpool::refuse(host, kTopic, "monitor \"external\" reports memory before it goes away and not afterwards")
+             ? mpool::refuse(host, kTopic,
+                             "monitors external, and uffd without patcher, report memory before it goes away alone")
              : status;
 }
 

@@ -257,7 +257,10 @@ int serve(uint16_t port, int pid) {
   std::fflush(stdout);
   for (;;) {
     const int connection = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
-    if (connection < 0) continue;
+    if (connection < 0) {
+      usleep(100000);  // as while this process has no descriptor left
+      continue;
+    }
     answer(connection, pid);
     close(connection);
   }
