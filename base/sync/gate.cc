@@ -58,15 +58,17 @@ void hold_hook() {
   page.word.fetch_add(kHeld);
 }
 
-// A signal handler may have forked while its thread held the gate: the child's word was wiped, or is its own by now.
+// A signal handler may have forked while its thread held the gate. The child's word was wiped; and where the child was
+// initialised meanwhile, the thread holds nothing, and the word is other threads'.
 void release_hook() {
+  uint32_t* const gates = &deferred::depth_hook()->gates;
+  if (*gates == 0) return;
   uint32_t word = page.word.load(std::memory_order_relaxed);
   // release: the registrations are dead before the gate opens; pairs with is_open().
   while ((word & ~kAsked) >= kHeld &&
          !page.word.compare_exchange_weak(word, word - kHeld, std::memory_order_release, std::memory_order_relaxed)) {
   }
-  uint32_t* const gates = &deferred::depth_hook()->gates;
-  if (*gates != 0) __atomic_fetch_sub(gates, 1, __ATOMIC_RELAXED);
+  __atomic_fetch_sub(gates, 1, __ATOMIC_RELAXED);
 }
 
 namespace {

@@ -27,6 +27,7 @@
 #include "base/sync/gate.h"
 #include "base/sync/lock.h"
 #include "framework/mpool/mpool.h"
+#include "framework/registrar/request.h"
 
 namespace pinrail::api {
 
@@ -121,9 +122,14 @@ inline const char* fault_of_request(const pinrail_mpool_t* pool, const void* add
   const char* const fault = fault_of_range(addr, length);
   if (fault != nullptr) return fault;
   // A limit takes it for all memory, which is free (mpool::charge_of()).
-  if (length > SIZE_MAX / 2 && (access_and_flags & PINRAIL_TRAIT_ON_DEMAND) == 0)
-    return "length is over a half of the address space, which only PINRAIL_TRAIT_ON_DEMAND may ask for";
+  if (length > SIZE_MAX / 4 && (access_and_flags & PINRAIL_TRAIT_ON_DEMAND) == 0)
+    return "length is over a quarter of the address space, which only PINRAIL_TRAIT_ON_DEMAND may ask for";
   return fault_of_access(access_and_flags);
+}
+
+// The longest piece that a pool can register at once for this access; 0: no maximum. Pools odp do all on demand.
+inline size_t longest_of(const pinrail_mpool_t* pool, uint32_t access) {
+  return pinrail::longest_of(pool->registrar->table, (access & PINRAIL_TRAIT_ON_DEMAND) != 0 || pool->name == "odp");
 }
 
 // Returns the status, and reports it if it is BAD_PARAM.

@@ -76,13 +76,15 @@ __attribute__((noinline)) pinrail_status_t call_pool(pinrail_mpool_t* pool, void
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   if (unlikely(pool->works.serves_requests()) && flags == 0) pin_queued_chunk(pool, addr, length, access);
   const bool is_watched = mpool::are_hits_watched();
+  pinrail_handle_t handle;
   pinrail_status_t status;
   do {
     status = ask_with_room(pool, thread, [&] {
       return pool->ops->register_mem(pool->module, thread, reinterpret_cast<uintptr_t>(addr), length, access_and_flags,
-                                     handle_out);
+                                     &handle);
     });
-  } while (unlikely(is_watched) && status == PINRAIL_SUCCESS && drop_stale(pool, thread, addr, length, *handle_out));
+  } while (unlikely(is_watched) && status == PINRAIL_SUCCESS && drop_stale(pool, thread, addr, length, handle));
+  if (status == PINRAIL_SUCCESS) *handle_out = handle;
   if (unlikely(is_watched))
     record::took('R', addr, length, access_and_flags, status == PINRAIL_SUCCESS ? handle_out : nullptr);
   else if (status == PINRAIL_SUCCESS && flags == 0)
@@ -170,13 +172,15 @@ pinrail_status_t pinrail_mpool_find(pinrail_mpool_t* pool, void* addr, size_t le
   if (fault != nullptr) return api::refuse(kCall, fault);
   const pinrail_status_t status = api::in_call(pool, [=](pinrail_thread_t* thread) {
     gate::wait_until_released();
+    pinrail_handle_t handle;
     pinrail_status_t found =
-        pool->ops->find(pool->module, thread, reinterpret_cast<uintptr_t>(addr), length, access, handle_out);
-    if (likely(!mpool::are_hits_watched())) return found;
-    if (found == PINRAIL_SUCCESS && api::drop_stale(pool, thread, addr, length, *handle_out)) {
+        pool->ops->find(pool->module, thread, reinterpret_cast<uintptr_t>(addr), length, access, &handle);
+    const bool is_watched = mpool::are_hits_watched();
+    if (unlikely(is_watched) && found == PINRAIL_SUCCESS && api::drop_stale(pool, thread, addr, length, handle)) {
       found = PINRAIL_ERR_NOT_FOUND;
     }
-    record::took('F', addr, length, access, found == PINRAIL_SUCCESS ? handle_out : nullptr);
+    if (found == PINRAIL_SUCCESS) *handle_out = handle;
+    if (unlikely(is_watched)) record::took('F', addr, length, access, found == PINRAIL_SUCCESS ? &handle : nullptr);
     return found;
   });
   return api::report_if_bad(status, kCall, api::kNoWholePages);
@@ -230,6 +234,7 @@ const char* fault_of_transfer(pinrail_handle_t handle, size_t offset, const void
 // NOT_AVAILABLE: in a forked child.
 template <typename Function, typename... Arguments>
 pinrail_status_t call_registrar(Function function, pinrail_handle_t handle, Arguments... arguments) {
+  const NoCancel no_cancel;
   const pinrail_mpool_t* const pool = handle.reg->pool;
   if (is_inherited(pool)) return PINRAIL_ERR_NOT_AVAILABLE;
   pinrail_thread_t* const thread = thread::current();
@@ -278,7 +283,7 @@ pinrail_status_t pinrail_mpool_advise(pinrail_mpool_t* pool, void* addr, size_t 
                                       pinrail_advice_t advice) {
   constexpr const char* kCall = "pinrail_mpool_advise";
   const pinrail_handle_t unused{};
-  const char* const fault = api::fault_of_request(pool, addr, length, access, &unused);
+  const char* const fault = api::fault_of_request(pool, addr, length, access | PINRAIL_TRAIT_ON_DEMAND, &unused);
   if (fault != nullptr) return api::refuse(kCall, fault);
   if (advice < PINRAIL_ADVICE_PREFETCH || advice > PINRAIL_ADVICE_PREFETCH_PRESENT) {
     return api::refuse(kCall, "there is no such advice");

@@ -222,17 +222,17 @@ const char* fault_of(const pinrail_chunk_options_t& options) {
 constexpr size_t kPage = 4096;
 
 // The longest chunk: whole pages, because the pool registers whole pages, within the device's maximum.
-size_t step_of(pinrail_mpool_t* pool, size_t wanted) {
-  const pinrail_registrar_t& device = pool->registrar->table;
+size_t step_of(pinrail_mpool_t* pool, size_t wanted, uint32_t access) {
+  const size_t most = longest_of(pool, access);
   if (wanted == 0) wanted = pool->ops->max_reg_size(pool->module);
-  if (device.max_length != 0) wanted = std::min(wanted, device.max_length);
-  const size_t page = std::max(kPage, device.granularity);
+  if (most != 0) wanted = std::min(wanted, most);
+  const size_t page = std::max(kPage, pool->registrar->table.granularity);
   return std::max(wanted & ~(page - 1), page);
 }
 
 // pinrail_chunk_stream_open() after its checks. Without a helper thread the stream registers on request.
 Status open_stream(ChunkStream::Wanted wanted, size_t chunk_size, pinrail_chunk_stream_t** stream_out) {
-  wanted.step = step_of(wanted.pool, chunk_size);
+  wanted.step = step_of(wanted.pool, chunk_size, wanted.access);
   const bool is_alone = (wanted.flags & PINRAIL_FLAG_CACHE_BYPASS) != 0;  // no event would end it
   if (is_alone || wanted.pool->registrar->table.thread_mode == PINRAIL_THREAD_CALLER) wanted.ahead = 0;
   auto handle = std::make_unique<pinrail_chunk_stream>();
@@ -254,7 +254,7 @@ pinrail_status_t pinrail_chunks_begin(pinrail_mpool_t* pool, void* addr, size_t 
       pool == nullptr || chunks_out == nullptr ? "pool or chunks_out is NULL" : api::fault_of_range(addr, length);
   if (fault != nullptr) return api::refuse(__func__, fault);
   api::handle_fork();
-  *chunks_out = {base, base + length, api::step_of(pool, 0)};
+  *chunks_out = {base, base + length, api::step_of(pool, 0, 0)};
   return PINRAIL_SUCCESS;
 }
 

@@ -108,7 +108,7 @@ Lack limits_of(const pinrail_mpool_stats_t& stats, size_t length) {
   const auto add = [&](const char* name, uint64_t value) {
     if (value != UINT64_MAX) text += (text.empty() ? "" : ", ") + std::string(name) + " is " + std::to_string(value);
   };
-  add("size_limit", stats.size_limit);
+  add("size_limit", stats.evicts_idle_only != 0 ? UINT64_MAX : stats.size_limit);
   add("count_limit", stats.count_limit);
   if (text.empty()) return {"this process has no memory left to note it in", "free memory, or raise its limits"};
   if (length > stats.size_limit) {
@@ -208,6 +208,7 @@ void report_no_room(pinrail_mpool_t* pool, Span range, pinrail_status_t status) 
   if (!pool->recorder.has_events() || !is_new_second(&last_of[status == PINRAIL_ERR_OUT_OF_RESOURCE ? 1 : 0])) return;
   (void)guarded([&] {
     pinrail_mpool_stats_t stats{};
+    stats.size = sizeof(stats);
     if (pool->ops->stats(pool->module, &stats) != PINRAIL_SUCCESS) return;
     pinrail_mpool_event_t miss;
     const bool is_known = find_last(pool->recorder, PINRAIL_EVENT_MISS, &miss);
@@ -258,6 +259,7 @@ void help(const char* topic, std::initializer_list<pinrail_help_arg_t> args) {
 
 // Without memory the message is dropped. A call that was renamed by a prefix has the name that the documents know.
 pinrail_status_t refuse(const char* call, const char* why) {
+  handle_fork();  // the parent's threads may hold the lock of messages
   const char* const name = std::strstr(call, "pinrail_");
   (void)guarded([=] { help("call refused", {{"call", name != nullptr ? name : call}, {"why", why}}); });
   return PINRAIL_ERR_BAD_PARAM;

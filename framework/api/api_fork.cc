@@ -109,7 +109,7 @@ void before_fork() {
     forking_thread.store(pthread_self());
   }
   --waiting_forks;
-  signals_before = before;
+  if (!signals_are_blocked) signals_before = before;  // else this is in a child's handler, inside the fork that made it
   signals_are_blocked = true;
   fork_depth = 1;
   own_threads::before_fork(deferred::may_hold_lock());

@@ -133,6 +133,17 @@ Status first_init(const pinrail_init_options_t& options) {
   return status;
 }
 
+// Whether a later setting is of the same parameter, perhaps by another name. The last one decides.
+bool is_set_later(const pinrail_init_options_t& options, size_t at, const pinrail_param_info_t& param) {
+  pinrail_param_info_t other{};
+  other.size = sizeof(other);
+  for (size_t i = at + 1; i < options.setting_count; ++i) {
+    const bool is_known = the_library->params.find(options.settings[i].name, &other).ok();
+    if (is_known && std::strcmp(other.name, param.name) == 0) return true;
+  }
+  return false;
+}
+
 // A nested pinrail_init(): its settings must equal the values in force. BAD_PARAM: one differs.
 Status nested_init(const pinrail_init_options_t& options) {
   for (size_t i = 0; i < options.setting_count; ++i) {
@@ -143,6 +154,7 @@ Status nested_init(const pinrail_init_options_t& options) {
     std::string why;
     Status status = the_library->params.find(setting.name, &info);
     if (!status.ok()) continue;  // unknown names are no error in the first init either
+    if (info.source == PINRAIL_SOURCE_OVERRIDE || is_set_later(options, i, info)) continue;  // as in the first init
     status = param::parse(*info.declaration, setting.value, &value, &why);
     if (status.ok() && param::format(*info.declaration, value) == param::format(*info.declaration, info.typed))
       continue;
@@ -211,6 +223,9 @@ const char* pinrail_status_name(pinrail_status_t status) { return pinrail::statu
 
 const char* pinrail_status_text(pinrail_status_t status) { return pinrail::status_text(status); }
 
-void pinrail_set_message_function(pinrail_message_t function, void* arg) { pinrail::report::divert(function, arg); }
+void pinrail_set_message_function(pinrail_message_t function, void* arg) {
+  pinrail::api::handle_fork();
+  pinrail::report::divert(function, arg);
+}
 
 const char* pinrail_version(void) { return PACKAGE_VERSION; }

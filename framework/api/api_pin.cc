@@ -74,7 +74,7 @@ unsigned helpers_of(const Call& call, When when) {
 std::shared_ptr<PinJob> make_job(const char* name, const Call& call, When when) {
   const unsigned helpers = helpers_of(call, when);
   const pinrail_registrar_t& device = call.pool->registrar->table;
-  size_t limit = smaller(device.max_length, call.options.chunk_size);
+  size_t limit = smaller(longest_of(call.pool, call.access), call.options.chunk_size);
   if (call.options.chunk_size == 0 && (when == When::later || helpers != 0)) {
     limit = smaller(limit, call.pool->ops->max_reg_size(call.pool->module));
   }
@@ -111,6 +111,7 @@ struct Unlist {
 Status prepin(const Call& call, pinrail_status_t* statuses_out) {
   const std::shared_ptr<PinJob> job = make_job("pinrail_mpool_prepin", call, When::now);
   if (job == nullptr) return PINRAIL_ERR_BAD_PARAM;
+  for (size_t i = 0; i < call.count && statuses_out != nullptr; ++i) statuses_out[i] = PINRAIL_ERR_ERROR;  // not tried
   if (job->can_never_fit()) return PINRAIL_ERR_OUT_OF_RESOURCE;
   if (!is_inside_registrar()) call.pool->works.add(job);  // else no other thread may take a chunk: this one would wait
   const std::unique_ptr<PinJob, Unlist> listed(job.get());
@@ -213,7 +214,6 @@ pinrail_status_t pinrail_mpool_prepin(pinrail_mpool_t* pool, const pinrail_range
   api::Call wanted = {pool, ranges, count, access, PINRAIL_PREPIN_OPTIONS_INIT};
   const char* const fault = read_call(&wanted, options);
   if (fault != nullptr) return api::refuse(__func__, fault);
-  for (size_t i = 0; i < count && statuses_out != nullptr; ++i) statuses_out[i] = PINRAIL_ERR_ERROR;  // not tried yet
   return api::on_pool(pool, [&] { return api::prepin(wanted, statuses_out); });
 }
 

@@ -151,7 +151,8 @@ bool Coverage::is_kept(const pinrail_mapping_t& mapping) {
 bool Coverage::is_there_still(const pinrail_mapping_t& mapping) const {
   pinrail_mapping_t now{};
   return find_mapping_(mapping.base, &now) && now.base <= mapping.base && mapping.end <= now.end &&
-         now.kind == mapping.kind && now.device == mapping.device && now.inode == mapping.inode;
+         now.kind == mapping.kind && now.device == mapping.device && now.inode == mapping.inode &&
+         (!is_of_file(now.kind) || now.offset - now.base == mapping.offset - mapping.base);
 }
 
 // Judges the mapping at the address. If an event prevents keep(), the verdict is used this once: if the event touched

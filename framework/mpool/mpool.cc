@@ -187,6 +187,7 @@ Status create(const loader::Loader& loader, const param::Registry& params, const
   const Status made = create_module(loader, params, name, config, pool.get());
   if (!made.ok()) return made;
   pinrail_mpool_stats_t limits{};
+  limits.size = sizeof(limits);
   pool->ops->counters(pool->module, &limits);
   pool->recorder.show(pool->name, pool->registrar->name, monitor::names_of_started(), limits);
   pool->page_mask = pool->registrar->table.granularity - 1;

@@ -277,7 +277,8 @@ bool is_unheld_locked(Span span) REQUIRES(mutex) {
 // page, as far as it does not. No larger pages are to be tried, which would unmark what lies around the span.
 bool unmark_or_leave(Span span) {
   if (advise(span, MADV_DOFORK)) return true;
-  if (errno != EINVAL || !advise(span, MADV_DONTFORK)) return false;
+  if (errno != EINVAL) return false;
+  if (!advise(span, MADV_DONTFORK) && errno != ENOMEM) return false;  // ENOMEM: of a hole; what is mapped is marked
   for (uintptr_t at = span.base; at < span.end; at += page_bytes()) advise(Span::of(at, page_bytes()), MADV_DOFORK);
   return true;
 }

@@ -43,11 +43,15 @@ inline bool is_for_all_memory(const pinrail_registrar_t& table, const pinrail_re
          addr == table.granularity && request.length == (UINTPTR_MAX & ~(table.granularity - 1)) - addr;
 }
 
+// The longest range of one registration in bytes, on demand or not; 0: no maximum.
+inline size_t longest_of(const pinrail_registrar_t& table, bool on_demand) {
+  return on_demand && table.on_demand != PINRAIL_ON_DEMAND_NONE ? table.on_demand_max_length : table.max_length;
+}
+
 // The longest range of a request with these traits in bytes; 0: no maximum.
 inline size_t max_length_of(const pinrail_registrar_t& table, const pinrail_register_request_t& request) {
   if (is_for_all_memory(table, request)) return 0;
-  const bool on_demand = (request.traits & PINRAIL_TRAIT_ON_DEMAND) != 0 && table.on_demand != PINRAIL_ON_DEMAND_NONE;
-  return on_demand ? table.on_demand_max_length : table.max_length;
+  return longest_of(table, (request.traits & PINRAIL_TRAIT_ON_DEMAND) != 0);
 }
 
 // Checks a request against the table. VERSION: the request is too short. BAD_PARAM: unknown bits, or an empty,

@@ -209,16 +209,18 @@ class Session {
       }
     }
   }
-  // Calls visit(slot, incarnation) for each slot whose memory overlaps the span; the range is the incarnation's, or a
-  // later one's. Without a lock: a free among what was exported looks at all slots that were ever taken, a nanosecond
-  // each.
+  // Calls visit(slot, incarnation) for each slot whose memory overlaps the span. Without a lock: a free among what was
+  // exported looks at all slots that were ever taken, a nanosecond each.
   template <typename Visit>
   void for_overlapping_hook(const Span& span, Visit&& visit) const {
     if (!Span{lowest_.load(), highest_.load()}.overlaps(span)) return;
     const uint32_t used = used_.load();
     for (uint32_t slot = 0; slot < used; ++slot) {
-      const uint64_t incarnation = exporter_.incarnation_hook(slot);
-      if (Span{exports_[slot].base.load(), exports_[slot].end.load()}.overlaps(span)) visit(slot, incarnation);
+      uint64_t incarnation = exporter_.incarnation_hook(slot);
+      Span own{exports_[slot].base.load(), exports_[slot].end.load()};
+      for (uint64_t now; (now = exporter_.incarnation_hook(slot)) != incarnation; incarnation = now)
+        own = {exports_[slot].base.load(), exports_[slot].end.load()};
+      if (own.overlaps(span)) visit(slot, incarnation);
     }
   }
 

@@ -54,6 +54,7 @@ struct Extra {
   uint64_t iova;  // 0: the address itself
   const void* argument;
   uint64_t user_value;
+  uint64_t inode;  // of the dmabuf, which its number does not name for long
 };
 
 // What a caller asked for.

@@ -18,16 +18,15 @@ Extra* Pool::extra_of(pinrail_registration_t* reg) const {
   return reinterpret_cast<Extra*>(static_cast<char*>(registrar_tail(reg)) + offset);
 }
 
-// Whether it is what the options of the request ask for. Its range contains the request's. Of a dmabuf the number says
-// nothing: it may be closed.
+// Whether it is what the options of the request ask for. Its range contains the request's.
 bool Pool::is_made_so(const Request& request, pinrail_registration_t* reg) const {
-  constexpr Extra kNone{-1, 0, 0, nullptr, 0};
+  constexpr Extra kNone{-1, 0, 0, nullptr, 0, 0};
   const Extra* const extra = extra_of(reg);
   const Extra &made = extra != nullptr ? *extra : kNone, &asked = *request.extra;
   const uintptr_t base = span_of(reg).base, before = request.span.base - base;
   const auto iova_at = [](uint64_t iova, uintptr_t addr) { return iova != 0 ? iova : addr; };
   const bool is_of_same = (made.fd >= 0) == (asked.fd >= 0) &&
-                          (asked.fd < 0 || made.fd_offset + before == asked.fd_offset) &&
+                          (asked.fd < 0 || (made.inode == asked.inode && made.fd_offset + before == asked.fd_offset)) &&
                           iova_at(made.iova, base) + before == iova_at(asked.iova, request.span.base);
   return is_of_same && made.argument == asked.argument && made.user_value == asked.user_value;
 }

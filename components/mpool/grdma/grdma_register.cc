@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The way in: what the API did not answer. API context. The caller holds no lock, because a miss calls the
 // registrar. The calling thread may hold references, and takes one more by each successful call.
+#include <sys/stat.h>
+
 #include "components/mpool/grdma/grdma.h"
 
 namespace pinrail::grdma {
@@ -52,8 +54,14 @@ Status Pool::register_with(pinrail_thread_t* thread, const Span& span, uint64_t 
   const bool is_dmabuf = options.dmabuf_fd >= 0;
   if (is_dmabuf && options.dmabuf_offset < before) return PINRAIL_ERR_BAD_PARAM;
   if (options.iova != 0 && options.iova <= before) return PINRAIL_ERR_BAD_PARAM;
-  const Extra extra = {options.dmabuf_fd, is_dmabuf ? options.dmabuf_offset - before : 0,
-                       options.iova == 0 ? 0 : options.iova - before, options.argument, options.user_value};
+  struct stat file {};
+  if (is_dmabuf) fstat(options.dmabuf_fd, &file);  // the registrar says what is wrong with it
+  const Extra extra = {options.dmabuf_fd,
+                       is_dmabuf ? options.dmabuf_offset - before : 0,
+                       options.iova == 0 ? 0 : options.iova - before,
+                       options.argument,
+                       options.user_value,
+                       file.st_ino};
   pinrail_registration_t* reg;
   const Status status = acquire(thread, {rounded, access_and_flags, 0, &extra}, &reg);
   if (status.ok()) *handle_out = handle_of(reg);

@@ -99,7 +99,9 @@ bool names(std::string_view list, std::string_view name) {
 bool is_told_before_alone(const pinrail_host_t* host) {
   pinrail_param_info_t info{};
   info.size = sizeof(info);
-  if (host->param_info(host, "monitor", &info) != PINRAIL_SUCCESS || info.value[0] == '^') return false;
+  if (host->param_info(host, "monitor", &info) != PINRAIL_SUCCESS) return false;
+  // Without patcher uffd starts by itself; external never does.
+  if (info.value[0] == '^') return names(info.value + 1, "patcher") && !names(info.value + 1, "uffd");
   return names(info.value, "external") || (names(info.value, "uffd") && !names(info.value, "patcher"));
 }
 

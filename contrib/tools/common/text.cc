@@ -70,7 +70,8 @@ std::string what_happened(const std::string& message) {
 }
 
 std::string name_of_trace(const std::string& file) {
-  const std::string name = file.substr(file.rfind('/') + 1);
+  std::string name = file.substr(file.rfind('/') + 1);
+  for (char& c : name) c = static_cast<unsigned char>(c) < ' ' ? '?' : c;  // it stands in a line
   return name.substr(0, name.find(".trace"));
 }
 

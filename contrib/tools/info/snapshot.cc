@@ -2,6 +2,8 @@
 #include "contrib/tools/info/snapshot.h"
 
 #include <pinrail/pinrail.h>
+#include <pwd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -80,8 +82,11 @@ std::vector<uint64_t> hugepage_sizes(const pinrail_machine_t& machine) {
 
 std::vector<ParamFile> param_files(const Snapshot& snapshot) {
   const std::string folder = fact(snapshot, "sysconfdir");
-  // NOLINTNEXTLINE(concurrency-mt-unsafe): this program changes no environment.
+  // NOLINTBEGIN(concurrency-mt-unsafe): this program changes no environment, and is one thread.
   const char* home = secure_getenv("HOME");
+  const passwd* const user = home == nullptr || *home == '\0' ? getpwuid(getuid()) : nullptr;
+  // NOLINTEND(concurrency-mt-unsafe)
+  if (user != nullptr) home = user->pw_dir;
   return {{"site", folder + "/pinrail-mca-params.conf"},
           {"user", home != nullptr ? std::string(home) + "/.pinrail/mca-params.conf" : ""},
           {"override", folder + "/pinrail-mca-params-override.conf"}};

@@ -43,7 +43,8 @@ typedef struct pinrail_prepin_options {
                           without a policy of their own are populated there; -1: on any. Ignored without hwloc */
   const pinrail_register_options_t *registration; /**< as for pinrail_mpool_register_with(), for the start of the
                           first range; offset and iova of all other chunks follow from their distance to it. NULL:
-                          none. A dmabuf is not populated */
+                          none. A dmabuf is not populated. NOT_SUPPORTED: a persistent registration that was made
+                          with other options is in the way */
 } pinrail_prepin_options_t;
 
 /** Initialises the struct above with its defaults. */
@@ -153,6 +154,7 @@ PINRAIL_API pinrail_status_t pinrail_prepin_free(pinrail_prepin_t *prepin);
  * Removes one pin of each range. The last unpin of a range deregisters it, if nothing else references its registration.
  * @param ranges  as in an earlier pinrail_mpool_prepin(), with the same access
  * NOT_FOUND, and nothing has changed: a range is not pinned, or is named more often than it is pinned.
+ * OUT_OF_RESOURCE, and nothing has changed: there is no memory for the calling thread's record.
  */
 PINRAIL_API pinrail_status_t pinrail_mpool_unpin(pinrail_mpool_t *pool, const pinrail_range_t *ranges, size_t count,
                                                  uint32_t access);

@@ -72,7 +72,8 @@ PINRAIL_API pinrail_status_t pinrail_init(const pinrail_init_options_t *options)
 
 /**
  * Undoes one pinrail_init(). The last call destroys the remaining pools; it returns BUSY and changes nothing if a
- * registration is referenced or the caller is a registrar's function.
+ * registration is referenced or the caller is a registrar's function. OUT_OF_RESOURCE, and nothing has changed: there is
+ * no memory for the calling thread's record.
  */
 PINRAIL_API pinrail_status_t pinrail_finalize(void);
 
@@ -147,6 +148,7 @@ enum {
 /**
  * Destroys the pool. Without PINRAIL_DESTROY_FORCE in flags: BUSY if a registration is referenced; nothing changes,
  * and a message lists the first few. BUSY also if the caller is a registrar's function, whatever flags is.
+ * OUT_OF_RESOURCE as for pinrail_finalize().
  */
 PINRAIL_API pinrail_status_t pinrail_mpool_destroy(pinrail_mpool_t *pool, uint32_t flags);
 
@@ -190,7 +192,8 @@ typedef struct pinrail_register_options {
  * As pinrail_mpool_register(), with options. What is cached was registered without them, so the registration is the
  * caller's own, as with PINRAIL_FLAG_CACHE_BYPASS, and ends with its last deregister. With PINRAIL_FLAG_PERSISTENT
  * later requests inside the range hit it, if monitors cover its memory (for memory of a GPU: monitor "external"); and
- * it may itself be a hit on an equal one.
+ * it may itself be a hit on one that was made with the same options (argument: the same pointer). Where one that was
+ * made with others is in its way, it is the caller's own after all.
  * BAD_PARAM: an option is wrong, or the range, rounded out to the registrar's granularity, begins before the dmabuf or
  * before address 0 of the device. NOT_SUPPORTED: the mpool takes no options, or the registrar no dmabuf or no iova. All
  * other errors as pinrail_mpool_register().
@@ -414,7 +417,8 @@ PINRAIL_API int pinrail_monitor_works(void);
  * Receives every memory event on behalf of another runtime's cache in this process, after Pinrail's own pools have
  * handled it. The function runs in the call that causes the event: possibly inside an allocator, on any thread, on
  * several threads at once, with none of Pinrail's locks held. addr and length are those of the event. If events may
- * have been missed, the whole address space is reported. It must not throw or end its thread.
+ * have been missed, the whole address space is reported. It must not throw, end its thread, or call
+ * Pinrail: such a call may wait for the event itself.
  */
 typedef void (*pinrail_monitor_event_t)(void *arg, void *addr, size_t length);
 /** A subscriber, from pinrail_monitor_subscribe() to pinrail_monitor_unsubscribe(). */

@@ -121,7 +121,7 @@ TEST_F(Refusal, each_wrong_argument_is_said_once_with_the_call_and_the_reason) {
       REFUSED("addr is NULL", pinrail_mpool_register(pool_, nullptr, 1, 0, 0, &handle)),
       REFUSED("length is 0", pinrail_mpool_register(pool_, page, 0, 0, 0, &handle)),
       REFUSED("beyond the address space", pinrail_mpool_register(pool_, end, 99, 0, 0, &handle)),
-      REFUSED("over a half", pinrail_mpool_register(pool_, page, SIZE_MAX / 2 + 1, 0, 0, &handle)),
+      REFUSED("over a quarter", pinrail_mpool_register(pool_, page, SIZE_MAX / 4 + 1, 0, 0, &handle)),
       REFUSED("access has bits", pinrail_mpool_register(pool_, page, 1, 0x100, 0, &handle)),
       REFUSED("flags has bits", pinrail_mpool_register(pool_, page, 1, 0, 0x100, &handle)),
       REFUSED("length is 0", pinrail_mpool_find(pool_, page, 0, 0, &handle)),
