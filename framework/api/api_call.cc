@@ -76,15 +76,16 @@ __attribute__((noinline)) pinrail_status_t call_pool(pinrail_mpool_t* pool, void
   if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   if (unlikely(pool->works.serves_requests()) && flags == 0) pin_queued_chunk(pool, addr, length, access);
   const bool is_watched = mpool::are_hits_watched();
-  pinrail_handle_t handle;
+  pinrail_handle_t watched{};  // what is found stale is not the caller's
+  pinrail_handle_t* const into = unlikely(is_watched) ? &watched : handle_out;
   pinrail_status_t status;
   do {
     status = ask_with_room(pool, thread, [&] {
       return pool->ops->register_mem(pool->module, thread, reinterpret_cast<uintptr_t>(addr), length, access_and_flags,
-                                     &handle);
+                                     into);
     });
-  } while (unlikely(is_watched) && status == PINRAIL_SUCCESS && drop_stale(pool, thread, addr, length, handle));
-  if (status == PINRAIL_SUCCESS) *handle_out = handle;
+  } while (unlikely(is_watched) && status == PINRAIL_SUCCESS && drop_stale(pool, thread, addr, length, *into));
+  if (unlikely(is_watched) && status == PINRAIL_SUCCESS) *handle_out = watched;
   if (unlikely(is_watched))
     record::took('R', addr, length, access_and_flags, status == PINRAIL_SUCCESS ? handle_out : nullptr);
   else if (status == PINRAIL_SUCCESS && flags == 0)
@@ -172,15 +173,14 @@ pinrail_status_t pinrail_mpool_find(pinrail_mpool_t* pool, void* addr, size_t le
   if (fault != nullptr) return api::refuse(kCall, fault);
   const pinrail_status_t status = api::in_call(pool, [=](pinrail_thread_t* thread) {
     gate::wait_until_released();
-    pinrail_handle_t handle;
-    pinrail_status_t found =
-        pool->ops->find(pool->module, thread, reinterpret_cast<uintptr_t>(addr), length, access, &handle);
     const bool is_watched = mpool::are_hits_watched();
-    if (unlikely(is_watched) && found == PINRAIL_SUCCESS && api::drop_stale(pool, thread, addr, length, handle)) {
-      found = PINRAIL_ERR_NOT_FOUND;
-    }
-    if (found == PINRAIL_SUCCESS) *handle_out = handle;
-    if (unlikely(is_watched)) record::took('F', addr, length, access, found == PINRAIL_SUCCESS ? &handle : nullptr);
+    pinrail_handle_t watched{};
+    pinrail_status_t found = pool->ops->find(pool->module, thread, reinterpret_cast<uintptr_t>(addr), length, access,
+                                             unlikely(is_watched) ? &watched : handle_out);
+    if (likely(!is_watched)) return found;
+    if (found == PINRAIL_SUCCESS && api::drop_stale(pool, thread, addr, length, watched)) found = PINRAIL_ERR_NOT_FOUND;
+    if (found == PINRAIL_SUCCESS) *handle_out = watched;
+    record::took('F', addr, length, access, found == PINRAIL_SUCCESS ? &watched : nullptr);
     return found;
   });
   return api::report_if_bad(status, kCall, api::kNoWholePages);

@@ -58,9 +58,8 @@ namespace {
 constexpr pinrail_param_t kParam = mpool::param(
     "record", "",
     "File to which each process writes its calls on pools and its memory events when it exits or finalizes, for "
-    "pinrail_perf --trace and pinrail_advise; %p is the process id, which is appended where it is missing, and .2 and "
-    "so on for a later start of the library in it. Hits take some 0.2 us more, and each call takes 56 bytes. Empty: "
-    "nothing is recorded.",
+    "pinrail_perf --trace and pinrail_advise; %p is the process id, which is appended where it is missing. Hits take "
+    "some 0.2 us more, and each call takes 56 bytes. Empty: nothing is recorded.",
     PINRAIL_TYPE_STRING, 3);
 
 // Not freed: at exit other threads may still append.
@@ -86,9 +85,6 @@ std::string named_by_process(std::string name) {
     name.replace(at, 2, id);
   return name;
 }
-
-// Of recordings in this process: each one after finalize has a file of its own.
-unsigned starts = 0;
 
 // So that a wrong name is known at once, and not at the end.
 const char* why_not_writable() {
@@ -332,8 +328,7 @@ Status declare(param::Registry* params) { return params->declare("mpool", "base"
 void start(const param::Registry& params) {
   const std::string name = params.value("mpool_base_record").s;
   if (name.empty()) return;
-  std::string full = absolute(named_by_process(name));
-  if (++starts > 1) full += "." + std::to_string(starts);
+  const std::string full = absolute(named_by_process(name));
   const bool fits = full.size() < sizeof(path);
   std::memcpy(path, full.c_str(), fits ? full.size() + 1 : 0);
   const char* why = fits ? why_not_writable() : "its name is too long";
@@ -360,7 +355,6 @@ void stop() {
 
 // The parent's records are not the child's; its copy of them goes back to the kernel.
 void fork_reinit() {
-  starts = 0;
   if (!is_on()) return;
   recording.store(nullptr);
   replace_in_child(&subscription, nullptr);
