@@ -197,8 +197,8 @@ void* real_dlvsym(void* handle, const char* name, const char* version);
 ibv_mr* real_region(ibv_pd* domain, void* addr, size_t length, uint64_t iova, unsigned access);
 
 // Calls a function that may fail because the device lacks something. Without pinrun, what the pools keep unused would
-// not be at the device: it goes then. The last try is for what was dead, and for
-// what other threads were giving back.
+// not be at the device: it goes then. The last try is for what was dead, and what other
+// threads were giving back.
 template <typename Call, typename Succeeded>
 auto with_room(Call call, Succeeded succeeded) {
   auto result = call();

@@ -108,10 +108,11 @@ Lack limits_of(const pinrail_mpool_stats_t& stats, size_t length) {
   const auto add = [&](const char* name, uint64_t value) {
     if (value != UINT64_MAX) text += (text.empty() ? "" : ", ") + std::string(name) + " is " + std::to_string(value);
   };
-  add("size_limit", stats.evicts_idle_only != 0 ? UINT64_MAX : stats.size_limit);
+  const uint64_t size_limit = stats.evicts_idle_only != 0 ? UINT64_MAX : stats.size_limit;  // that one refuses nothing
+  add("size_limit", size_limit);
   add("count_limit", stats.count_limit);
   if (text.empty()) return {"this process has no memory left to note it in", "free memory, or raise its limits"};
-  if (length > stats.size_limit) {
+  if (length > size_limit) {
     return {"the request alone exceeds a limit of the pool: " + text,
             "raise that limit, or register the buffer in pieces"};
   }
