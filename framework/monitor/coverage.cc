@@ -147,12 +147,16 @@ bool Coverage::is_kept(const pinrail_mapping_t& mapping) {
   return false;
 }
 
-// Whether all of it is mapped as it was. It may have grown: by its neighbours, if they are watched, too.
-bool Coverage::is_there_still(const pinrail_mapping_t& mapping) const {
+// Leaves of the mapping what is still one with the address: no monitor has seen what happened to it before it was
+// watched, and what was mapped there later is another mapping. False: nothing is left.
+bool Coverage::look_again(uintptr_t at, pinrail_mapping_t* mapping) const {
   pinrail_mapping_t now{};
-  return find_mapping_(mapping.base, &now) && now.base <= mapping.base && mapping.end <= now.end &&
-         now.kind == mapping.kind && now.device == mapping.device && now.inode == mapping.inode &&
-         (!is_of_file(now.kind) || now.offset - now.base == mapping.offset - mapping.base);
+  if (!find_mapping_(at, &now) || now.base > at || now.kind != mapping->kind) return false;
+  if (now.device != mapping->device || now.inode != mapping->inode) return false;
+  if (is_of_file(now.kind) && now.offset - now.base != mapping->offset - mapping->base) return false;
+  mapping->base = std::max(mapping->base, now.base);
+  mapping->end = std::min(mapping->end, now.end);
+  return true;
 }
 
 // Judges the mapping at the address. If an event prevents keep(), the verdict is used this once: if the event touched
@@ -169,8 +173,7 @@ Verdict Coverage::find_verdict(uintptr_t at) {
     return {{at, hole.end}, is_covered(hole)};
   }
   const bool kept = is_kept(mapping);
-  // No monitor has seen what happened to it before it was watched. By the next call that has settled.
-  if (kept && is_watched_.load() && !is_there_still(mapping)) return {{mapping.base, mapping.end}, false};
+  if (kept && is_watched_.load() && !look_again(at, &mapping)) return {{mapping.base, mapping.end}, false};
   const Verdict verdict{
       {mapping.base, mapping.end}, kept, kept && mapping.is_writable != 0 && is_private_memory(mapping.kind)};
   known_.keep(ticket, verdict);
@@ -182,15 +185,21 @@ Verdict Coverage::verdict_on(uintptr_t at) {
   return known_.find(at, &verdict) ? verdict : find_verdict(at);
 }
 
+// A mapping may go and come before it is watched, except under a request: elsewhere only what is known is trusted then.
+Verdict Coverage::verdict_beyond(uintptr_t at) {
+  Verdict verdict;
+  return known_.find(at, &verdict) || is_watched_.load() ? verdict : find_verdict(at);
+}
+
 Span Coverage::private_around(const Span& span, const Span& most) {
   uintptr_t first = span.base, end = span.base;
   for (Verdict verdict; end < most.end; end = verdict.span.end) {
-    verdict = verdict_on(end);
+    verdict = end < span.end ? verdict_on(end) : verdict_beyond(end);
     if (!verdict.is_private) break;
   }
   if (end < span.end) return span;
   for (Verdict verdict; first > most.base; first = verdict.span.base) {
-    verdict = verdict_on(first - 1);
+    verdict = verdict_beyond(first - 1);
     if (!verdict.is_private) break;
   }
   return {std::max(first, most.base), std::min(end, most.end)};

@@ -102,7 +102,6 @@ TEST(UffdStress, what_another_thread_maps_before_the_event_is_read_is_a_miss) {
   std::atomic<int> stale{0};
   on_threads(kThreads, [&](int) { stale += use_new_blocks(pool, rounds() / kThreads); });
   EXPECT_EQ(stale.load(), 0);
-  // A mapping that another thread's call changes while the monitors look at it is not kept.
   EXPECT_LE(pool.stats().uncovered, static_cast<uint64_t>(rounds() / 1000)) << "nothing is shown where nothing is kept";
   EXPECT_EQ(pool.close(), PINRAIL_SUCCESS);
 }

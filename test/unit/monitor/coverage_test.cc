@@ -230,12 +230,11 @@ TEST_F(CoverageTest, a_file_that_comes_during_a_look_at_the_mapping_before_it_st
 }
 
 // What happens before a monitor watches a mapping is no event.
-TEST_F(CoverageTest, a_mapping_that_changes_before_it_is_watched_is_not_kept_until_it_is_looked_at_again) {
+TEST_F(CoverageTest, what_changes_of_a_mapping_before_it_is_watched_is_looked_at_again) {
   coverage.start({}, 0, true);
   EXPECT_TRUE(covers(42) && covers(43));
   EXPECT_EQ(world.looks, 2) << "before it is watched, and afterwards";
   world.meanwhile = [] { world.mappings[0].end = 15 * kPage; };
-  EXPECT_FALSE(covers(12));
   EXPECT_TRUE(covers(12));
   world.mappings.insert(world.mappings.begin() + 1, world.mappings[0]);
   world.mappings[1].base = 15 * kPage;
@@ -243,6 +242,28 @@ TEST_F(CoverageTest, a_mapping_that_changes_before_it_is_watched_is_not_kept_unt
   world.looks = 0;
   EXPECT_TRUE(covers(17));
   EXPECT_EQ(world.looks, 2) << "nothing is known of what was mapped there later";
+}
+
+TEST_F(CoverageTest, a_mapping_that_is_another_when_it_is_watched_is_not_kept_this_time) {
+  coverage.start({}, 0, true);
+  world.meanwhile = [] { world.mappings[0].kind = PINRAIL_MAPPING_STACK; };
+  EXPECT_FALSE(covers(12));
+  world.meanwhile = [] { world.mappings[0].base = 13 * kPage; };
+  EXPECT_FALSE(covers(12));
+  world.meanwhile = [] { world.mappings[1].offset = kPage; };
+  EXPECT_FALSE(covers(22));
+  EXPECT_TRUE(covers(14) && covers(22));
+}
+
+// It could go, and come back before the second look.
+TEST_F(CoverageTest, what_is_around_a_request_is_added_only_if_it_was_watched_for_another) {
+  coverage.start({}, 0, true);
+  map(50, 10, PINRAIL_MAPPING_ANONYMOUS);
+  const Span request{44 * kPage, 45 * kPage}, most{0, 100 * kPage};
+  const Span alone = coverage.private_around(request, most);
+  EXPECT_TRUE(alone.base == 40 * kPage && alone.end == 50 * kPage);
+  EXPECT_TRUE(covers(55));
+  EXPECT_EQ(coverage.private_around(request, most).end, 60 * kPage);
 }
 
 // As by mprotect(), which is no event.
