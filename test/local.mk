@@ -89,6 +89,7 @@ test_mpool_mrall_LDFLAGS = $(hook_wall_ldflags)
 
 test_mpool_prepin_SOURCES = test/mpool/prepin_test.cc test/mpool/prepin_start_test.cc \
 	test/mpool/pinning.h test/mpool/options_test.cc test/support/library.h $(fake_registrar_sources)
+test_mpool_prepin_LDADD = test/libtest_support.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 
 # What other libraries hand over when they register memory, each in a small program.
 test_adopt_nccl_net_SOURCES = test/adopt/nccl_net.c test/adopt/device.h

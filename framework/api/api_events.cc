@@ -3,8 +3,6 @@
 // API context; takes no lock of a pool. record_hook() may run in a hook.
 #include "framework/api/api.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
@@ -82,9 +80,8 @@ bool is_new_second(std::atomic<int64_t>* last) {
 }
 
 std::string memlock() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "ulimit -l is unlimited";
-  return "ulimit -l is " + std::to_string(limit.rlim_cur / 1024) + " KiB";
+  const uint64_t limit = mpool::memlock_limit();
+  return limit == UINT64_MAX ? "ulimit -l bounds nothing" : "ulimit -l is " + std::to_string(limit / 1024) + " KiB";
 }
 
 // What the device has said, and what it and the process may pin.

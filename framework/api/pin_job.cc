@@ -3,7 +3,6 @@
 // end in _locked run under the job's lock; the others take it where they need it.
 #include "framework/api/pin_job.h"
 
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -44,10 +43,8 @@ std::string limit_that_ends(const pinrail_mpool_t* pool, const pinrail_mpool_sta
   if (is_beyond(now.registered_count, count, now.count_limit)) {
     return prefix + "_count_limit (" + std::to_string(now.count_limit) + " registrations)";
   }
-  rlimit memlock{};
-  if (getrlimit(RLIMIT_MEMLOCK, &memlock) == 0 && is_beyond(now.registered_bytes, bytes, memlock.rlim_cur)) {
-    return "\"ulimit -l\" (" + std::to_string(memlock.rlim_cur) + " bytes)";
-  }
+  const uint64_t memlock = mpool::memlock_limit();
+  if (is_beyond(now.registered_bytes, bytes, memlock)) return "\"ulimit -l\" (" + std::to_string(memlock) + " bytes)";
   return "the device's, by registrar " + pool->registrar->name;
 }
 

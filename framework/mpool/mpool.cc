@@ -221,6 +221,8 @@ bool may_lock_everything() {
   return is_capable && is_in_machines_namespace();
 }
 
+}  // namespace
+
 uint64_t memlock_limit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || may_lock_everything()) {
@@ -228,6 +230,8 @@ uint64_t memlock_limit() {
   }
   return limit.rlim_cur;
 }
+
+namespace {
 
 // The number in the file; "max", a missing file, and what version 1 writes for no limit are no bound.
 uint64_t limit_in(const std::string& path) {

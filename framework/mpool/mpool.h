@@ -73,7 +73,7 @@ Status create(const loader::Loader& loader, const param::Registry& params, const
 struct Bounds {
   uint64_t memory = UINT64_MAX;   // of the machine
   uint64_t cgroup = UINT64_MAX;   // the smallest limit of the process's control group and of those above it
-  uint64_t memlock = UINT64_MAX;  // RLIMIT_MEMLOCK; no bound with CAP_IPC_LOCK
+  uint64_t memlock = UINT64_MAX;  // memlock_limit()
   unsigned processes = 1;         // of this job on this machine, which share memory and control group
 };
 
@@ -82,6 +82,8 @@ struct DefaultLimit {
   std::string derivation;  // one sentence without a full stop
 };
 
+// RLIMIT_MEMLOCK; UINT64_MAX: none, or it does not bound this process, which has CAP_IPC_LOCK.
+uint64_t memlock_limit();
 // Reads the bounds of this process.
 Bounds read_bounds();
 

@@ -4,6 +4,7 @@
 // nothing else stays.
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -11,11 +12,13 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "test/mpool/pinning.h"
+#include "test/support/process.h"
 #include "test/support/threads.h"
 
 namespace pinrail::test {
@@ -268,6 +271,20 @@ TEST_F(PrepinStart, a_limit_in_the_way_is_named) {
   drop(held);
   pool_->evict_all();
   expect_nothing_is_left();
+}
+
+TEST_F(PrepinStart, locked_memory_is_named_only_where_it_bounds_this_process) {
+  device_->fail_every_register(PINRAIL_ERR_OUT_OF_RESOURCE);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_MEMLOCK, &before), 0);
+  const rlimit small{kPage, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_MEMLOCK, &small), 0);
+  pinrail_prepin_t* const prepin = start(whole_);
+  EXPECT_EQ(pinrail_prepin_wait(prepin, nullptr), PINRAIL_ERR_OUT_OF_RESOURCE);
+  const std::string limit = progress(prepin).limit;
+  EXPECT_EQ(limit.find("ulimit -l") != std::string::npos, !may_lock(kChunk)) << limit;
+  EXPECT_EQ(pinrail_prepin_free(prepin), PINRAIL_SUCCESS);
+  ASSERT_EQ(setrlimit(RLIMIT_MEMLOCK, &before), 0);
 }
 
 TEST_F(PrepinStart, a_pool_is_busy_while_helpers_work_and_force_ends_them) {
