@@ -88,6 +88,14 @@ TEST_F(GrdmaDefaultLimit, what_is_in_use_may_exceed_it_and_what_is_idle_leaves_f
   EXPECT_LE(pool_->stats().registered_bytes, limit_);
 }
 
+// R8: nor where something has to leave for the limit of registrations.
+TEST_F(GrdmaDefaultLimit, what_exceeds_it_keeps_nothing_out_that_the_count_has_room_for) {
+  make({{"mpool_default_limits", "yes"}, {"mpool_grdma_count_limit", "2"}});
+  const Held held = pool_->hold(uintptr_t{1} << 40, limit_ / kPage * kPage + kPage);
+  for (uintptr_t i = 1; i < 4; ++i) pool_->use(i * kBase, kPage);
+  EXPECT_EQ(pool_->stats().evictions, 2u);
+}
+
 // R8: nor does it refuse what is pinned ahead of its use.
 TEST_F(GrdmaDefaultLimit, more_than_it_can_be_pinned) {
   const size_t more = limit_ / kPage * kPage + kPage;
