@@ -178,6 +178,21 @@ TEST_F(GrdmaRequest, a_range_in_the_first_page_evicts_nothing_and_is_no_miss) {
   EXPECT_TRUE(pool_->has(kLow, kPage));
 }
 
+// registrar.h: what pages on demand has a maximum of its own, and all memory has none.
+TEST_F(GrdmaRequest, on_demand_may_be_as_long_as_its_own_maximum_and_what_is_longer_evicts_nothing) {
+  constexpr uint32_t kOnDemand = 1 | PINRAIL_TRAIT_ON_DEMAND;
+  fake::FakeOptions fake = fake::options_with(&fake::FakeOptions::on_demand, PINRAIL_ON_DEMAND_IMPLICIT);
+  fake.on_demand_max_length = 2 * kPage;
+  for (const size_t most : {kPage, 4 * kPage}) {
+    fake.max_length = most;
+    make_pool(fake, at_most(1));
+    pool_->use(kBase, 2 * kPage, kOnDemand);
+    EXPECT_EQ(pool_->answer_to(kBase, 3 * kPage, kOnDemand), PINRAIL_ERR_NOT_SUPPORTED);
+    EXPECT_EQ(pool_->stats().evictions, 0u);
+    pool_->use(kPage, UINTPTR_MAX - 2 * kPage + 1, kOnDemand);
+  }
+}
+
 TEST_F(GrdmaRequest, a_call_that_races_four_times_is_one_miss) {
   device_->on_register([](const pinrail_register_request_t& request, pinrail_registration_t*) {
     pinrail_monitor_report(request.addr, request.length);
