@@ -178,6 +178,7 @@ TEST_F(PrepinStart, what_is_cached_is_not_delayed_by_a_queued_chunk) {
   pool_->use(kBase + 20 * kChunk, kPage);
   pool_->use(kBase + 20 * kChunk + kPage, kPage);  // not where a registration begins: the pool has to find it
   alarm(0);
+  EXPECT_EQ(pool_->stats().hits, 2u);
   open();
   finish(prepin);
   EXPECT_EQ(unpin(whole_), PINRAIL_SUCCESS);
