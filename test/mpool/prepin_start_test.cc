@@ -186,6 +186,20 @@ TEST_F(PrepinStart, what_is_cached_is_not_delayed_by_a_queued_chunk) {
   expect_nothing_is_left();
 }
 
+// What a helper thread is registering would be abandoned under it.
+TEST_F(PrepinStart, a_restart_waits_for_the_end_of_the_work) {
+  close_gate(1);
+  pinrail_prepin_t* const prepin = start(whole_);
+  wait_for_arrivals(1);
+  EXPECT_EQ(pinrail_mpool_ft_event(pool_->get(), PINRAIL_FT_RESTART), PINRAIL_ERR_BUSY);
+  open();
+  finish(prepin);
+  EXPECT_EQ(device_->live_count(), kChunks);
+  EXPECT_EQ(unpin(whole_), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_ft_event(pool_->get(), PINRAIL_FT_RESTART), PINRAIL_SUCCESS);
+  expect_nothing_is_left();
+}
+
 // For every n: it is cancelled when n chunks are registered. Before the first one is, nothing shows to the thread that
 // opens the gate that the cancelling has begun, so either may come first.
 TEST_F(PrepinStart, cancelled_at_any_chunk_it_gives_everything_back) {
