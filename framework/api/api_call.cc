@@ -19,6 +19,7 @@
 #include "base/sync/call_scope.h"
 #include "base/sync/gate.h"
 #include "framework/api/api.h"
+#include "framework/api/pin_job.h"
 #include "framework/mpool/allocator.h"
 #include "framework/registrar/request.h"
 
@@ -37,16 +38,7 @@ __attribute__((noinline)) void pin_queued_chunk(pinrail_mpool_t* pool, void* add
   const NoCancel no_cancel;  // another thread would wait for the chunk for ever
   const Span span = Span::of(addr, length);
   const mpool::PoolWorks::Work work = pool->works.find_queued(span, access);
-  if (work == nullptr) return;
-  {
-    const deferred::CallerScope outside;
-    pinrail_handle_t cached;
-    if (pinrail_mpool_find(pool, addr, length, access, &cached) == PINRAIL_SUCCESS) {
-      Status(pinrail_mpool_deregister(cached)).ignore();
-      return;
-    }
-  }
-  work->pin_now(span);
+  if (work != nullptr && !is_registered(pool, span, access)) work->pin_now(span);
 }
 
 // The pool has answered a request without flags, by a registration that it had or has made: the next such request finds

@@ -59,6 +59,7 @@ pinrail_status_t ft_event(pinrail_mpool_t* pool, pinrail_thread_t* thread, pinra
   const bool gives_back = state == PINRAIL_FT_CHECKPOINT || state == PINRAIL_FT_TERM;
   if (gives_back) (void)give_back_unused(pool, thread, PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
   if (state != PINRAIL_FT_RESTART) return pool->ops->ft_event(pool->module, thread, state);
+  if (pool->works.is_any_unfinished()) return PINRAIL_ERR_BUSY;  // what a helper thread registers would end under it
   const gc::Pause pause;  // a drain now would call the device of the previous incarnation
   return pool->ops->ft_event(pool->module, thread, state);
 }

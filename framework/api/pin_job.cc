@@ -72,6 +72,12 @@ Status list_registered(const pinrail_mpool_t* pool, const Span& span, uint32_t a
   return pool->ops->query(pool->module, thread, span.base, span.length(), access, visit, spans_out);
 }
 
+bool is_registered(const pinrail_mpool_t* pool, const Span& span, uint32_t access) {
+  std::vector<Span> there;
+  if (!list_registered(pool, span, access, &there).ok()) return false;
+  return std::any_of(there.begin(), there.end(), [&](const Span& each) { return each.contains(span); });
+}
+
 void drop_pin(pinrail_handle_t handle) {
   const deferred::CallerScope outside;
   if (handle.reg != nullptr) Status(pinrail_mpool_deregister(handle)).ignore();  // a drop of an orphan only counts
@@ -100,20 +106,13 @@ PinJob::PinJob(const Wanted& wanted, PinPlan plan, std::unique_ptr<OwnFile> dmab
   for (size_t i = 0; i < ranges_.size(); ++i) ranges_[i].missing = plan_.chunks_of(plan_.ranges()[i]);
 }
 
-// Whether one registration contains the span, so that pinning it takes no room.
-bool PinJob::is_registered(const Span& span) const {
-  std::vector<Span> there;
-  if (!list_registered(pool(), span, wanted_.access, &there).ok()) return false;
-  return std::any_of(there.begin(), there.end(), [&](const Span& each) { return each.contains(span); });
-}
-
 // How many registrations must be made at least. Chunks of ranges that overlap may be equal, or contain one another:
 // then one registration is enough.
 uint64_t PinJob::least_registrations() const {
   std::vector<Span> chunks;
   for (size_t i = 0; i < plan_.chunk_count(); ++i) {
     const Span chunk = plan_.chunk(i);
-    if (!is_registered(chunk)) chunks.push_back(chunk);
+    if (!is_registered(pool(), chunk, wanted_.access)) chunks.push_back(chunk);
   }
   std::sort(chunks.begin(), chunks.end(),
             [](const Span& a, const Span& b) { return a.base != b.base ? a.base < b.base : a.end > b.end; });

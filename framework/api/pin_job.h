@@ -215,7 +215,6 @@ class PinJob : public mpool::PoolWork {
   Status result_locked() const REQUIRES(mutex_);
   void name_limit(size_t bytes);
   uint64_t least_registrations() const;
-  bool is_registered(const Span& span) const;
 
   const Wanted wanted_;
   const PinPlan plan_;
@@ -239,6 +238,8 @@ class PinJob : public mpool::PoolWork {
 // Appends the ranges of the registrations that the pool's index has in the span, with at least that access.
 // NOT_SUPPORTED: the pool has no such operation.
 Status list_registered(const pinrail_mpool_t* pool, const Span& span, uint32_t access, std::vector<Span>* spans_out);
+// Whether one of them contains the span, so that pinning it takes no room. False also without memory.
+bool is_registered(const pinrail_mpool_t* pool, const Span& span, uint32_t access);
 
 // Drop references of pins and chunks, inside a deferred::Call or outside. Those of `handles` that are left when a
 // registrar's function ends this thread are still there.

@@ -59,10 +59,10 @@ class Budget {
     return leaving_bytes <= bytes && bytes_ - leaving_bytes <= most_beside(bytes) && holds(bytes) &&
            count_ <= limits_.count;
   }
-  // How much must leave before there is room.
+  // How much must leave before there is room; nothing where that may be exceeded.
   uint64_t missing_bytes(uint64_t bytes) const {
     const uint64_t most = most_beside(bytes);
-    return bytes_ > most ? bytes_ - most : 0;
+    return bytes_ > most && !limits_.bounds_idle_only ? bytes_ - most : 0;
   }
   uint64_t missing_count() const { return count_ < limits_.count ? 0 : count_ - limits_.count + 1; }
 

@@ -255,7 +255,7 @@ class Cache {
       const uint64_t word = state::load(reg);
       const bool is_pending = (word & (state::kIndexed | state::kDead)) == 0;
       if (is_pending || state::references(word) != 0) {
-        totals->held_bytes += reg->length;
+        totals->held_bytes += charge_of(reg);
         ++totals->held_count;
       } else if ((word & state::kDead) != 0) {
         totals->dead_bytes += reg->length;

@@ -88,6 +88,14 @@ TEST_F(GrdmaDefaultLimit, what_is_in_use_may_exceed_it_and_what_is_idle_leaves_f
   EXPECT_LE(pool_->stats().registered_bytes, limit_);
 }
 
+// R8: nor where something has to leave for the limit of registrations.
+TEST_F(GrdmaDefaultLimit, what_exceeds_it_keeps_nothing_out_that_the_count_has_room_for) {
+  make({{"mpool_default_limits", "yes"}, {"mpool_grdma_count_limit", "2"}});
+  const Held held = pool_->hold(uintptr_t{1} << 40, limit_ / kPage * kPage + kPage);
+  for (uintptr_t i = 1; i < 4; ++i) pool_->use(i * kBase, kPage);
+  EXPECT_EQ(pool_->stats().evictions, 2u);
+}
+
 // R8: nor does it refuse what is pinned ahead of its use.
 TEST_F(GrdmaDefaultLimit, more_than_it_can_be_pinned) {
   const size_t more = limit_ / kPage * kPage + kPage;
@@ -168,6 +176,21 @@ TEST_F(GrdmaRequest, a_range_in_the_first_page_evicts_nothing_and_is_no_miss) {
   EXPECT_EQ(pool_->stats().evictions, 0u);
   EXPECT_EQ(pool_->stats().misses, 1u);
   EXPECT_TRUE(pool_->has(kLow, kPage));
+}
+
+// registrar.h: what pages on demand has a maximum of its own, and all memory has none.
+TEST_F(GrdmaRequest, on_demand_may_be_as_long_as_its_own_maximum_and_what_is_longer_evicts_nothing) {
+  constexpr uint32_t kOnDemand = 1 | PINRAIL_TRAIT_ON_DEMAND;
+  fake::FakeOptions fake = fake::options_with(&fake::FakeOptions::on_demand, PINRAIL_ON_DEMAND_IMPLICIT);
+  fake.on_demand_max_length = 2 * kPage;
+  for (const size_t most : {kPage, 4 * kPage}) {
+    fake.max_length = most;
+    make_pool(fake, at_most(1));
+    pool_->use(kBase, 2 * kPage, kOnDemand);
+    EXPECT_EQ(pool_->answer_to(kBase, 3 * kPage, kOnDemand), PINRAIL_ERR_NOT_SUPPORTED);
+    EXPECT_EQ(pool_->stats().evictions, 0u);
+    pool_->use(kPage, UINTPTR_MAX - 2 * kPage + 1, kOnDemand);
+  }
 }
 
 TEST_F(GrdmaRequest, a_call_that_races_four_times_is_one_miss) {

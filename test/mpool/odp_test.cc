@@ -100,10 +100,11 @@ TEST_F(Odp, the_ends_of_the_address_space_have_tiles_too) {
 TEST_F(Odp, implicit_is_one_registration_of_all_memory_and_takes_nothing_of_the_limits) {
   start(paging(PINRAIL_ON_DEMAND_IMPLICIT), at_most_bytes(kPage));
   pool_->use(kBase, kTile);
-  pool_->use(kPage, kPage);
+  const Held held = pool_->hold(kPage, kPage);
   pool_->use(uintptr_t{1} << 46, size_t{1} << 45);
   EXPECT_EQ(device_->register_calls(), 1u);
   EXPECT_EQ(pool_->stats().registered_bytes, 0u);
+  EXPECT_EQ(pool_->stats().held_bytes, 0u);
   EXPECT_EQ(pool_->stats().registered_count, 1u);
 }
 

@@ -181,10 +181,25 @@ TEST_F(PrepinStart, what_is_cached_is_not_delayed_by_a_queued_chunk) {
   pool_->use(kBase + 20 * kChunk, kPage);
   pool_->use(kBase + 20 * kChunk + kPage, kPage);  // not where a registration begins: the pool has to find it
   alarm(0);
+  EXPECT_EQ(pool_->stats().hits, 2u);
   open();
   finish(prepin);
   EXPECT_EQ(unpin(whole_), PINRAIL_SUCCESS);
   pool_->evict_all();
+  expect_nothing_is_left();
+}
+
+// What a helper thread is registering would be abandoned under it.
+TEST_F(PrepinStart, a_restart_waits_for_the_end_of_the_work) {
+  close_gate(1);
+  pinrail_prepin_t* const prepin = start(whole_);
+  wait_for_arrivals(1);
+  EXPECT_EQ(pinrail_mpool_ft_event(pool_->get(), PINRAIL_FT_RESTART), PINRAIL_ERR_BUSY);
+  open();
+  finish(prepin);
+  EXPECT_EQ(device_->live_count(), kChunks);
+  EXPECT_EQ(unpin(whole_), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_ft_event(pool_->get(), PINRAIL_FT_RESTART), PINRAIL_SUCCESS);
   expect_nothing_is_left();
 }
 

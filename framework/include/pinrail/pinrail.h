@@ -265,7 +265,8 @@ PINRAIL_API pinrail_status_t pinrail_mpool_progress(pinrail_mpool_t *pool);
  *     Pinrail's gc thread may deregister dead memory of the previous incarnation before RESTART is called.
  *
  * BAD_PARAM: pool is NULL, or the state does not exist. NOT_SUPPORTED: the mpool has no such operation. BUSY: the
- * caller is a registrar's function. NOT_AVAILABLE: in a forked child. OUT_OF_RESOURCE: no memory. RESTART of a pool of
+ * caller is a registrar's function; RESTART: or work of pinrail_mpool_prepin_start() for the pool has not finished, or
+ * a chunk stream of the pool is open. NOT_AVAILABLE: in a forked child. OUT_OF_RESOURCE: no memory. RESTART of a pool of
  * GPU memory: NOT_SUPPORTED if the system cannot identify this process. RESTART: also the errors of the registrar. On
  * an error nothing has changed, and the call may be repeated.
  */
