@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// shortcut.h - the in-tree service that the library has for its own components: the memory of registrations by number.
+// shortcut.h - the in-tree services that the library has for its own components: the memory of registrations by number,
+// and which monitors are at work.
 //
 // It is not installed. A component asks for it by extension(name, version) of the host table and refuses a library of
 // another version. Raise kVersion with every change of this header or of base/core/thread_record.h.
@@ -14,12 +15,13 @@
 
 struct pinrail_host_shortcut_t {
   size_t size;
-  char* const* chunks;  // base/registration/registration_arena.h
+  char* const* chunks;                    // base/registration/registration_arena.h
+  const char* (*monitors_at_work)(void);  // their names, with commas between them
 };
 
 namespace pinrail::shortcut {
 constexpr const char* kName = "shortcut";
-constexpr uint32_t kVersion = 6;
+constexpr uint32_t kVersion = 7;
 inline bool is_asked_for(const char* name, uint32_t version) {
   return version == kVersion && std::strcmp(name, kName) == 0;
 }

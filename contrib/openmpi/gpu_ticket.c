@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -40,8 +41,11 @@ static pthread_mutex_t table_mutex = PTHREAD_MUTEX_INITIALIZER;
 static table_t* own_table;       // table_mutex; of this process
 static int own_descriptor = -1;  // table_mutex
 
-// A table that cannot become shorter, so that a reader never meets its end.
+// A table that cannot become shorter, so that a reader never meets its end. Above "ulimit -f" its ftruncate() would end
+// the process, by SIGXFSZ.
 static int make_memory(void) {
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < sizeof(table_t)) return -1;
   const int descriptor = memfd_create("pinrail-gpu-blocks", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (descriptor < 0) return -1;
   if (ftruncate(descriptor, sizeof(table_t)) == 0 &&

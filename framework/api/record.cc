@@ -197,7 +197,13 @@ class Output {
     text_.clear();
   }
 
-  bool write_all(const char* bytes, size_t length) const {
+  // Above "ulimit -f" a write would end the process.
+  bool write_all(const char* bytes, size_t length) {
+    written_ += length;
+    if (!may_make_file(written_)) {
+      errno = EFBIG;
+      return false;
+    }
     for (size_t done = 0; done < length;) {
       const ssize_t got = write(file_.get(), bytes + done, length - done);
       if (got < 0 && errno != EINTR) return false;
@@ -208,6 +214,7 @@ class Output {
 
   const Descriptor file_;
   bool good_;
+  uint64_t written_ = 0;  // bytes
   std::string text_;
   Compressor compressor_;
 };

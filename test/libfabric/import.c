@@ -71,6 +71,15 @@ static int stale_rounds(struct fid_domain* domain) {
   return stale;
 }
 
+// Nothing would watch libfabric's memory. Not every kernel lets this process have a userfaultfd.
+static void refuse_under_uffd(void) {
+  const pinrail_setting_t settings[] = {{"monitor", "uffd"}, {"monitor_never", "guard_install,shmat_over"}};
+  const pinrail_init_options_t options = {sizeof(options), NULL, 0, settings, 2};
+  if (pinrail_init(&options) != PINRAIL_SUCCESS) return;
+  stop_unless(pinrail_libfabric_import() == PINRAIL_ERR_NOT_AVAILABLE, "uffd watches the memory of pools alone");
+  stop_unless(pinrail_finalize() == PINRAIL_SUCCESS, "pinrail_finalize after uffd");
+}
+
 int main(int argc, char** argv) {
   const int silent = argc > 1 && strcmp(argv[1], "--silent") == 0;
   const pinrail_setting_t settings[] = {{"monitor", silent ? "external" : "patcher"}};
@@ -80,6 +89,7 @@ int main(int argc, char** argv) {
   setenv("FI_MR_CACHE_MAX_COUNT", "1024", 1);
   stop_unless(pinrail_libfabric_import() == PINRAIL_ERR_NOT_AVAILABLE, "before init there is no monitor");
   stop_unless(pinrail_libfabric_release() == PINRAIL_ERR_BAD_PARAM, "nothing to release");
+  refuse_under_uffd();
   stop_unless(pinrail_init(&options) == PINRAIL_SUCCESS, "pinrail_init");
   stop_unless(pinrail_libfabric_import() == PINRAIL_SUCCESS, "import");
   stop_unless(pinrail_libfabric_import() == PINRAIL_ERR_BAD_PARAM, "a second import");

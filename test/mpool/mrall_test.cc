@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // mpool/mrall: everything that is mapped and can be registered is, and follows the mappings.
+#include <pinrail/listing.h>
+#include <sys/prctl.h>
+
 #include <atomic>
 #include <thread>
 
@@ -270,6 +273,21 @@ TEST_F(Mrall, a_monitor_that_is_told_before_memory_goes_alone_is_refused) {
   library_.reset();
   library_ = std::make_unique<Library>(Settings{{"monitor", "^external"}});
   EXPECT_EQ(MrallPool(lend(*device_)).status, PINRAIL_SUCCESS);
+}
+
+// Where the system lets no program change its code, patcher does not start, and uffd takes its place by itself.
+TEST_F(Mrall, uffd_alone_is_refused_where_patcher_was_not_left_out_and_does_not_work) {
+  constexpr int kNotHere = 77;
+  const int status = exit_status_of([] {
+    constexpr int kSetMdwe = 65, kRefuseExecGain = 1;  // since Linux 6.3
+    if (prctl(kSetMdwe, kRefuseExecGain, 0, 0, 0) != 0) return kNotHere;
+    const Library library(Settings{{"monitor", "^external"}, {"monitor_never", "guard_install,shmat_over"}});
+    if (std::string_view(pinrail_monitors_at_work()) != "uffd") return kNotHere;
+    const fake::FakeRegistrar device;
+    return MrallPool(lend(device)).status == PINRAIL_ERR_NOT_SUPPORTED ? 0 : 1;
+  });
+  if (status == kNotHere) GTEST_SKIP() << "this kernel has no such rule, or lets this process have no userfaultfd";
+  EXPECT_EQ(status, 0);
 }
 
 TEST_F(Mrall, destroy_is_busy_while_something_is_held) {

@@ -6,6 +6,7 @@
 #include <pinrail/events.h>
 #include <pinrail/figures.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/utsname.h>
@@ -176,6 +177,20 @@ TEST_F(RecordLife, a_program_that_is_started_by_exec_has_neither_the_figures_nor
   EXPECT_EQ(status, 0) << "it has a descriptor of Pinrail's";
   std::string ops;
   EXPECT_NE(why_refused(&ops).find("is empty"), std::string::npos) << ops;
+}
+
+// "ulimit -f": a write above it ends a process. What the child says may go to a file, too.
+TEST_F(RecordLife, a_trace_that_is_longer_than_a_file_may_be_is_lost_and_ends_no_process) {
+  const int status = exit_status_of([&]() -> int {
+    const rlimit few{64, 64};
+    if (freopen("/dev/null", "w", stderr) == nullptr || setrlimit(RLIMIT_FSIZE, &few) != 0) return 99;
+    start();
+    pool_->use(kBase, kPage);
+    pool_.reset();
+    library_.reset();
+    return 0;
+  });
+  EXPECT_EQ(status, 0);
 }
 
 // Each of these threads is inside some call when the process exits.

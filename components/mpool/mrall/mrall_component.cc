@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/core/own_component.h"
+#include "base/registration/shortcut.h"
 #include "base/sync/lock.h"
 #include "components/mpool/mrall/mrall.h"
 #include "framework/mpool/forward.h"
@@ -94,15 +95,11 @@ bool names(std::string_view list, std::string_view name) {
   return false;
 }
 
-// Whether the monitors that were asked for report memory, or pages that madvise() drops, before these go away and not
-// afterwards. The maker would register them again before they are gone, and nothing would end that registration.
+// Whether the monitors at work report memory, or pages that madvise() drops, before these go away and not afterwards.
+// The maker would register them again before they are gone, and nothing would end that registration.
 bool is_told_before_alone(const pinrail_host_t* host) {
-  pinrail_param_info_t info{};
-  info.size = sizeof(info);
-  if (host->param_info(host, "monitor", &info) != PINRAIL_SUCCESS) return false;
-  // Without patcher uffd starts by itself; external never does.
-  if (info.value[0] == '^') return names(info.value + 1, "patcher") && !names(info.value + 1, "uffd");
-  return names(info.value, "external") || (names(info.value, "uffd") && !names(info.value, "patcher"));
+  const char* const at_work = shortcut::of(host)->monitors_at_work();
+  return names(at_work, "external") || (names(at_work, "uffd") && !names(at_work, "patcher"));
 }
 
 // E5, and what the creator asked for.

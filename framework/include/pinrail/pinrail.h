@@ -418,8 +418,9 @@ PINRAIL_API int pinrail_monitor_works(void);
  * Receives every memory event on behalf of another runtime's cache in this process, after Pinrail's own pools have
  * handled it. The function runs in the call that causes the event: possibly inside an allocator, on any thread, on
  * several threads at once, with none of Pinrail's locks held. addr and length are those of the event. If events may
- * have been missed, the whole address space is reported. It must not throw, end its thread, or call Pinrail:
- * such a call may wait for the event itself.
+ * have been missed, the whole address space is reported. Monitor "uffd" watches what pools register and no other memory:
+ * what it alone sees arrives for that alone. The function must not throw, end its thread, or call Pinrail: such a call
+ * may wait for the event itself.
  */
 typedef void (*pinrail_monitor_event_t)(void *arg, void *addr, size_t length);
 /** A subscriber, from pinrail_monitor_subscribe() to pinrail_monitor_unsubscribe(). */

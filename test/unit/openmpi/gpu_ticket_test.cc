@@ -2,6 +2,7 @@
 // A block of 256 bytes comes back from its ticket of 64 bytes in another process, or not at all.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -132,6 +133,19 @@ TEST(GpuTicket, a_block_without_a_slot_or_beyond_the_table_has_none) {
   EXPECT_EQ(write_ticket(&block, ticket.bytes), PINRAIL_ERR_NOT_SUPPORTED);
   block = block_at(UINT32_MAX, 1);
   EXPECT_EQ(write_ticket(&block, ticket.bytes), PINRAIL_ERR_OUT_OF_RESOURCE);
+}
+
+// In a process of its own, which has no table yet.
+TEST(GpuTicket, a_process_that_may_make_no_file_so_long_has_no_tickets_and_goes_on) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto ask = [] {
+    const rlimit few{1 << 20, 1 << 20};
+    setrlimit(RLIMIT_FSIZE, &few);
+    Ticket ticket{};
+    const pinrail_gpu_block_t block = block_at(1, 1);
+    exit(write_ticket(&block, ticket.bytes) == PINRAIL_ERR_OUT_OF_RESOURCE ? 0 : 1);
+  };
+  EXPECT_EXIT(ask(), testing::ExitedWithCode(0), "");
 }
 
 }  // namespace
