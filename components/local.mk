@@ -24,6 +24,7 @@ component_libraries += components/mpool_mrall.la
 components_mpool_mrall_la_SOURCES = components/mpool/mrall/mrall_component.cc components/mpool/mrall/mrall.h \
 	components/mpool/mrall/mrall_make.cc components/mpool/mrall/mrall_maps.cc
 components_mpool_mrall_la_LDFLAGS = $(component_ldflags)
+components_mpool_mrall_la_LIBADD = $(component_maps_libs)
 components_mpool_mrall_la_CPPFLAGS = $(AM_CPPFLAGS) $(component_symbol_mpool_mrall)
 components_mpool_mrall_la_CXXFLAGS = $(room_cxxflags)
 

@@ -86,6 +86,7 @@ test_mpool_mrall_SOURCES = test/mpool/mrall_test.cc test/mpool/mrall_process_tes
 	components/mpool/mrall/mrall_maps.cc test/support/registrars.h test/support/library.h test/support/threads.h \
 	test/support/memory.h $(fake_registrar_sources)
 test_mpool_mrall_LDFLAGS = $(hook_wall_ldflags)
+test_mpool_mrall_LDADD = base/libmaps.la libpinrail.la -lgtest_main $(GTEST_LIBS)
 
 test_mpool_prepin_SOURCES = test/mpool/prepin_test.cc test/mpool/prepin_start_test.cc \
 	test/mpool/pinning.h test/mpool/options_test.cc test/support/library.h $(fake_registrar_sources)

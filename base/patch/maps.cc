@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
+#include <memory>
 #include <utility>
 
 #include "base/patch/system_call.h"
@@ -44,7 +45,12 @@ long read_some(long file, char* buffer, size_t length) {
 
 bool for_each_mapping(bool (*visit)(void* arg, const Mapping& mapping), void* arg) {
   const long file = system_call_hook(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC);
-  if (is_error_hook(file)) return false;
+  if (is_error_hook(file)) {
+    errno = static_cast<int>(-file);
+    return false;
+  }
+  const auto close = [](const long* number) { system_call_hook(SYS_close, *number); };
+  const std::unique_ptr<const long, decltype(close)> closed_at_the_end(&file, close);  // visit() may throw
   char buffer[4096];  // the kernel returns no more at once
   char line[1152];    // its beginning, which may be in the buffer before
   size_t length = 0;
@@ -60,7 +66,6 @@ bool for_each_mapping(bool (*visit)(void* arg, const Mapping& mapping), void* ar
       goes_on = !parse(line, &mapping) || visit(arg, mapping);
     }
   }
-  system_call_hook(SYS_close, file);
   return got >= 0;
 }
 

@@ -19,7 +19,8 @@ struct Mapping {
   char path[1024];  // of the file, or a name such as "[heap]"; what is longer is cut off
 };
 
-// Calls visit for each mapping in rising order until it returns false. Returns false if the list cannot be read.
+// Calls visit for each mapping in rising order until it returns false. Returns false if the list cannot be read;
+// errno is why it cannot be opened.
 bool for_each_mapping(bool (*visit)(void* arg, const Mapping& mapping), void* arg);
 template <typename Visit>
 bool for_each_mapping(Visit visit) {

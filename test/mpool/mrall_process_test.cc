@@ -189,12 +189,14 @@ INSTANTIATE_TEST_SUITE_P(Registrars, MrallDevice, testing::Values("iouring", "ml
 
 TEST(MrallMaps, reads_rights_and_what_cannot_be_registered) {
   mrall::Maps maps;
-  for (const char* const line :
-       {"1000-3000 rw-p 00000000 00:00 0 \n", "3000-4000 r--p 00001000 fe:01 77                         /lib/x y.so\n",
-        "5000-6000 ---p 00000000 00:00 0 \n", "6000-7000 rw-s 00000000 00:0e 5                          /dev/uverbs0\n",
-        "7000-8000 rw-s 00000000 00:01 9                          /dev/shm/a\n",
-        "8000-9000 r-xp 00000000 00:00 0                          [vdso]\n", "no line\n"}) {
-    maps.add(line);
+  constexpr int kBoth = PROT_READ | PROT_WRITE;
+  for (const patch::Mapping& mapping : {patch::Mapping{0x1000, 0x3000, 0, 0, 0, kBoth, false, ""},
+                                        {0x3000, 0x4000, 0, 0, 77, PROT_READ, false, "/lib/x y.so"},
+                                        {0x5000, 0x6000, 0, 0, 0, PROT_NONE, false, ""},
+                                        {0x6000, 0x7000, 0, 0, 5, kBoth, true, "/dev/uverbs0"},
+                                        {0x7000, 0x8000, 0, 0, 9, kBoth, true, "/dev/shm/a"},
+                                        {0x8000, 0x9000, 0, 0, 0, PROT_READ | PROT_EXEC, false, "[vdso]"}}) {
+    maps.add(mapping);
   }
   ASSERT_EQ(maps.lines().size(), 6u);
   const bool expected[] = {true, true, false, false, true, false};

@@ -25,6 +25,7 @@
 
 #include "base/core/span.h"
 #include "base/core/status.h"
+#include "base/patch/maps.h"
 #include "base/sync/lock.h"
 #include "framework/mpool/indexed_pool.h"
 
@@ -49,8 +50,7 @@ class Maps {
   // Reads /proc/self/maps. May throw bad_alloc. TEMP_OUT_OF_RESOURCE: there is no descriptor. NOT_AVAILABLE: the system
   // has no such file.
   Status read();
-  // Adds one line of it. What is malformed is left out.
-  void add(const char* text);
+  void add(const patch::Mapping& mapping);
 
   const std::vector<Line>& lines() const { return lines_; }
   // The first line that ends above the address.

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <memory>
-#include <string_view>
+#include <string>
 
 #include "base/core/own_component.h"
 #include "base/registration/shortcut.h"
@@ -84,22 +84,12 @@ Status read_settings(const pinrail_host_t* host, const pinrail_mpool_config_t& c
   return settings->largest_piece == 0 ? PINRAIL_ERR_NOT_SUPPORTED : PINRAIL_SUCCESS;
 }
 
-// Whether the list has the name, between commas and blanks.
-bool names(std::string_view list, std::string_view name) {
-  constexpr std::string_view kBetween = ", \t";
-  for (size_t at = 0; (at = list.find_first_not_of(kBetween, at)) != std::string_view::npos;) {
-    const size_t end = std::min(list.find_first_of(kBetween, at), list.size());
-    if (list.substr(at, end - at) == name) return true;
-    at = end;
-  }
-  return false;
-}
-
 // Whether the monitors at work report memory, or pages that madvise() drops, before these go away and not afterwards.
 // The maker would register them again before they are gone, and nothing would end that registration.
 bool is_told_before_alone(const pinrail_host_t* host) {
-  const char* const at_work = shortcut::of(host)->monitors_at_work();
-  return names(at_work, "external") || (names(at_work, "uffd") && !names(at_work, "patcher"));
+  const std::string at_work = "," + std::string(shortcut::of(host)->monitors_at_work()) + ",";
+  const auto is_at_work = [&](const char* name) { return at_work.find(name) != std::string::npos; };
+  return is_at_work(",external,") || (is_at_work(",uffd,") && !is_at_work(",patcher,"));
 }
 
 // E5, and what the creator asked for.

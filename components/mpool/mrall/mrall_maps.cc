@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Reads /proc/self/maps. API context; the caller holds no lock.
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cerrno>
-#include <cinttypes>
-#include <cstdio>
-#include <cstring>
-#include <memory>
 #include <string_view>
 
 #include "components/mpool/mrall/mrall.h"
@@ -27,35 +25,24 @@ bool is_device(std::string_view path) {
 }  // namespace
 
 Status Maps::read() {
-  const auto close = [](std::FILE* file) { std::fclose(file); };
-  const std::unique_ptr<std::FILE, decltype(close)> file(std::fopen("/proc/self/maps", "re"), close);
-  if (file == nullptr) {
-    const bool is_lack = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
-    return is_lack ? PINRAIL_ERR_TEMP_OUT_OF_RESOURCE : PINRAIL_ERR_NOT_AVAILABLE;
-  }
   lines_.clear();
   if (lines_.capacity() == 0) lines_.reserve(1024);
-  char text[512];
-  for (bool is_start = true; std::fgets(text, sizeof(text), file.get()) != nullptr;) {
-    if (is_start) add(text);
-    is_start = std::strchr(text, '\n') != nullptr;  // the rest of a long path begins no line
-  }
-  return std::ferror(file.get()) != 0 ? PINRAIL_ERR_ERROR : PINRAIL_SUCCESS;
+  errno = 0;
+  const bool is_read = patch::for_each_mapping([&](const patch::Mapping& mapping) {
+    add(mapping);
+    return true;
+  });
+  if (is_read) return success();
+  const bool is_lack = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
+  return is_lack ? PINRAIL_ERR_TEMP_OUT_OF_RESOURCE : PINRAIL_ERR_NOT_AVAILABLE;
 }
 
-void Maps::add(const char* text) {
-  Line line{};
-  char allowed[5] = "";
-  int path_at = 0;
-  // NOLINTNEXTLINE(cert-err34-c): the kernel wrote it
-  const int fields = std::sscanf(text, "%" SCNxPTR "-%" SCNxPTR " %4s %*s %*s %*s %n", &line.span.base, &line.span.end,
-                                 allowed, &path_at);
-  if (fields != 3 || path_at == 0) return;
-  const bool is_of_device = is_device(text + path_at);
-  line.rights = allowed[1] == 'w' ? uint32_t{PINRAIL_RIGHTS_MASK} : kReadable;
-  line.is_registrable = allowed[0] == 'r' && !is_of_device;
-  line.reason = is_of_device ? PINRAIL_LEFT_OUT_DEVICE : PINRAIL_LEFT_OUT_PROTECTED;
-  lines_.push_back(line);
+void Maps::add(const patch::Mapping& mapping) {
+  const bool is_of_device = is_device(mapping.path);
+  lines_.push_back({{mapping.base, mapping.end},
+                    (mapping.protection & PROT_WRITE) != 0 ? uint32_t{PINRAIL_RIGHTS_MASK} : kReadable,
+                    (mapping.protection & PROT_READ) != 0 && !is_of_device,
+                    is_of_device ? PINRAIL_LEFT_OUT_DEVICE : PINRAIL_LEFT_OUT_PROTECTED});
 }
 
 size_t Maps::first_above(uintptr_t at) const {
