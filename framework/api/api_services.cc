@@ -19,6 +19,7 @@
 #include "framework/monitor/mapping.h"
 #include "framework/monitor/monitor.h"
 #include "framework/mpool/gc_thread.h"
+#include "framework/mpool/pool_area.h"
 #include "framework/rcache/rcache.h"
 #include "framework/registrar/registrar.h"
 
@@ -73,7 +74,7 @@ pinrail_status_t register_mem(pinrail_bound_registrar_t* registrar, pinrail_thre
     const uint64_t taken = pool->recorder.now_hook() - begin;
     pool->recorder.note_call(taken);
     if (status == PINRAIL_SUCCESS) {
-      pool->counts.add_registered(thread, reg->length, taken);
+      pool->counts.add_registered(thread, mpool::charge_of(reg), taken);
     } else {
       pool->counts.add_refused(thread, taken);
     }
@@ -97,7 +98,7 @@ pinrail_status_t deregister_mem(pinrail_bound_registrar_t* registrar, pinrail_th
   event.length = reg->length;
   event.reason = reason;
   event.status = status;
-  pool->counts.add_released(thread, reason, reg->length, event.time_ns - begin);
+  pool->counts.add_released(thread, reason, mpool::charge_of(reg), event.time_ns - begin);
   record_hook(pool, &event);
   return status;
 }

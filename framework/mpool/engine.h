@@ -241,7 +241,7 @@ class Engine : public PoolBase {
       const size_t count = cache_->take_dead(this, regs, std::min(kTogether, most - given_back));
       if (count == 0) break;
       uint64_t taken = 0;
-      for (size_t i = 0; i < count; ++i) taken += regs[i]->length;
+      for (size_t i = 0; i < count; ++i) taken += charge_of(regs[i]);
       give_back(thread, regs, count, PINRAIL_REASON_RELEASED);  // an event has left its own reason
       given_back += count;
       if (taken >= bytes && gc_list.bytes() != 0 && most == SIZE_MAX) break;

@@ -10,7 +10,7 @@
 // gc_list/D1  What hooks push is taken by exchanging the head for NULL, in no other way. What a caller leaves of it is
 //     in rest_, under the cache lock.
 //
-// bytes() is of all that was pushed and not yet taken. It may lag: it serves as a bound.
+// bytes() is what all that was pushed and not yet taken is charged (charge_of()). It may lag: it serves as a bound.
 #ifndef PINRAIL_FRAMEWORK_MPOOL_GC_LIST_H
 #define PINRAIL_FRAMEWORK_MPOOL_GC_LIST_H
 
@@ -52,7 +52,7 @@ class GcList {
     uint64_t bytes = 0;
     for (; rest != nullptr && count != most; rest = area_of(rest).gc_next) {
       regs_out[count++] = rest;
-      bytes += rest->length;
+      bytes += charge_of(rest);
     }
     rest_.store(rest, std::memory_order_relaxed);
     clear_due(bytes_.fetch_sub(bytes) - bytes);

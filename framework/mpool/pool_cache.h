@@ -258,7 +258,7 @@ class Cache {
         totals->held_bytes += charge_of(reg);
         ++totals->held_count;
       } else if ((word & state::kDead) != 0) {
-        totals->dead_bytes += reg->length;
+        totals->dead_bytes += charge_of(reg);
         ++totals->dead_count;
       }
     }

@@ -193,6 +193,18 @@ TEST_F(GrdmaRequest, on_demand_may_be_as_long_as_its_own_maximum_and_what_is_lon
   }
 }
 
+// All memory on demand takes nothing of the limit, dead or not; nor does it hide what else is dead.
+TEST_F(GrdmaRequest, an_event_of_everything_leaves_nothing_beside_all_memory_on_demand) {
+  make_pool(fake::options_with(&fake::FakeOptions::on_demand, PINRAIL_ON_DEMAND_IMPLICIT));
+  pool_->use(kPage, UINTPTR_MAX - 2 * kPage + 1, 1 | PINRAIL_TRAIT_ON_DEMAND);
+  for (uintptr_t i = 1; i < 10; ++i) pool_->use(i * kBase, kPage);
+  report(0, SIZE_MAX);
+  EXPECT_EQ(pool_->stats().dead_count, 10u);
+  EXPECT_EQ(pool_->stats().dead_bytes, 9 * kPage);
+  EXPECT_EQ(pinrail_mpool_progress(pool_->get()), PINRAIL_SUCCESS);
+  EXPECT_EQ(device_->live_count(), 0u);
+}
+
 TEST_F(GrdmaRequest, a_call_that_races_four_times_is_one_miss) {
   device_->on_register([](const pinrail_register_request_t& request, pinrail_registration_t*) {
     pinrail_monitor_report(request.addr, request.length);

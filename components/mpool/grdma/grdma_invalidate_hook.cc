@@ -24,7 +24,7 @@ void Pool::kill_batch_hook(pinrail_registration_t* const* regs, size_t count, En
     if (first == nullptr) last = regs[i];
     area_of(regs[i]).gc_next = first;
     first = regs[i];
-    bytes += first->length;
+    bytes += mpool::charge_of(first);
   }
   if (first != nullptr) push_hook(first, last, bytes);
 }

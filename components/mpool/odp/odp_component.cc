@@ -196,7 +196,8 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
   // An insert has made them superfluous. The index calls it under its lock.
   static void displaced_hook(void* pool, pinrail_registration_t* const* regs, size_t count) {
     for (size_t i = 0; i < count; ++i) {
-      if (kill(regs[i]) == Killed::owned) static_cast<Pool*>(pool)->push_hook(regs[i], regs[i], regs[i]->length);
+      if (kill(regs[i]) == Killed::owned)
+        static_cast<Pool*>(pool)->push_hook(regs[i], regs[i], mpool::charge_of(regs[i]));
     }
   }
 
