@@ -134,11 +134,9 @@ class Loader : NonCopyable {
   Status declare_own(const std::vector<Framework>& wanted);
   Status choose(const Framework& framework);
   void find_built_in();
-  void find_in_folders();
   void find_in_folder(const std::string& folder);
   void add_file(const std::string& folder, const std::string& file);
   void add(Chosen* chosen, const std::string& name, const std::string& path, const pinrail_component_t* descriptor);
-  void sort_components();
 
   Status load_all();
   Status load(Component* component);
