@@ -229,15 +229,11 @@ namespace {
 
 constexpr std::string_view kBuildFolder = "/.libs";
 
-bool is_folder(const std::string& path) {
-  struct stat about {};
-  return stat(path.c_str(), &about) == 0 && S_ISDIR(about.st_mode);
-}
-
 std::string component_folder_beside(const std::string& folder) {
+  struct stat about {};
   if (param::ends_with(folder, kBuildFolder)) {
     std::string in_build_tree = folder.substr(0, folder.size() - kBuildFolder.size()) + "/components/.libs";
-    if (is_folder(in_build_tree)) return in_build_tree;
+    if (stat(in_build_tree.c_str(), &about) == 0 && S_ISDIR(about.st_mode)) return in_build_tree;
   }
   return folder + "/pinrail";
 }

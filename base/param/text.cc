@@ -256,17 +256,11 @@ std::string accepted_enum(const pinrail_enum_value_t* values) {
   return text;
 }
 
-pinrail_param_value_t of_bound(const pinrail_param_t& declaration, int64_t bound) {
+std::string format_bound(const pinrail_param_t& declaration, int64_t bound) {
   pinrail_param_value_t value{};
   value.i = bound;
   if (declaration.type != PINRAIL_TYPE_INT) value.u = bound < 0 ? 0 : static_cast<uint64_t>(bound);
-  return value;
-}
-
-std::string range_of(const pinrail_param_t& declaration) {
-  if (!has_range(declaration)) return "";
-  return " from " + format(declaration, of_bound(declaration, declaration.minimum)) + " to " +
-         format(declaration, of_bound(declaration, declaration.maximum));
+  return format(declaration, value);
 }
 
 }  // namespace
@@ -284,7 +278,11 @@ std::string format(const pinrail_param_t& declaration, pinrail_param_value_t val
 }
 
 std::string accepted(const pinrail_param_t& declaration) {
-  const std::string range = range_of(declaration);
+  std::string range;
+  if (has_range(declaration)) {
+    range = " from " + format_bound(declaration, declaration.minimum) + " to " +
+            format_bound(declaration, declaration.maximum);
+  }
   switch (declaration.type) {
     case PINRAIL_TYPE_BOOL: return "yes (1, true, on) or no (0, false, off)";
     case PINRAIL_TYPE_INT: return "a whole number" + range;
