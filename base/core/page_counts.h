@@ -42,7 +42,6 @@ class PageCounts {
   template <typename Visit>
   void for_each_unheld(Span span, Visit visit) const;
 
-  size_t held_bytes() const;  // bytes with at least one holder
   size_t nodes() const { return nodes_.size(); }
   // Checks page_counts/N1 as far as the nodes alone show it, page_counts/N2 and page_counts/N3.
   bool check_invariants() const;
@@ -85,14 +84,6 @@ inline Status PageCounts::add(Span span) {
     return PINRAIL_ERR_OUT_OF_RESOURCE;
   }
   return success();
-}
-
-inline size_t PageCounts::held_bytes() const {
-  size_t bytes = 0;
-  for (auto node = nodes_.begin(); node != nodes_.end(); ++node) {
-    if (node->second.count != 0) bytes += std::next(node)->first - node->first;
-  }
-  return bytes;
 }
 
 inline bool PageCounts::check_invariants() const {

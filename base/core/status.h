@@ -73,6 +73,21 @@ PINRAIL_CATCHES_FORCED_UNWIND pinrail_status_t guarded(Body&& body) {
   }
 }
 
+// Returns the answer of a function that is not this library's. What it throws becomes what guarded() makes of it (C4),
+// and a status that does not exist becomes ERROR (C5). *fault_out then says which of them; NULL: neither.
+template <typename Function>
+Status answer_of_foreign(Function&& function, const char** fault_out = nullptr) {
+  const char* fault = "it threw an exception";
+  const Status answer = guarded([&]() -> Status {
+    const Status returned = function();
+    const bool exists = is_status(returned.code());
+    fault = exists ? nullptr : "it returned a status that does not exist";
+    return exists ? returned : PINRAIL_ERR_ERROR;
+  });
+  if (fault_out != nullptr) *fault_out = fault;
+  return answer;
+}
+
 // Sizes of structs that cross the C interface; each begins with its own (C1).
 
 // Whether a struct of an older header, which has the first fields of Struct, may have this size. Other sizes end inside

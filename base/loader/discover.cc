@@ -128,7 +128,7 @@ void Loader::find_built_in() {
 // Records the component of a file that is named <framework>_<component>.so; other files are skipped.
 void Loader::add_file(const std::string& folder, const std::string& file) {
   const std::string path = folder + "/" + file;
-  if (file.size() <= kSuffix.size() || file.compare(file.size() - kSuffix.size(), kSuffix.size(), kSuffix) != 0) return;
+  if (!param::ends_with(file, kSuffix)) return;
   const std::string stem = file.substr(0, file.size() - kSuffix.size());
   for (Chosen& chosen : frameworks_) {
     const std::string prefix = std::string(chosen.framework.name) + "_";
@@ -163,19 +163,6 @@ void Loader::find_in_folder(const std::string& folder) {
   for (const std::string& entry : entries_of(stream.get())) add_file(folder, entry);
 }
 
-// Records the components in the folders of mca_base_component_path; earlier folders win.
-void Loader::find_in_folders() {
-  const std::string path = params_.value(kPathParam).s;
-  for (const std::string_view folder : param::split(path, ":")) find_in_folder(std::string(folder));
-}
-
-void Loader::sort_components() {
-  std::sort(components_.begin(), components_.end(), [](const auto& a, const auto& b) {
-    return std::tie(a->chosen, a->listed.name) < std::tie(b->chosen, b->listed.name);
-  });
-  for (const auto& component : components_) list_.push_back(&component->listed);
-}
-
 // Finds the components of all frameworks and declares their parameters. BAD_PARAM: a parameter is malformed.
 Status Loader::discover(const std::vector<Framework>& frameworks) {
   Status result = declare_own(frameworks);
@@ -183,8 +170,12 @@ Status Loader::discover(const std::vector<Framework>& frameworks) {
   for (const Framework& framework : frameworks) result.keep_first(choose(framework));
   if (!result.ok()) return result;
   find_built_in();
-  find_in_folders();
-  sort_components();
+  const std::string path = params_.value(kPathParam).s;  // earlier folders win
+  for (const std::string_view folder : param::split(path, ":")) find_in_folder(std::string(folder));
+  std::sort(components_.begin(), components_.end(), [](const auto& a, const auto& b) {
+    return std::tie(a->chosen, a->listed.name) < std::tie(b->chosen, b->listed.name);
+  });
+  for (const auto& component : components_) list_.push_back(&component->listed);
   return load_all();
 }
 
@@ -238,25 +229,11 @@ namespace {
 
 constexpr std::string_view kBuildFolder = "/.libs";
 
-bool is_folder(const std::string& path) {
-  struct stat about {};
-  return stat(path.c_str(), &about) == 0 && S_ISDIR(about.st_mode);
-}
-
-// Returns the folder of the shared object or program into which this code is linked; "" if it is not known.
-std::string own_folder() {
-  const std::string file = trust::own_file();
-  return file.substr(0, file.rfind('/'));
-}
-
-bool ends_with(const std::string& text, std::string_view end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-
 std::string component_folder_beside(const std::string& folder) {
-  if (ends_with(folder, kBuildFolder)) {
+  struct stat about {};
+  if (param::ends_with(folder, kBuildFolder)) {
     std::string in_build_tree = folder.substr(0, folder.size() - kBuildFolder.size()) + "/components/.libs";
-    if (is_folder(in_build_tree)) return in_build_tree;
+    if (stat(in_build_tree.c_str(), &about) == 0 && S_ISDIR(about.st_mode)) return in_build_tree;
   }
   return folder + "/pinrail";
 }
@@ -264,8 +241,8 @@ std::string component_folder_beside(const std::string& folder) {
 }  // namespace
 
 std::string default_component_path() {
-  const std::string configured = PINRAIL_PKGLIBDIR, own = own_folder();
-  const std::string beside = own.empty() ? configured : component_folder_beside(own);
+  const std::string configured = PINRAIL_PKGLIBDIR, own = trust::own_file();  // "" if it is not known
+  const std::string beside = own.empty() ? configured : component_folder_beside(own.substr(0, own.rfind('/')));
   return beside == configured ? configured : beside + ":" + configured;
 }
 

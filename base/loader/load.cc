@@ -111,14 +111,12 @@ Status Loader::load_all() {
   Status result = success();
   for (const auto& component : components_) {
     Listed& listed = component->listed;
-    if (!listed.selected) {
+    if (listed.selected) {
+      result.keep_first(load(component.get()));  // it may find a priority with which the selection leaves it out
+    } else {
       params_.expect(param::full_name(listed.framework, listed.name, ""));
-      continue;
     }
-    result.keep_first(load(component.get()));
-  }
-  for (const auto& component : components_) {
-    if (!component->listed.selected) component->listed.reason = why_not_selected(component->listed, params_);
+    if (!listed.selected) listed.reason = why_not_selected(listed, params_);
   }
   return result;
 }
@@ -297,13 +295,7 @@ namespace {
 
 const Component& component_of(const pinrail_host_t* host) { return *static_cast<const Component*>(host->self); }
 
-// C7.
-void report_undeclared(const Listed& listed, const char* name) {
-  const std::string component = param::full_name(listed.framework, listed.name, "");
-  report::help("undeclared parameter", {{"component", component.c_str()}, {"name", name}});
-}
-
-// The value of the component's own parameter `name`. NOT_FOUND: it has not declared it.
+// The value of the component's own parameter `name`. NOT_FOUND: it has not declared it (C7).
 pinrail_status_t host_param(const pinrail_host_t* host, const char* name, pinrail_param_value_t* value_out) {
   if (host == nullptr || name == nullptr || value_out == nullptr) return PINRAIL_ERR_BAD_PARAM;
   return guarded([=]() -> pinrail_status_t {
@@ -312,7 +304,8 @@ pinrail_status_t host_param(const pinrail_host_t* host, const char* name, pinrai
     const Status status = component_of(host).params->find(param::full_name(listed.framework, listed.name, name), &info);
     // Compares the parts as well: "y" of grdma_x and "x_y" of grdma have the same full name.
     if (!status.ok() || listed.framework != info.framework || listed.name != info.component) {
-      report_undeclared(listed, name);
+      const std::string component = param::full_name(listed.framework, listed.name, "");
+      report::help("undeclared parameter", {{"component", component.c_str()}, {"name", name}});
       return PINRAIL_ERR_NOT_FOUND;
     }
     *value_out = info.typed;

@@ -134,11 +134,9 @@ class Loader : NonCopyable {
   Status declare_own(const std::vector<Framework>& wanted);
   Status choose(const Framework& framework);
   void find_built_in();
-  void find_in_folders();
   void find_in_folder(const std::string& folder);
   void add_file(const std::string& folder, const std::string& file);
   void add(Chosen* chosen, const std::string& name, const std::string& path, const pinrail_component_t* descriptor);
-  void sort_components();
 
   Status load_all();
   Status load(Component* component);
@@ -213,17 +211,12 @@ void record_last_log_line(const char* line);
 // Reports that the component's function threw an exception. Without memory the message is dropped.
 void report_thrown(const char* framework, const char* name, const char* function);
 
-// Returns what the function returns. What it throws becomes OUT_OF_RESOURCE or ERROR, and a status that does not exist
-// becomes ERROR; LastLogLine then has the reason. The exception ends here, because its code may be unmapped soon. A
-// forced unwinding of the thread is passed on.
+// As answer_of_foreign(); of an ERROR that the function has not returned, LastLogLine has the reason. The exception
+// ends here, because its code may be unmapped soon. A forced unwinding of the thread is passed on.
 template <typename Function>
 Status answer_of_component(Function&& function) {
-  const char* fault = "it threw an exception";
-  const Status answer = guarded([&] {
-    const pinrail_status_t status = function();
-    fault = is_status(status) ? nullptr : "it returned a status that does not exist";
-    return fault == nullptr ? status : PINRAIL_ERR_ERROR;
-  });
+  const char* fault;
+  const Status answer = answer_of_foreign(function, &fault);
   if (fault != nullptr && answer.is(PINRAIL_ERR_ERROR)) record_last_log_line(fault);
   return answer;
 }

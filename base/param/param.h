@@ -333,6 +333,7 @@ std::string_view trim(std::string_view text);
 bool equal_ignoring_case(std::string_view a, std::string_view b);
 
 bool starts_with(std::string_view text, std::string_view beginning);
+bool ends_with(std::string_view text, std::string_view ending);
 
 // Returns whether a text may be the name of a parameter or component: letters, digits and underscores, at least one.
 bool is_name(std::string_view text);

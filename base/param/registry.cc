@@ -188,13 +188,9 @@ namespace {
 
 constexpr std::string_view kEnvironmentPrefix = "PINRAIL_MCA_";
 
-bool belongs_to(std::string_view name, const std::string& family) {
-  return name == family || starts_with(name, family + "_");
-}
-
 bool belongs_to_any(std::string_view name, const std::set<std::string>& families) {
   return std::any_of(families.begin(), families.end(),
-                     [name](const std::string& family) { return belongs_to(name, family); });
+                     [name](const std::string& family) { return name == family || starts_with(name, family + "_"); });
 }
 
 // "a", "a or b", "a, b or c" of the names that end with _ and this one, at most three of them. Empty: there is none.
@@ -203,8 +199,7 @@ std::string endings(const std::string& name, const std::vector<std::string_view>
   const std::string ending = "_" + name;
   std::vector<std::string_view> found;
   for (const std::string_view each : names) {
-    const bool ends = each.size() > ending.size() && each.substr(each.size() - ending.size()) == ending;
-    if (ends && found.size() < kMost) found.push_back(each);
+    if (found.size() < kMost && ends_with(each, ending)) found.push_back(each);
   }
   std::string text;
   for (size_t i = 0; i < found.size(); ++i) {

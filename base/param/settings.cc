@@ -53,11 +53,6 @@ void report_unreadable(const std::string& path, int strength, const FileError& e
                                                    : "make it a readable file, or remove it"}});
 }
 
-void report_line(const std::string& path, int line, const std::string& why) {
-  report::help("malformed line",
-               {{"file", path.c_str()}, {"line", std::to_string(line).c_str()}, {"why", why.c_str()}});
-}
-
 // A file of the list cannot set the list itself: the result would depend on the order of reading.
 void drop_file_lists(const std::string& path, std::vector<FileLine>* lines) {
   const auto is_list = [](const FileLine& line) { return line.name == kFileList; };
@@ -110,7 +105,8 @@ Status Settings::add_file(const std::string& path, int strength) {
   const Status status = read_file(path, &lines, &error);
   if (status.is(PINRAIL_ERR_NOT_FOUND) && strength != kListedFile) return success();
   if (status.is(PINRAIL_ERR_BAD_PARAM)) {
-    report_line(path, error.line, error.why);
+    report::help("malformed line",
+                 {{"file", path.c_str()}, {"line", std::to_string(error.line).c_str()}, {"why", error.why.c_str()}});
     return status;
   }
   if (!status.ok()) {

@@ -35,6 +35,10 @@ bool starts_with(std::string_view text, std::string_view beginning) {
   return text.substr(0, beginning.size()) == beginning;
 }
 
+bool ends_with(std::string_view text, std::string_view ending) {
+  return text.size() >= ending.size() && text.substr(text.size() - ending.size()) == ending;
+}
+
 bool is_name(std::string_view text) { return !text.empty() && std::all_of(text.begin(), text.end(), is_name_letter); }
 
 std::vector<std::string_view> split(std::string_view text, std::string_view separators) {
@@ -54,8 +58,6 @@ namespace {
 constexpr size_t kLongestName = 256;
 
 constexpr size_t kMaxSlips = 3;
-
-size_t slips_allowed(size_t length) { return std::clamp<size_t>(length / 4, 1, kMaxSlips); }
 
 }  // namespace
 
@@ -81,7 +83,7 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 std::string_view suggest(std::string_view name, const std::vector<std::string_view>& candidates) {
   std::string_view nearest;
   if (name.empty() || name.size() > kLongestName) return nearest;
-  size_t least = std::min(slips_allowed(name.size()), name.size() - 1) + 1;
+  size_t least = std::min(std::clamp<size_t>(name.size() / 4, 1, kMaxSlips), name.size() - 1) + 1;
   for (const std::string_view candidate : candidates) {
     if (std::max(candidate.size(), name.size()) - std::min(candidate.size(), name.size()) >= least) continue;
     const size_t distance = edit_distance(name, candidate);
@@ -254,17 +256,11 @@ std::string accepted_enum(const pinrail_enum_value_t* values) {
   return text;
 }
 
-pinrail_param_value_t of_bound(const pinrail_param_t& declaration, int64_t bound) {
+std::string format_bound(const pinrail_param_t& declaration, int64_t bound) {
   pinrail_param_value_t value{};
   value.i = bound;
   if (declaration.type != PINRAIL_TYPE_INT) value.u = bound < 0 ? 0 : static_cast<uint64_t>(bound);
-  return value;
-}
-
-std::string range_of(const pinrail_param_t& declaration) {
-  if (!has_range(declaration)) return "";
-  return " from " + format(declaration, of_bound(declaration, declaration.minimum)) + " to " +
-         format(declaration, of_bound(declaration, declaration.maximum));
+  return format(declaration, value);
 }
 
 }  // namespace
@@ -282,7 +278,11 @@ std::string format(const pinrail_param_t& declaration, pinrail_param_value_t val
 }
 
 std::string accepted(const pinrail_param_t& declaration) {
-  const std::string range = range_of(declaration);
+  std::string range;
+  if (has_range(declaration)) {
+    range = " from " + format_bound(declaration, declaration.minimum) + " to " +
+            format_bound(declaration, declaration.maximum);
+  }
   switch (declaration.type) {
     case PINRAIL_TYPE_BOOL: return "yes (1, true, on) or no (0, false, off)";
     case PINRAIL_TYPE_INT: return "a whole number" + range;

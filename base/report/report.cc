@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <ctime>
@@ -202,12 +203,6 @@ std::string_view body_of(std::string_view catalogue, std::string_view topic) {
 }
 
 // Returns the argument of this name, or NULL.
-const pinrail_help_arg_t* find_arg(const pinrail_help_arg_t* args, size_t arg_count, std::string_view name) {
-  for (size_t i = 0; i < arg_count; ++i) {
-    if (args[i].name != nullptr && name == args[i].name) return &args[i];
-  }
-  return nullptr;
-}
 
 }  // namespace
 
@@ -223,8 +218,10 @@ std::string render(std::string_view catalogue, std::string_view topic, const pin
       if (open != std::string_view::npos) out += body.substr(open);
       break;
     }
-    const pinrail_help_arg_t* arg = find_arg(args, arg_count, body.substr(open + 1, close - open - 1));
-    if (arg != nullptr) {
+    const std::string_view name = body.substr(open + 1, close - open - 1);
+    const pinrail_help_arg_t* const arg = std::find_if(
+        args, args + arg_count, [&](const auto& each) { return each.name != nullptr && name == each.name; });
+    if (arg != args + arg_count) {
       out += with_line_ends(arg->value != nullptr ? arg->value : "", kContinuation);
     } else {
       out += body.substr(open, close + 1 - open);

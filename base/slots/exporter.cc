@@ -154,12 +154,6 @@ void Exporter::give_back(uint32_t slot) {
 // The exporter's functions that a free may call: they take no lock and allocate nothing.
 
 // Marks the slot dead: its memory is gone. Does nothing if the segment belongs to another process.
-void Exporter::kill_hook(uint32_t slot) {
-  if (!is_own_) return;
-  // seq_cst: the word changes before the count, which importers read first.
-  if ((words_[slot].fetch_or(kDead) & kDead) == 0) header_->deaths.fetch_add(1);
-}
-
 void Exporter::kill_hook(uint32_t slot, uint64_t incarnation) {
   uint64_t now = words_[slot].load();
   do {
@@ -256,9 +250,14 @@ Status Importer::open(uint32_t user, uint32_t pid, uint64_t start, uint64_t segm
   name_file(source_, path, sizeof(path));
   const Descriptor file(::open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
   if (!file.is_open()) return status_of_open(errno);
-  Status status = check_file(file.get(), user, &source_);
-  if (status.ok()) status = map(file.get());
+  const Status status = check_file(file.get(), user, &source_);
   if (!status.ok()) return status;
+  const off_t bytes = lseek(file.get(), 0, SEEK_END);
+  if (bytes <= off_t{kHeaderBytes}) return PINRAIL_ERR_ERROR;
+  void* const at = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  if (at == MAP_FAILED) return PINRAIL_ERR_ERROR;
+  header_ = static_cast<Header*>(at);
+  bytes_ = static_cast<size_t>(bytes);
   if (!is_segment(*header_, source_, segment)) return PINRAIL_ERR_NOT_FOUND;
   // Read once: every process that has the file mapped may change the value.
   const uint32_t count = *const_cast<const volatile uint32_t*>(&header_->count);
@@ -266,17 +265,6 @@ Status Importer::open(uint32_t user, uint32_t pid, uint64_t start, uint64_t segm
   count_ = count;
   words_ = words_of(header_);
   holders_ = holders_of(header_, count_);
-  return success();
-}
-
-// Maps the whole file. ERROR if it is too short or cannot be mapped.
-Status Importer::map(int file) {
-  const off_t bytes = lseek(file, 0, SEEK_END);
-  if (bytes <= off_t{kHeaderBytes}) return PINRAIL_ERR_ERROR;
-  void* const at = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  if (at == MAP_FAILED) return PINRAIL_ERR_ERROR;
-  header_ = static_cast<Header*>(at);
-  bytes_ = static_cast<size_t>(bytes);
   return success();
 }
 

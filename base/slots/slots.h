@@ -61,14 +61,13 @@ class Exporter {
   // NOT_SUPPORTED: shared memory does not exist or is used up. OUT_OF_RESOURCE: memory is used up.
   Status create(const Process& self, uint32_t slots);
   uint64_t segment() const { return segment_; }  // the segment's number; 0: create() did not succeed
-  uint32_t count() const { return count_; }
 
   // Takes a free slot. word_out: the value that the slot's word has as long as the memory lives. OUT_OF_RESOURCE: all
   // slots are taken. TEMP_OUT_OF_RESOURCE: there is no shared memory for more slots at present.
   Status take(uint32_t* slot_out, uint64_t* word_out) EXCLUDES(mutex_);
   // kill_hook() marks the slot dead: its memory is gone. give_back() does so too, and then the slot may be taken again.
   // An event names the incarnation of which it has read the range: the slot may serve other memory by now.
-  void kill_hook(uint32_t slot);
+  void kill_hook(uint32_t slot) { kill_hook(slot, incarnation_hook(slot)); }
   void kill_hook(uint32_t slot, uint64_t incarnation);
   void give_back(uint32_t slot) EXCLUDES(mutex_);
 
@@ -148,7 +147,6 @@ class Importer {
   bool has_ended() const;                       // true if the exporter has ended
 
  private:
-  Status map(int file);
   void leave_locked(uint32_t slot) REQUIRES(mutex_);
 
   Header* header_ = nullptr;

@@ -23,18 +23,14 @@ void count_out() {
   if (forks.load() != 0) futex_call(&at_work, FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr);
 }
 
-void wait_for_forks() {
-  for (uint32_t seen = forks.load(); seen != 0; seen = forks.load()) {
-    futex_call(&forks, FUTEX_WAIT_PRIVATE, seen, nullptr);
-  }
-}
-
 void count_in() {
   for (;;) {
     at_work.fetch_add(1);
     if (forks.load() == 0) return;
     count_out();
-    wait_for_forks();
+    for (uint32_t seen = forks.load(); seen != 0; seen = forks.load()) {
+      futex_call(&forks, FUTEX_WAIT_PRIVATE, seen, nullptr);
+    }
   }
 }
 

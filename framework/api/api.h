@@ -148,14 +148,16 @@ constexpr int kLogMisses = 30, kLogAll = 50;
 // Host service: see component_mpool.h.
 void record_hook(pinrail_mpool_t* pool, const pinrail_mpool_event_t* event);
 
+// What the pool counts now; zeros if it cannot tell.
+inline pinrail_mpool_stats_t stats_of(const pinrail_mpool_t* pool) {
+  pinrail_mpool_stats_t stats{};
+  stats.size = sizeof(stats);
+  Status(pool->ops->stats(pool->module, &stats)).ignore();
+  return stats;
+}
+
 // Logs what was recorded since the last call, as far as the pool's verbosity asks for it.
 void say_events(pinrail_mpool_t* pool);
-inline void say_events_if_asked(pinrail_mpool_t* pool) {
-  const std::atomic<int64_t>* const verbosity = pool->verbosity;
-  if (unlikely(verbosity != nullptr && verbosity->load(std::memory_order_relaxed) >= PINRAIL_LOG_INFO)) {
-    say_events(pool);
-  }
-}
 
 // A register or find call has returned the handle. If the pool checks its hits and the device sees other memory than
 // the process, says so with the life of the registration, treats its range as memory that went away, drops the
@@ -256,19 +258,8 @@ inline bool is_inherited(const pinrail_mpool* pool) { return pool->former_ops !=
 //
 // Threads  all functions may run together. API context; the caller holds no lock.
 
-// Calls body(thread) and returns its status. BUSY: this thread is inside another call, which a signal handler has
-// interrupted. NOT_AVAILABLE: the pool was the parent's. OUT_OF_RESOURCE: there is no memory for the thread's record.
-template <typename Body>
-pinrail_status_t in_call(const pinrail_mpool_t* pool, Body&& body) {
-  const deferred::Call call;
-  if (!call) return PINRAIL_ERR_BUSY;
-  handle_fork();
-  if (is_inherited(pool)) return PINRAIL_ERR_NOT_AVAILABLE;
-  pinrail_thread_t* const thread = thread::current();
-  return thread != nullptr ? body(thread) : PINRAIL_ERR_OUT_OF_RESOURCE;
-}
-
-// Calls body(), which may throw, and returns its status. BUSY: as above.
+// Calls body(), which may throw, and returns its status. BUSY: this thread is inside another call, which a signal
+// handler has interrupted.
 template <typename Body>
 pinrail_status_t guarded_call(Body&& body) {
   const deferred::Call call;
@@ -282,6 +273,15 @@ pinrail_status_t on_pool(const pinrail_mpool_t* pool, Body&& body) {
   if (!call) return PINRAIL_ERR_BUSY;
   handle_fork();
   return is_inherited(pool) ? PINRAIL_ERR_NOT_AVAILABLE : guarded(body);
+}
+
+// The same with body(thread). OUT_OF_RESOURCE: there is no memory for the thread's record.
+template <typename Body>
+pinrail_status_t in_call(const pinrail_mpool_t* pool, Body&& body) {
+  return on_pool(pool, [&]() -> Status {
+    pinrail_thread_t* const thread = thread::current();
+    return thread != nullptr ? Status(body(thread)) : PINRAIL_ERR_OUT_OF_RESOURCE;
+  });
 }
 
 // Calls body(work) and returns its status. BUSY: inside a registrar, where the work could wait for its own thread.

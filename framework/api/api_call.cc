@@ -83,7 +83,9 @@ __attribute__((noinline)) pinrail_status_t call_pool(pinrail_mpool_t* pool, void
   else if (status == PINRAIL_SUCCESS && flags == 0)
     remember(thread, pool, reinterpret_cast<uintptr_t>(addr), access, *handle_out);
   if (Status(status).is_lack()) report_no_room(pool, Span::of(reinterpret_cast<uintptr_t>(addr), length), status);
-  say_events_if_asked(pool);
+  const std::atomic<int64_t>* const verbosity = pool->verbosity;
+  if (unlikely(verbosity != nullptr && verbosity->load(std::memory_order_relaxed) >= PINRAIL_LOG_INFO))
+    say_events(pool);
   return report_if_bad(status, kCall, kNoWholePages);
 }
 
@@ -160,9 +162,8 @@ pinrail_status_t pinrail_mpool_register(pinrail_mpool_t* pool, void* pointer, si
 
 pinrail_status_t pinrail_mpool_find(pinrail_mpool_t* pool, void* addr, size_t length, uint32_t access,
                                     pinrail_handle_t* handle_out) {
-  constexpr const char* kCall = "pinrail_mpool_find";
   const char* const fault = api::fault_of_request(pool, addr, length, access, handle_out);
-  if (fault != nullptr) return api::refuse(kCall, fault);
+  if (fault != nullptr) return api::refuse(__func__, fault);
   const pinrail_status_t status = api::in_call(pool, [=](pinrail_thread_t* thread) {
     gate::wait_until_released();
     const bool is_watched = mpool::are_hits_watched();
@@ -175,7 +176,7 @@ pinrail_status_t pinrail_mpool_find(pinrail_mpool_t* pool, void* addr, size_t le
     record::took('F', addr, length, access, found == PINRAIL_SUCCESS ? &watched : nullptr);
     return found;
   });
-  return api::report_if_bad(status, kCall, api::kNoWholePages);
+  return api::report_if_bad(status, __func__, api::kNoWholePages);
 }
 
 // Usually a decrement of the registration's word.
@@ -299,36 +300,34 @@ pinrail_status_t pinrail_mpool_advise(pinrail_mpool_t* pool, void* addr, size_t 
 pinrail_status_t pinrail_mpool_export(pinrail_mpool_t* pool, void* addr, size_t length, pinrail_gpu_block_t* block_out,
                                       size_t* offset_out) {
   const auto base = reinterpret_cast<uintptr_t>(addr);
-  constexpr const char* kCall = "pinrail_mpool_export";
   if (pool == nullptr || block_out == nullptr || offset_out == nullptr) {
-    return api::refuse(kCall, "pool, block_out or offset_out is NULL");
+    return api::refuse(__func__, "pool, block_out or offset_out is NULL");
   }
   const char* const fault = api::fault_of_range(addr, length);
-  if (fault != nullptr) return api::refuse(kCall, fault);
+  if (fault != nullptr) return api::refuse(__func__, fault);
   const pinrail_status_t status = api::in_call(pool, [=](pinrail_thread_t* thread) -> pinrail_status_t {
     if (pool->ops->export_range == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
     gate::wait_until_released();
     return pool->ops->export_range(pool->module, thread, base, length, block_out, offset_out);
   });
-  return api::report_if_bad(status, kCall, "the range does not lie within one allocation");
+  return api::report_if_bad(status, __func__, "the range does not lie within one allocation");
 }
 
 // The gate is held for events of any memory that wait to be delivered (deferred_hook/H2).
 pinrail_status_t pinrail_mpool_register_remote(pinrail_mpool_t* pool, const pinrail_gpu_block_t* block, size_t offset,
                                                size_t length, uint32_t access, uint32_t flags,
                                                pinrail_handle_t* handle_out) {
-  constexpr const char* kCall = "pinrail_mpool_register_remote";
   if (pool == nullptr || block == nullptr || handle_out == nullptr) {
-    return api::refuse(kCall, "pool, block or handle_out is NULL");
+    return api::refuse(__func__, "pool, block or handle_out is NULL");
   }
-  if (length == 0) return api::refuse(kCall, "length is 0");
+  if (length == 0) return api::refuse(__func__, "length is 0");
   const uint64_t access_and_flags = access | uint64_t{flags} << PINRAIL_ACCESS_FLAGS_SHIFT;
   const char* const fault = api::fault_of_access(access_and_flags);
-  if (fault != nullptr) return api::refuse(kCall, fault);
+  if (fault != nullptr) return api::refuse(__func__, fault);
   const pinrail_status_t status = api::in_call(pool, [=](pinrail_thread_t* thread) -> pinrail_status_t {
     if (pool->ops->register_remote == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
     gate::wait_until_released();
     return pool->ops->register_remote(pool->module, thread, block, offset, length, access_and_flags, handle_out);
   });
-  return api::report_if_bad(status, kCall, "the block is damaged, or the range does not lie within its allocation");
+  return api::report_if_bad(status, __func__, "the block is damaged, or the range does not lie within its allocation");
 }

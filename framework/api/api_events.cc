@@ -159,12 +159,6 @@ void report_stale(const pinrail_mpool_t* pool, const Span& range, const std::str
                       {"monitors", monitor::names_of_started()}});
 }
 
-// As an event that no monitor has seen.
-void treat_as_lost(const pinrail_mpool_t* pool, const Span& range) {
-  const deferred::CauseScope cause("check");
-  pool->ops->invalidate_range_hook(pool->module, range.base, range.length());
-}
-
 }  // namespace
 
 bool drop_stale(pinrail_mpool_t* pool, pinrail_thread_t* thread, const void* addr, size_t length,
@@ -177,7 +171,8 @@ bool drop_stale(pinrail_mpool_t* pool, pinrail_thread_t* thread, const void* add
   const Span range = span_of(handle.reg);
   if (is_indexed(handle.reg)) {  // otherwise an event has come meanwhile
     (void)guarded([&] { report_stale(pool, range, difference); });
-    treat_as_lost(pool, range);
+    const deferred::CauseScope cause("check");  // as an event that no monitor has seen
+    pool->ops->invalidate_range_hook(pool->module, range.base, range.length());
   }
   Status(pool->ops->deregister(pool->module, thread, handle)).ignore();
   return true;
@@ -229,12 +224,11 @@ using namespace pinrail;
 
 pinrail_status_t pinrail_mpool_events(pinrail_mpool_t* pool, pinrail_mpool_event_t* events_out, size_t room,
                                       uint64_t* next, size_t* count_out) {
-  constexpr const char* kCall = "pinrail_mpool_events";
   if (pool == nullptr || events_out == nullptr || next == nullptr || count_out == nullptr) {
-    return api::refuse(kCall, "a pointer is NULL");
+    return api::refuse(__func__, "a pointer is NULL");
   }
   if (room == 0 || events_out->size != sizeof(*events_out)) {
-    return api::refuse(kCall, "events_out->size is not sizeof(pinrail_mpool_event_t), or room is 0");
+    return api::refuse(__func__, "events_out->size is not sizeof(pinrail_mpool_event_t), or room is 0");
   }
   const mpool::Recorder& recorder = pool->recorder;
   if (!recorder.has_events()) return PINRAIL_ERR_NOT_AVAILABLE;

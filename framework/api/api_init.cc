@@ -85,8 +85,7 @@ Status load_library(Library* library, const pinrail_init_options_t& options) {
   append(options.settings, options.setting_count, &sources.settings);
   if (options.settings_from != nullptr) sources.settings_from = options.settings_from;
   Status status = library->params.read_sources(sources);
-  if (!status.ok()) return status;
-  status = mpool::declare(&library->params);
+  if (status.ok()) status = mpool::declare(&library->params);
   if (!status.ok()) return status;
   library->loader = std::make_unique<loader::Loader>(library->params, make_services());
   status = library->loader->discover(frameworks());

@@ -67,12 +67,7 @@ const char* fault_of(const pinrail_mpool_options_t& options) {
 // Another process asks for what only a walk over the registrations tells.
 int show_use(void* pool_pointer, pinrail_thread_t*) {
   auto* const pool = static_cast<pinrail_mpool*>(pool_pointer);
-  (void)guarded([&] {
-    pinrail_mpool_stats_t stats{};
-    stats.size = sizeof(stats);
-    pool->ops->stats(pool->module, &stats);
-    pool->recorder.show_use(stats);
-  });
+  (void)guarded([&] { pool->recorder.show_use(stats_of(pool)); });
   return 0;
 }
 
@@ -103,14 +98,6 @@ Status create(const char* mpool, const pinrail_registrar_choice_t& registrar, co
   return success();
 }
 
-void say_result_of_check(const pinrail_mpool_t& pool) {
-  if (pool.check == nullptr) return;
-  (void)guarded([&] {
-    report::log(pool.name, 0, PINRAIL_LOG_WARN, pool.check->result());
-    return success();
-  });
-}
-
 // Destroys the pool's module. BUSY: a registration is referenced, and nothing has changed. An event that a signal
 // handler has reported of this pool may wait on its thread to be delivered, and holds the gate meanwhile.
 Status destroy(pinrail_mpool_t* pool, uint32_t flags) {
@@ -120,7 +107,9 @@ Status destroy(pinrail_mpool_t* pool, uint32_t flags) {
   if (pool->looker != nullptr) gc::leave(std::exchange(pool->looker, nullptr));
   const Status destroyed = pool->ops->destroy(pool->module, thread, flags);
   if (!destroyed.ok()) begin_to_show_use(pool);
-  if (destroyed.ok()) say_result_of_check(*pool);
+  if (destroyed.ok() && pool->check != nullptr) {
+    (void)guarded([&] { report::log(pool->name, 0, PINRAIL_LOG_WARN, pool->check->result()); });
+  }
   return destroyed;
 }
 
@@ -224,11 +213,7 @@ const char* fault_of(size_t length, size_t alignment, int node) {
 // Calls function(allocator, number of the thread). NOT_AVAILABLE: in a forked child.
 template <typename Function>
 pinrail_status_t with_allocator(pinrail_mpool_t* pool, Function&& function) {
-  return on_pool(pool, [&]() -> Status {
-    const pinrail_thread_t* const thread = thread::current();
-    if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-    return function(allocator_of(pool), thread->index);
-  });
+  return in_call(pool, [&](const pinrail_thread_t* thread) { return function(allocator_of(pool), thread->index); });
 }
 
 }  // namespace

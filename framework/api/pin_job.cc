@@ -23,13 +23,6 @@ using mpool::PinTable;
 
 constexpr uint32_t kWriting = PINRAIL_ACCESS_LOCAL_WRITE | PINRAIL_ACCESS_REMOTE_WRITE | PINRAIL_ACCESS_REMOTE_ATOMIC;
 
-pinrail_mpool_stats_t stats_of(pinrail_mpool_t* pool) {
-  pinrail_mpool_stats_t stats{};
-  stats.size = sizeof(stats);
-  Status(pool->ops->stats(pool->module, &stats)).ignore();
-  return stats;
-}
-
 bool is_beyond(uint64_t used, uint64_t more, uint64_t limit) { return used > limit || more > limit - used; }
 
 // The limit that a registration of so many bytes meets, after so many are registered.
@@ -176,17 +169,13 @@ void PinJob::work() {
     size_t number = 0;
     {
       Guard guard(mutex_);
-      if (!take_next_locked(&number)) return;
+      if (queued_ == 0) return;
+      while (chunks_[next_] != Chunk::queued) next_ = (next_ + 1) % chunks_.size();
+      number = next_;
+      if (!take_locked(number)) return;
     }
     run_chunk(number);
   }
-}
-
-bool PinJob::take_next_locked(size_t* number_out) {
-  if (queued_ == 0) return false;
-  while (chunks_[next_] != Chunk::queued) next_ = (next_ + 1) % chunks_.size();
-  *number_out = next_;
-  return take_locked(next_);
 }
 
 bool PinJob::take_locked(size_t number) {

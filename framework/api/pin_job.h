@@ -116,8 +116,8 @@ class PinPlan {
   uintptr_t page_down(uintptr_t address) const { return address & ~(page_ - 1); }
   uintptr_t page_up(uintptr_t address) const { return (address + page_ - 1) & ~(page_ - 1); }
 
-  const size_t limit_;
   const uintptr_t page_;  // what the pool extends a registration to, at least 4 KiB
+  const size_t limit_;    // whole pages, because the pool registers whole pages
   std::vector<Range> ranges_;
   std::vector<Group> groups_;  // by address and by chunk; a group may overlap its neighbours
   size_t chunk_count_ = 0;
@@ -202,7 +202,6 @@ class PinJob : public mpool::PoolWork {
 
   static void helper(void* job);
   bool is_partial() const { return (wanted_.flags & PINRAIL_PREPIN_PARTIAL) != 0; }
-  bool take_next_locked(size_t* number_out) REQUIRES(mutex_);
   bool take_locked(size_t number) REQUIRES(mutex_);
   void run_chunk(size_t number);
   Status register_chunk(size_t number);

@@ -22,12 +22,6 @@ namespace {
 
 constexpr uintptr_t kPage = 4096;
 
-// Whole pages, because the pool registers whole pages.
-size_t usable(size_t limit, size_t page) {
-  if (limit == 0) return SIZE_MAX;
-  return std::max(limit & ~(page - 1), page);
-}
-
 // The largest number where the sum is larger: ranges may overlap, and so may have more chunks than any memory has.
 template <typename Number>
 Number sum_of(Number a, Number b) {
@@ -37,7 +31,8 @@ Number sum_of(Number a, Number b) {
 }  // namespace
 
 PinPlan::PinPlan(const pinrail_range_t* ranges, size_t count, size_t limit, size_t granularity)
-    : limit_(usable(limit, std::max<uintptr_t>(kPage, granularity))), page_(std::max<uintptr_t>(kPage, granularity)) {
+    : page_(std::max<uintptr_t>(kPage, granularity)),
+      limit_(limit == 0 ? SIZE_MAX : std::max(limit & ~(page_ - 1), page_)) {
   ranges_.reserve(count);
   for (size_t i = 0; i < count; ++i) ranges_.push_back({Span::of(ranges[i].addr, ranges[i].length), i, 0});
   std::sort(ranges_.begin(), ranges_.end(), [](const Range& a, const Range& b) {

@@ -9,10 +9,6 @@
 
 namespace pinrail::mpool {
 
-Allocator::Heap* Allocator::heap_of(int node) {
-  return made_on_first_use(&heaps_[static_cast<size_t>(node) + 1], node);
-}
-
 uint32_t Allocator::most_in_magazine(unsigned cls) {
   const size_t most = kMagazineBytes / size_classes::size_of(cls);
   return static_cast<uint32_t>(std::clamp(most, size_t{2}, size_t{kMagazine}));
@@ -70,7 +66,7 @@ Status Allocator::alloc_alone(Heap* heap, size_t length, size_t alignment, void*
 Status Allocator::alloc(uint32_t thread, size_t length, size_t alignment, int node, void** addr_out) {
   // Regions begin and end at multiples of a slab: the pool would extend their registrations to other memory.
   if (settings_.unit > kSlab) return PINRAIL_ERR_NOT_SUPPORTED;
-  Heap* const heap = heap_of(node);
+  Heap* const heap = made_on_first_use(&heaps_[static_cast<size_t>(node) + 1], node);
   if (settings_.one_each || length > size_classes::kLargest || alignment > size_classes::kLargest) {
     return alloc_alone(heap, length, alignment, addr_out);
   }
@@ -96,18 +92,13 @@ Status Allocator::alloc(uint32_t thread, size_t length, size_t alignment, int no
   return success();
 }
 
-// relaxed: a slab that holds a used object does not change its class.
-unsigned Allocator::class_at(const Slab* slab) {
-  const unsigned cls = slab == nullptr ? kFree : slab->cls.load(std::memory_order_relaxed);
-  return cls == kPreparing ? kFree : cls;
-}
-
 // Finds the used object that begins at the address. False: there is none.
-// relaxed: two frees of one object that run at once are not told apart; each of them alone is.
+// relaxed: a slab that holds a used object does not change its class; two frees of one object that run at once are not
+// told apart; each of them alone is.
 bool Allocator::find_used(const void* addr, Used* used_out) const {
   Slab* const slab = find(addr);
-  const unsigned cls = class_at(slab);
-  if (cls == kFree) return false;
+  const unsigned cls = slab == nullptr ? kFree : slab->cls.load(std::memory_order_relaxed);
+  if (cls == kFree || cls == kPreparing) return false;
   const bool is_alone = cls == kAlone;
   const uint32_t index = is_alone ? 0 : index_of(*slab, addr);
   const uintptr_t begin = slab->base + (is_alone ? 0 : index * size_classes::size_of(cls));

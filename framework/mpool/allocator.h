@@ -192,7 +192,6 @@ class Allocator {
   };
 
   static uint32_t most_in_magazine(unsigned cls);
-  Heap* heap_of(int node);
   Magazines* magazines_of(Heap* heap, uint32_t thread);
   Slab* find(const void* addr) const;
   std::atomic<Slab*>* place_of(uintptr_t slab);
@@ -230,7 +229,6 @@ class Allocator {
   static size_t bytes_of_object(const Slab& slab, unsigned cls);
   size_t room_for(size_t length) const;
   static bool is_used(const Region& region);
-  static unsigned class_at(const Slab* slab);
   static uint32_t index_of(const Slab& slab, const void* object);
 
   const Pinner pinner_;

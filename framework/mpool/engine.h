@@ -68,13 +68,23 @@ class Engine : public PoolBase {
   // BUSY, with nothing changed: something is referenced, and flags has no FORCE. Otherwise the pool is deleted.
   Status destroy(pinrail_thread_t* thread, uint32_t flags) {
     if (!close_if_idle(flags)) return PINRAIL_ERR_BUSY;
-    print_stats_if_asked();
+    if (settings_.print_stats) report_last_stats(host_, self());
     destroy_closed(thread);
     return success();
   }
 
-  // For a forked child: no lock and no list.
-  void counters(pinrail_mpool_stats_t* stats_out) const { count(settings_.leave_pinned, stats_out); }
+  // The statistics that take no lock and follow no list: also for a forked child.
+  void counters(pinrail_mpool_stats_t* stats_out) const {
+    pinrail_mpool_stats_t totals{};
+    totals.size = sizeof(totals);
+    host_->pools->add_counts(config_.pool, &totals);
+    add_own_counts(&totals);
+    totals.size_limit = cache_->limits().bytes;
+    totals.count_limit = cache_->limits().count;
+    totals.leave_pinned = settings_.leave_pinned ? 1 : 0;
+    totals.evicts_idle_only = cache_->limits().bounds_idle_only ? 1 : 0;
+    *stats_out = totals;
+  }
   // All statistics. Walks the registrations under a lock.
   void stats(pinrail_mpool_stats_t* stats_out) {
     pinrail_mpool_stats_t totals{};
@@ -267,9 +277,6 @@ class Engine : public PoolBase {
     return given_back;
   }
 
-  void print_stats_if_asked() {
-    if (settings_.print_stats) report_last_stats(host_, self());
-  }
   // The pool is closed. Ends with `delete this`.
   void destroy_closed(pinrail_thread_t* thread) {
     if (gc_member_ != nullptr) host_->pools->gc_leave(host_, gc_member_);

@@ -70,13 +70,6 @@ Member* begin_next_drain(uint64_t round, bool has_asked) {
   return nullptr;
 }
 
-// Ends the drain that begin_next_drain() marked. Takes `mutex`.
-void end_drain() {
-  Guard guard(mutex);
-  under_way = nullptr;
-  drained.notify_all();
-}
-
 // Drains all members. Returns true if a member must be checked again.
 bool drain_all(uint64_t round, bool has_asked) {
   pinrail_thread_t* thread = thread::current();
@@ -84,7 +77,9 @@ bool drain_all(uint64_t round, bool has_asked) {
   bool is_left = false;
   while (Member* member = begin_next_drain(round, has_asked)) {
     if (member->drain(member->arg, thread) != 0) is_left = true;
-    end_drain();
+    Guard guard(mutex);
+    under_way = nullptr;
+    drained.notify_all();
   }
   return is_left;
 }

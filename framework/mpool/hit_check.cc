@@ -28,11 +28,6 @@ Span pages_of(const Span& span) {
   return pages;
 }
 
-void pause_before(int look) {
-  const timespec pause = {0, look * kPause};
-  (void)nanosleep(&pause, nullptr);
-}
-
 // Reads the process's own memory, which may be unmapped or protected. False: it is, or the kernel forbids the call.
 bool read_process(const Span& at, unsigned char* into) {
   const iovec local = {into, at.length()};
@@ -57,11 +52,6 @@ HitCheck::HitCheck(Check check, pinrail_bound_registrar_t* registrar) : check_(c
 }
 HitCheck::~HitCheck() { watchers.fetch_sub(1, std::memory_order_relaxed); }
 
-// What is not pinned may move.
-bool HitCheck::has_frames(const pinrail_registration_t& reg) const {
-  return registrar_->table.pins_nothing == 0 && (reg.traits & PINRAIL_TRAIT_ON_DEMAND) == 0;
-}
-
 bool HitCheck::can_compare() const {
   if (registrar_->table.device_read != nullptr) return true;
   uint64_t frame = 0;
@@ -85,7 +75,8 @@ bool HitCheck::find_or_note(pinrail_handle_t handle, const Span& pages, Frames* 
     }
   }
   Frames frames;
-  if (has_frames(*handle.reg)) {
+  const bool is_on_demand = (handle.reg->traits & PINRAIL_TRAIT_ON_DEMAND) != 0;
+  if (registrar_->table.pins_nothing == 0 && !is_on_demand) {  // what is not pinned may move
     frames.resize(whole.length() / page_size());
     if (!monitor::read_frames(whole, frames.data())) frames.clear();
   }
@@ -137,7 +128,8 @@ std::optional<std::string> HitCheck::other_byte(pinrail_thread_t* thread, pinrai
     if (first.process[i] != first.device[i]) others.push_back(i);
   }
   for (int looks = 1; looks < kLooks && !others.empty(); ++looks) {
-    pause_before(looks);
+    const timespec pause = {0, looks * kPause};
+    (void)nanosleep(&pause, nullptr);
     Look again;
     if (!look(thread, handle, at, &again)) return {};
     const auto has_changed = [&](size_t i) {

@@ -64,7 +64,6 @@ class HitCheck {
     std::vector<unsigned char> process, device;
   };
 
-  bool has_frames(const pinrail_registration_t& reg) const;
   bool find_or_note(pinrail_handle_t handle, const Span& pages, Frames* frames_out) EXCLUDES(mutex_);
   Span part_of(const Span& asked, size_t most) const;
   std::string other_frame(const Span& pages, const Frames& then, bool* is_known_out) const;

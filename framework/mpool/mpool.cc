@@ -69,11 +69,6 @@ pinrail_mpool_ops_t completed(pinrail_mpool_ops_t ops) {
   return ops;
 }
 
-// Whether the pool is for other kinds of memory than the registrar registers.
-bool takes_other_memory(const pinrail_mpool_ops_t& ops, const pinrail_registrar_t& registrar) {
-  return ops.kinds != 0 && (ops.kinds & registrar.kinds) == 0;
-}
-
 // If its component's parameter `check` wants it.
 void start_check(const param::Registry& params, pinrail_mpool* pool) {
   const auto check = static_cast<Check>(params.value("mpool_" + pool->name + "_check").i);
@@ -104,7 +99,7 @@ Status create_module(const loader::Loader& loader, const param::Registry& params
         loader::answer_of_component([&] { return ops->create(opened.context, &config, &pool->module); });
     if (!status.is(PINRAIL_ERR_NOT_SUPPORTED)) return status;
     if (name == nullptr) continue;
-    if (takes_other_memory(*ops, *config.limits)) {
+    if (ops->kinds != 0 && (ops->kinds & config.limits->kinds) == 0) {
       report::help("mpool", kHelp, "mpool takes other memory",
                    {{"name", name}, {"registrar", pool->registrar->name.c_str()}});
     }

@@ -133,19 +133,7 @@ class PoolBase : public Member {
     Guard guard(cache_->mutex);
     is_closing = closes;
   }
-  // The statistics that take no lock and follow no list. relaxed throughout: each is right by itself.
-  void count(bool leave_pinned, pinrail_mpool_stats_t* stats_out) const {
-    pinrail_mpool_stats_t totals{};
-    totals.size = sizeof(totals);
-    host_->pools->add_counts(config_.pool, &totals);
-    add_own_counts(&totals);
-    totals.size_limit = cache_->limits().bytes;
-    totals.count_limit = cache_->limits().count;
-    totals.leave_pinned = leave_pinned ? 1 : 0;
-    totals.evicts_idle_only = cache_->limits().bounds_idle_only ? 1 : 0;
-    *stats_out = totals;
-  }
-  // Those of them that this object counts itself.
+  // The statistics that this object counts itself. relaxed throughout: each is right by itself.
   void add_own_counts(pinrail_mpool_stats_t* stats) const {
     stats->misses += misses_.load(std::memory_order_relaxed);
     stats->evictions += evictions.load(std::memory_order_relaxed);

@@ -4,8 +4,6 @@
 // references of other registrations.
 #include "framework/registrar/registrar.h"
 
-#include <cxxabi.h>
-
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
@@ -74,26 +72,12 @@ __attribute__((noinline)) Status bad_answer(const pinrail_bound_registrar_t* bou
   return PINRAIL_ERR_ERROR;
 }
 
-// Calls the embedder's function, which returns: an exception becomes ERROR here and nowhere else. A function that ends
-// its thread breaks the contract (C4); the runtime wants that passed on.
+// Calls the embedder's function; an exception and a status that does not exist are reported, and become ERROR.
 template <typename Function>
-PINRAIL_CATCHES_FORCED_UNWIND Status answer_of(const pinrail_bound_registrar_t* bound, Function&& function) {
-  try {
-    return function();
-  } catch (const abi::__forced_unwind&) {
-    throw;
-  } catch (...) {
-    return bad_answer(bound, "an exception");
-  }
-}
-
-constexpr const char* kNoSuchStatus = "a status that does not exist";
-
-// The same of a function whose status is passed on: one that does not exist becomes ERROR (C5).
-template <typename Function>
-Status checked_answer_of(const pinrail_bound_registrar_t* bound, Function&& function) {
-  const Status status = answer_of(bound, function);
-  return is_status(status.code()) ? status : bad_answer(bound, kNoSuchStatus);
+Status answer_of(const pinrail_bound_registrar_t* bound, Function&& function) {
+  const char* fault;
+  const Status answer = answer_of_foreign(function, &fault);
+  return fault == nullptr ? answer : bad_answer(bound, fault);
 }
 
 Status call_deregister_mem(pinrail_bound_registrar_t* bound, pinrail_registration_t* reg, pinrail_reason_t reason) {
@@ -103,7 +87,7 @@ Status call_deregister_mem(pinrail_bound_registrar_t* bound, pinrail_registratio
 // init_tail() and finish_tail() call the registrar's optional functions for the tail, inside Turn.
 Status init_tail(pinrail_bound_registrar_t* bound, pinrail_registration_t* reg) {
   if (bound->table.tail_init == nullptr || bound->table.tail_size == 0) return success();
-  return checked_answer_of(bound, [&] { return bound->table.tail_init(bound->table.context, arena::tail_of(reg)); });
+  return answer_of(bound, [&] { return bound->table.tail_init(bound->table.context, arena::tail_of(reg)); });
 }
 
 void finish_tail(pinrail_bound_registrar_t* bound, pinrail_registration_t* reg) {
@@ -112,10 +96,6 @@ void finish_tail(pinrail_bound_registrar_t* bound, pinrail_registration_t* reg) 
     bound->table.tail_fini(bound->table.context, arena::tail_of(reg));
     return success();
   }).ignore();  // reported; the tail's memory is reused either way
-}
-
-void clear_tail(const pinrail_bound_registrar_t* bound, const pinrail_registration_t* reg) {
-  if (bound->table.tail_size != 0) std::memset(arena::tail_of(reg), 0, bound->table.tail_size);
 }
 
 // Pinrail's own fields of a registration (C6), noted before register_mem. restore() puts them back and returns false if
@@ -160,7 +140,6 @@ Status call_and_check(pinrail_bound_registrar_t* bound, const pinrail_register_r
   const bool is_intact = own.restore(reg);
   arena::check_tail(reg);
   const bool same_range = left_alone(request, reg);
-  if (!is_status(status.code())) return bad_answer(bound, kNoSuchStatus);
   if (!status.ok()) {
     reg->rights = request->rights;
     return is_intact ? status : bad_answer(bound, kWritesTooMuch);
@@ -237,7 +216,7 @@ __attribute__((flatten)) pinrail_status_t register_mem(pinrail_bound_registrar_t
     status = mark_and_register(bound, request, reg);
     if (!status.ok()) finish_tail(bound, reg);
   }
-  if (!status.ok()) clear_tail(bound, reg);
+  if (!status.ok() && bound->table.tail_size != 0) std::memset(arena::tail_of(reg), 0, bound->table.tail_size);
   return status.code();
 }
 
@@ -278,7 +257,7 @@ static pinrail_status_t call_optional(pinrail_bound_registrar_t* bound, pinrail_
                                       Arguments... arguments) {
   if (function == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
   const RegistrarCall call(bound, thread);
-  return checked_answer_of(bound, [&] { return function(bound->table.context, arguments...); }).code();
+  return answer_of(bound, [&] { return function(bound->table.context, arguments...); }).code();
 }
 
 pinrail_status_t device_read(pinrail_bound_registrar_t* bound, pinrail_thread_t* thread,
@@ -308,7 +287,7 @@ pinrail_status_t order(const pinrail_bound_registrar_t* bound, pinrail_thread_t*
   const auto function = bound->table.*order;
   if (function == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
   const InRegistrar inside(thread);
-  return checked_answer_of(bound, [&] { return function(bound->table.context, reg, stream); }).code();
+  return answer_of(bound, [&] { return function(bound->table.context, reg, stream); }).code();
 }
 
 }  // namespace pinrail::registrar

@@ -92,20 +92,12 @@ inline bool has_own_iova(const pinrail_register_request_t& request) {
   return request.iova != 0 && request.iova != reinterpret_cast<uintptr_t>(request.addr);
 }
 
-// Returns what ask() does, which calls a function of a registrar's table. ERROR: it threw (C4), or returned a status
-// that does not exist (C5).
-template <typename Ask>
-Status answer_of_table(Ask&& ask) {
-  pinrail_status_t answer = PINRAIL_ERR_ERROR;
-  const Status returned = guarded([&] { answer = ask(); });
-  return returned.ok() && is_status(answer) ? answer : PINRAIL_ERR_ERROR;
-}
-
-// Asks the registrar for the allocation of GPU memory that contains the range. Errors as answer_of_table(), and
+// Asks the registrar for the allocation of GPU memory that contains the range. Errors as answer_of_foreign(), and
 // BAD_PARAM: it does not contain all of it.
 inline Status identify(const pinrail_registrar_t& table, const Span& asked, pinrail_gpu_range_t* range_out) {
   range_out->size = sizeof(*range_out);
-  const Status status = answer_of_table([&] { return table.identify(table.context, pointer(asked.base), range_out); });
+  const Status status =
+      answer_of_foreign([&] { return table.identify(table.context, pointer(asked.base), range_out); });
   if (!status.ok()) return status;
   return Span::of(range_out->base, range_out->length).contains(asked) ? PINRAIL_SUCCESS : PINRAIL_ERR_BAD_PARAM;
 }

@@ -107,7 +107,7 @@ Status GpuPool::call_device(pinrail_thread_t* thread, const Request& request, pi
   const bool takes_dmabuf = (limits_of_registrar_.kinds & PINRAIL_KIND_DMABUF) != 0;
   Status status = PINRAIL_ERR_NOT_SUPPORTED;
   if (takes_dmabuf && table_->export_dmabuf != nullptr) {
-    status = answer_of_table([&] {
+    status = answer_of_foreign([&] {
       return table_->export_dmabuf(table_->context, wanted->addr, wanted->length, &wanted->fd, &wanted->fd_offset);
     });
     if (status.ok()) {

@@ -39,11 +39,6 @@ void put_idle(Registrar* registrar, int device, Event* event) {
   events.idle.splice(events.idle.end(), events.used, event->self);
 }
 
-void remove_used(Registrar* registrar, int device, Event* event) {
-  Guard guard(registrar->mutex);
-  registrar->events[device].used.erase(event->self);
-}
-
 // Takes an idle event whose recorded work is done; NOT_FOUND if there is none. The device's context is current. An
 // event knows only its last record: if an event was recorded again for another allocation, a peer that waits for the
 // first record would not wait for it.
@@ -56,7 +51,8 @@ Status take_done(Registrar* registrar, int device, Event** event_out) {
     return success();
   }
   if (is_no_event(error)) {
-    remove_used(registrar, device, event);
+    Guard guard(registrar->mutex);
+    registrar->events[device].used.erase(event->self);
     return PINRAIL_ERR_NOT_FOUND;
   }
   put_idle(registrar, device, event);

@@ -50,16 +50,13 @@ inline int unlock_pages(void* addr, size_t length) { return static_cast<int>(sys
 
 namespace {
 
-// NOLINTNEXTLINE(performance-no-int-to-ptr): spans are numbers, system calls take pointers
-void* address(uintptr_t at) { return reinterpret_cast<void*>(at); }
-
 // Returns whether every page of the span is mapped.
 bool mapped(Span span) {
   const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   unsigned char residency[1024];
   const size_t step = sizeof(residency) * page;
   for (uintptr_t at = span.base; at < span.end; at += std::min(step, span.end - at)) {
-    if (mincore(address(at), std::min(step, span.end - at), residency) != 0) return false;
+    if (mincore(pointer(at), std::min(step, span.end - at), residency) != 0) return false;
   }
   return true;
 }
@@ -70,30 +67,24 @@ bool lockable_untouched(const PageCounts& counts, Span span) {
   bool all = true;
   // Pieces with a holder do not count against a limit again, and must not become locked on fault.
   counts.for_each_unheld(
-      span, [&](Span piece) { all = all && mlock2(address(piece.base), piece.length(), MLOCK_ONFAULT) == 0; });
+      span, [&](Span piece) { all = all && mlock2(pointer(piece.base), piece.length(), MLOCK_ONFAULT) == 0; });
   return all;
 }
 
-// ENOMEM has three causes: a hole, pages that cannot be touched (no access, or behind the end of a file), and a limit
-// (bytes, mappings). Only the last is OUT_OF_RESOURCE.
-Status status_of_enomem(const PageCounts& counts, Span span) {
-  if (!mapped(span) || lockable_untouched(counts, span)) return PINRAIL_ERR_BAD_PARAM;
-  return PINRAIL_ERR_OUT_OF_RESOURCE;
-}
-
-// Translates an errno of mlock.
+// Translates an errno of mlock. ENOMEM has three causes: a hole, pages that cannot be touched (no access, or behind the
+// end of a file), and a limit (bytes, mappings). Only the last is OUT_OF_RESOURCE.
 Status status_of(const Component& component, const PageCounts& counts, Span span, int error) {
-  if (error == ENOMEM) return status_of_enomem(counts, span);
-  return status_of_refusal(component.host, span.length(), error == EINVAL ? EFAULT : error);
+  if (error == EINVAL || (error == ENOMEM && (!mapped(span) || lockable_untouched(counts, span)))) error = EFAULT;
+  return status_of_refusal(component.host, span.length(), error);
 }
 
 // munlock stops at a hole; then the span is unlocked page by page. False if a mapped page stays locked.
 bool unlock(Span span) {
-  if (unlock_pages(address(span.base), span.length()) == 0) return true;
+  if (unlock_pages(pointer(span.base), span.length()) == 0) return true;
   const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   bool all = true;
   for (uintptr_t at = span.base; at < span.end; at += page) {
-    if (unlock_pages(address(at), page) != 0 && mapped(Span::of(at, page))) all = false;
+    if (unlock_pages(pointer(at), page) != 0 && mapped(Span::of(at, page))) all = false;
   }
   return all;
 }
@@ -102,7 +93,7 @@ bool unlock(Span span) {
 Status lock_and_count(Component* component, Span span) {
   Guard guard(component->mutex);
   Status status = success();
-  if (lock_pages(address(span.base), span.length()) == 0) {
+  if (lock_pages(pointer(span.base), span.length()) == 0) {
     status = component->counts.add(span);
   } else {
     status = status_of(*component, component->counts, span, errno);

@@ -45,13 +45,12 @@ constexpr pinrail_param_t kParams[] = {
 
 // Returns whether the kernel has any RDMA device, without loading the library.
 bool any_device() {
-  DIR* folder = opendir("/sys/class/infiniband");
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/sys/class/infiniband"), closedir);
   if (folder == nullptr) return false;
-  bool found = false;
   // NOLINTNEXTLINE(concurrency-mt-unsafe): the stream is this call's own
-  for (const dirent* entry; !found && (entry = readdir(folder)) != nullptr;) found = entry->d_name[0] != '.';
-  closedir(folder);
-  return found;
+  const dirent* entry = readdir(folder.get());
+  while (entry != nullptr && entry->d_name[0] == '.') entry = readdir(folder.get());
+  return entry != nullptr;
 }
 
 Status read_settings(const pinrail_host_t* host, Settings* settings_out) {

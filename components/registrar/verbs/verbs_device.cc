@@ -20,11 +20,6 @@ int query_port(const Registrar& registrar, ibv_context* context, ibv_port_attr* 
 
 namespace {
 
-bool port_active(const Registrar& registrar, ibv_context* context) {
-  ibv_port_attr port{};
-  return query_port(registrar, context, &port) == 0 && port.state == IBV_PORT_ACTIVE;
-}
-
 // Returns the device's context if it is the wanted device, else NULL.
 ibv_context* try_device(const Registrar& registrar, ibv_device* device) {
   const char* wanted = registrar.settings.device;
@@ -36,7 +31,8 @@ ibv_context* try_device(const Registrar& registrar, ibv_device* device) {
     log_reason(registrar.host, "cannot open a device", ErrnoText(errno).c_str());
     return nullptr;
   }
-  if (named || port_active(registrar, context)) return context;
+  ibv_port_attr port{};
+  if (named || (query_port(registrar, context, &port) == 0 && port.state == IBV_PORT_ACTIVE)) return context;
   registrar.library.close_device(context);
   return nullptr;
 }

@@ -139,6 +139,13 @@ void expect_spans(const std::vector<Span>& got, const std::vector<Span>& want) {
   }
 }
 
+// Of the first 256 pages: bytes with at least one holder.
+size_t held_bytes(const PageCounts& counts) {
+  size_t bytes = 256 * kPage;
+  for (const Span& piece : unheld(counts, pages(0, 256))) bytes -= piece.length();
+  return bytes;
+}
+
 TEST(PageCounts, a_span_that_is_empty_or_not_held_is_refused_and_changes_nothing) {
   PageCounts counts;
   const auto refused = [&](Span span) {
@@ -150,7 +157,7 @@ TEST(PageCounts, a_span_that_is_empty_or_not_held_is_refused_and_changes_nothing
   EXPECT_TRUE(refused(pages(2, 2))) << "others begin or end there";
   EXPECT_TRUE(refused(pages(0, 6)));
   EXPECT_TRUE(counts.check_invariants());
-  EXPECT_EQ(counts.held_bytes(), 5 * kPage);
+  EXPECT_EQ(held_bytes(counts), 5 * kPage);
   EXPECT_TRUE(removed(&counts, pages(0, 2)).empty());
   expect_spans(removed(&counts, pages(0, 4)), {pages(0, 4)});
 }
@@ -167,7 +174,7 @@ TEST(PageCounts, an_add_without_memory_changes_nothing) {
     for (const long failing : {1, 2}) {
       EXPECT_TRUE(add(span, failing).is(PINRAIL_ERR_OUT_OF_RESOURCE));
       EXPECT_EQ(counts.nodes(), 2u);
-      EXPECT_EQ(counts.held_bytes(), 10 * kPage);
+      EXPECT_EQ(held_bytes(counts), 10 * kPage);
       EXPECT_TRUE(counts.check_invariants());
     }
     EXPECT_TRUE(add(span, 3).ok());
@@ -236,7 +243,7 @@ TEST(PageCounts, agrees_with_an_array_of_counts_in_20000_random_steps) {
     expect_spans(unheld(counts, window), model.zero_pieces(window));
     ASSERT_TRUE(counts.check_invariants());
     ASSERT_LE(counts.nodes(), 2 * held.size());
-    ASSERT_EQ(counts.held_bytes(), model.held_bytes());
+    ASSERT_EQ(held_bytes(counts), model.held_bytes());
   }
 }
 
