@@ -16,7 +16,7 @@
 struct pinrail_host_shortcut_t {
   size_t size;
   char* const* chunks;                    // base/registration/registration_arena.h
-  const char* (*monitors_at_work)(void);  // their names, with commas between them
+  const char* (*monitors_at_work)(void);  // their names, between them a comma and a blank
 };
 
 namespace pinrail::shortcut {

@@ -87,9 +87,9 @@ Status read_settings(const pinrail_host_t* host, const pinrail_mpool_config_t& c
 // Whether the monitors at work report memory, or pages that madvise() drops, before these go away and not afterwards.
 // The maker would register them again before they are gone, and nothing would end that registration.
 bool is_told_before_alone(const pinrail_host_t* host) {
-  const std::string at_work = "," + std::string(shortcut::of(host)->monitors_at_work()) + ",";
+  const std::string at_work = " " + std::string(shortcut::of(host)->monitors_at_work()) + ",";
   const auto is_at_work = [&](const char* name) { return at_work.find(name) != std::string::npos; };
-  return is_at_work(",external,") || (is_at_work(",uffd,") && !is_at_work(",patcher,"));
+  return is_at_work(" external,") || (is_at_work(" uffd,") && !is_at_work(" patcher,"));
 }
 
 // E5, and what the creator asked for.
