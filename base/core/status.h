@@ -73,8 +73,8 @@ PINRAIL_CATCHES_FORCED_UNWIND pinrail_status_t guarded(Body&& body) {
   }
 }
 
-// Returns the answer of a function that is not this library's. What it throws becomes what guarded() makes of it (C4),
-// and a status that does not exist becomes ERROR (C5). *fault_out then says which of them; NULL: neither.
+// Returns the answer of a function that is not this library's. What it throws and a status that does not exist become
+// ERROR (C4, C5). With fault_out, which then says which of them or is NULL, bad_alloc becomes OUT_OF_RESOURCE.
 template <typename Function>
 Status answer_of_foreign(Function&& function, const char** fault_out = nullptr) {
   const char* fault = "it threw an exception";
@@ -84,7 +84,8 @@ Status answer_of_foreign(Function&& function, const char** fault_out = nullptr) 
     fault = exists ? nullptr : "it returned a status that does not exist";
     return exists ? returned : PINRAIL_ERR_ERROR;
   });
-  if (fault_out != nullptr) *fault_out = fault;
+  if (fault_out == nullptr) return fault == nullptr ? answer : PINRAIL_ERR_ERROR;
+  *fault_out = fault;
   return answer;
 }
 
