@@ -82,7 +82,10 @@ inline Status status_of_refusal(const pinrail_host_t* host, size_t bytes, int er
     case EAGAIN: return PINRAIL_ERR_OUT_OF_RESOURCE;
     case EFAULT:
     case EOVERFLOW: return PINRAIL_ERR_BAD_PARAM;
-    case EOPNOTSUPP: return PINRAIL_ERR_NOT_SUPPORTED;
+    case EOPNOTSUPP:
+    case EPROTONOSUPPORT:  // a kernel that lacks the verb
+    case ENOSYS:
+    case ENOTTY: return PINRAIL_ERR_NOT_SUPPORTED;
     case EPERM:
     case EACCES: return PINRAIL_ERR_PERM;
     default: show_errno(host, "register failed", bytes, error); return PINRAIL_ERR_ERROR;

@@ -66,6 +66,7 @@ bool for_each_mapping(bool (*visit)(void* arg, const Mapping& mapping), void* ar
       goes_on = !parse(line, &mapping) || visit(arg, mapping);
     }
   }
+  if (got < 0) errno = static_cast<int>(-got);
   return got >= 0;
 }
 

@@ -20,7 +20,7 @@ struct Mapping {
 };
 
 // Calls visit for each mapping in rising order until it returns false. Returns false if the list cannot be read;
-// errno is why it cannot be opened.
+// errno is why.
 bool for_each_mapping(bool (*visit)(void* arg, const Mapping& mapping), void* arg);
 template <typename Visit>
 bool for_each_mapping(Visit visit) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // shortcut.h - the in-tree services that the library has for its own components: the memory of registrations by number,
-// and which monitors are at work.
+// and when monitors report.
 //
 // It is not installed. A component asks for it by extension(name, version) of the host table and refuses a library of
 // another version. Raise kVersion with every change of this header or of base/core/thread_record.h.
@@ -15,8 +15,8 @@
 
 struct pinrail_host_shortcut_t {
   size_t size;
-  char* const* chunks;                    // base/registration/registration_arena.h
-  const char* (*monitors_at_work)(void);  // their names, between them a comma and a blank
+  char* const* chunks;               // base/registration/registration_arena.h
+  bool (*is_told_afterwards)(void);  // framework/monitor/monitor.h
 };
 
 namespace pinrail::shortcut {

@@ -202,8 +202,6 @@ std::string_view body_of(std::string_view catalogue, std::string_view topic) {
   return body;
 }
 
-// Returns the argument of this name, or NULL.
-
 }  // namespace
 
 std::string render(std::string_view catalogue, std::string_view topic, const pinrail_help_arg_t* args,

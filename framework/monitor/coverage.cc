@@ -53,6 +53,8 @@ constexpr EventName kEventNames[] = {{PINRAIL_EVENT_UNMAP, "unmap"},
                                      {PINRAIL_EVENT_REMAP_FILE_PAGES, "remap_file_pages"},
                                      {PINRAIL_EVENT_DIRECT_WRITE, "direct_write"}};
 
+constexpr int kMostLooks = 8;  // at a mapping that other threads change
+
 // The line that is logged about a mapping that is not kept.
 std::string describe(const pinrail_mapping_t& mapping, const std::string& why) {
   char range[64];
@@ -138,25 +140,22 @@ bool Coverage::is_covered(const pinrail_mapping_t& mapping) const {
   return judgement.is_kept();
 }
 
-// The same; a mapping that an event can name by its file must also have a place in the table of those.
-bool Coverage::is_kept(const pinrail_mapping_t& mapping) {
-  if (!is_covered(mapping)) return false;
+// Whether an event can find the mapping: one that events name by its file must have a place in the table of those.
+bool Coverage::has_place(const pinrail_mapping_t& mapping) {
   if (!is_of_file(mapping.kind) || covers_everything_.load()) return true;
   if (files_.add({mapping.base, mapping.end}, mapping.inode, mapping.offset)) return true;
   log_line_(describe(mapping, "too many mappings of files are kept"));
   return false;
 }
 
-// Leaves of the mapping what is still one with the address: no monitor has seen what happened to it before it was
-// watched, and what was mapped there later is another mapping. False: nothing is left.
-bool Coverage::look_again(uintptr_t at, pinrail_mapping_t* mapping) const {
-  pinrail_mapping_t now{};
-  if (!find_mapping_(at, &now) || now.base > at || now.kind != mapping->kind) return false;
-  if (now.device != mapping->device || now.inode != mapping->inode) return false;
-  if (is_of_file(now.kind) && now.offset - now.base != mapping->offset - mapping->base) return false;
-  mapping->base = std::max(mapping->base, now.base);
-  mapping->end = std::min(mapping->end, now.end);
-  return true;
+// Whether all of the mapping is mapped as it was, as one: what was mapped after a monitor began to watch the rest does
+// not become one with that. It may have grown, by neighbours that are watched, too. False: it is now what is there now.
+bool Coverage::is_there_still(uintptr_t at, pinrail_mapping_t* mapping) const {
+  const pinrail_mapping_t was = *mapping;
+  if (!find_mapping_(at, mapping)) mapping->base = UINTPTR_MAX;
+  return mapping->base <= was.base && was.end <= mapping->end && mapping->kind == was.kind &&
+         mapping->device == was.device && mapping->inode == was.inode &&
+         (!is_of_file(was.kind) || mapping->offset - mapping->base == was.offset - was.base);
 }
 
 // Judges the mapping at the address. If an event prevents keep(), the verdict is used this once: if the event touched
@@ -172,8 +171,13 @@ Verdict Coverage::find_verdict(uintptr_t at) {
     const pinrail_mapping_t hole = {sizeof(hole), at, mapping.base, 0, 0, 0, PINRAIL_MAPPING_NONE, 0};
     return {{at, hole.end}, is_covered(hole)};
   }
-  const bool kept = is_kept(mapping);
-  if (kept && is_watched_.load() && !look_again(at, &mapping)) return {{mapping.base, mapping.end}, false};
+  bool kept = is_covered(mapping);
+  // What happened to it before it was watched was no event. Then what is there now is watched, until it stays as it is.
+  for (int looks = 0; kept && is_watched_.load() && !is_there_still(at, &mapping); ++looks) {
+    if (looks == kMostLooks || mapping.base > at) return {{at, at + 1}, false};
+    kept = is_covered(mapping);
+  }
+  kept = kept && has_place(mapping);
   const Verdict verdict{
       {mapping.base, mapping.end}, kept, kept && mapping.is_writable != 0 && is_private_memory(mapping.kind)};
   known_.keep(ticket, verdict);
@@ -185,21 +189,15 @@ Verdict Coverage::verdict_on(uintptr_t at) {
   return known_.find(at, &verdict) ? verdict : find_verdict(at);
 }
 
-// A mapping may go and come before it is watched, except under a request: elsewhere only what is known is trusted then.
-Verdict Coverage::verdict_beyond(uintptr_t at) {
-  Verdict verdict;
-  return known_.find(at, &verdict) || is_watched_.load() ? verdict : find_verdict(at);
-}
-
 Span Coverage::private_around(const Span& span, const Span& most) {
   uintptr_t first = span.base, end = span.base;
   for (Verdict verdict; end < most.end; end = verdict.span.end) {
-    verdict = end < span.end ? verdict_on(end) : verdict_beyond(end);
+    verdict = verdict_on(end);
     if (!verdict.is_private) break;
   }
   if (end < span.end) return span;
   for (Verdict verdict; first > most.base; first = verdict.span.base) {
-    verdict = verdict_beyond(first - 1);
+    verdict = verdict_on(first - 1);
     if (!verdict.is_private) break;
   }
   return {std::max(first, most.base), std::min(end, most.end)};

@@ -91,10 +91,9 @@ class Coverage {
  private:
   Verdict verdict_on(uintptr_t at);
   Verdict find_verdict(uintptr_t at);
-  Verdict verdict_beyond(uintptr_t at);
   bool is_covered(const pinrail_mapping_t& mapping) const;
-  bool look_again(uintptr_t at, pinrail_mapping_t* mapping) const;
-  bool is_kept(const pinrail_mapping_t& mapping);
+  bool is_there_still(uintptr_t at, pinrail_mapping_t* mapping) const;
+  bool has_place(const pinrail_mapping_t& mapping);
 
   const FindMapping find_mapping_;
   const EventsSeen events_seen_;

@@ -188,6 +188,14 @@ bool kept_at(size_t index, const char** kind_out, const char** why_not_out) {
   return true;
 }
 
+bool is_told_afterwards() {
+  const auto is = [](const StartedMonitor& monitor, std::string_view name) { return monitor.name == name; };
+  return !any_seeing([&](const StartedMonitor& monitor) { return is(monitor, "external"); }) &&
+         any_seeing([&](const StartedMonitor& monitor) {
+           return !is(monitor, "uffd") && (monitor.events.load() & PINRAIL_EVENT_DONTNEED) != 0;
+         });
+}
+
 bool covers(uintptr_t base, size_t length) {
   return keeps_something.load() && fits(base, length) && coverage.covers(Span::of(base, length));
 }

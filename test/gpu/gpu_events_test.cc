@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Order between the streams of two processes: the owner of GPU memory records, its peer waits and then reads. Over the
 // driver double, whose streams work for as long as a test says.
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <memory>
 #include <thread>
@@ -253,6 +255,20 @@ TEST_P(GpuEvents, a_driver_that_has_none_is_named_once_and_memory_is_exported_wi
   EXPECT_NE(said.find("registrar_cuda_ipc_events is on"), std::string::npos) << said;
   EXPECT_EQ(said_by([&] { EXPECT_FALSE(has_event(block_of(other))); }), "");
   EXPECT_EQ(events(), 0u);
+}
+
+// Without slots a peer cannot tell the next block from the one that it has opened, whose event may serve another.
+TEST_P(GpuEvents, without_slots_blocks_carry_none) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small{1, before.rlim_max};
+  pool_.reset();
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  pool_ = std::make_unique<GpuPool>("gpusm");
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  const pinrail_gpu_block_t block = block_of(*memory_);
+  EXPECT_EQ(block.segment, 0u);
+  EXPECT_FALSE(has_event(block));
 }
 
 TEST_P(GpuEvents, two_that_wait_first_at_a_time_keep_one_event) {

@@ -3,6 +3,7 @@
 // invalidate_range_hook(). The caller holds no lock and may hold references.
 #include <time.h>
 
+#include <cstring>
 #include <memory>
 
 #include "base/core/calling_thread.h"
@@ -108,6 +109,9 @@ class Session {
       block->slot = slot;
       block->slot_word = slot_word;
       put(slot, key.base, key.length);
+    } else {
+      // Peers take each block of the allocation for the one that they have opened, whose event serves another by now.
+      std::memset(block->event, 0, sizeof(block->event));
     }
     seal_block(block);
     return success();

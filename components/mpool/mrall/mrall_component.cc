@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <string>
 
 #include "base/core/own_component.h"
 #include "base/registration/shortcut.h"
@@ -84,14 +83,6 @@ Status read_settings(const pinrail_host_t* host, const pinrail_mpool_config_t& c
   return settings->largest_piece == 0 ? PINRAIL_ERR_NOT_SUPPORTED : PINRAIL_SUCCESS;
 }
 
-// Whether the monitors at work report memory, or pages that madvise() drops, before these go away and not afterwards.
-// The maker would register them again before they are gone, and nothing would end that registration.
-bool is_told_before_alone(const pinrail_host_t* host) {
-  const std::string at_work = " " + std::string(shortcut::of(host)->monitors_at_work()) + ",";
-  const auto is_at_work = [&](const char* name) { return at_work.find(name) != std::string::npos; };
-  return is_at_work(" external,") || (is_at_work(" uffd,") && !is_at_work(" patcher,"));
-}
-
 // E5, and what the creator asked for.
 Status check_config(const pinrail_host_t* host, const pinrail_mpool_config_t& config) {
   const char* const unfit =
@@ -102,10 +93,9 @@ Status check_config(const pinrail_host_t* host, const pinrail_mpool_config_t& co
   const char* why = "";
   if (!status.ok()) return status;
   if (host->monitor_works(host, &why) == 0) return mpool::refuse(host, kTopic, why);
-  return is_told_before_alone(host)
-             ? mpool::refuse(host, kTopic,
-                             "monitors external, and uffd without patcher, report memory before it goes away alone")
-             : status;
+  if (shortcut::of(host)->is_told_afterwards()) return status;
+  return mpool::refuse(host, kTopic,
+                       "monitors external, and uffd without patcher, report memory before it goes away alone");
 }
 
 }  // namespace

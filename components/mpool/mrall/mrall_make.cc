@@ -6,6 +6,7 @@
 #include "base/core/kernel.h"
 #include "base/core/own_component.h"
 #include "base/core/status.h"
+#include "base/registration/shortcut.h"
 #include "base/sync/lock.h"
 #include "components/mpool/mrall/mrall.h"
 #include "framework/registrar/request.h"
@@ -259,7 +260,10 @@ Status Pool::make(pinrail_thread_t* thread, const Span& span, uint32_t rights, L
 
 Status Pool::make_admitted(pinrail_thread_t* thread, pinrail_registration_t* reg, LeftOut::Why* why_out) {
   const Span span = span_of(reg);
-  if (host_->monitor_covers(host_, span.base, span.length()) == 0) {
+  // A monitor may have gone blind. What is reported before it is gone would be registered again, and nothing would end
+  // that.
+  const bool is_seen = host_->monitor_covers(host_, span.base, span.length()) != 0;
+  if (!is_seen || !shortcut::of(host_)->is_told_afterwards()) {
     *why_out = {PINRAIL_LEFT_OUT_UNSEEN, PINRAIL_ERR_NOT_SUPPORTED};
     count_relaxed(&uncovered_);
     return PINRAIL_ERR_NOT_SUPPORTED;

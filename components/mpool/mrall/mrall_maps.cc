@@ -27,7 +27,6 @@ bool is_device(std::string_view path) {
 Status Maps::read() {
   lines_.clear();
   if (lines_.capacity() == 0) lines_.reserve(1024);
-  errno = 0;
   const bool is_read = patch::for_each_mapping([&](const patch::Mapping& mapping) {
     add(mapping);
     return true;

@@ -225,8 +225,8 @@ pinrail_status_t deregister_mem(void* context, pinrail_registration_t* reg, pinr
   Tail* tail = tail_of(reg);
   if (getpid() != registrar->process) return PINRAIL_SUCCESS;
   if (tail->mapped != 0) {
-    const Status ended = close_peers_event(registrar, tail);
     const Status closed = close_with_retry(registrar, tail);
+    const Status ended = close_peers_event(registrar, tail);
     return closed.ok() ? ended.code() : closed.code();
   }
   return_event(registrar, tail);

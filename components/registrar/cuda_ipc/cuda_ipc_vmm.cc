@@ -136,7 +136,9 @@ Status close_peer(Registrar* registrar, Tail* tail) {
   };
   const Library& cuda = registrar->cuda;
   const bool is_lost = error == CUDA_SUCCESS && is_gone(*registrar, *tail);
-  if (!is_lost) {
+  if (is_lost) {
+    tail->peers_event = nullptr;  // it ended with the context, and may be another event by now
+  } else {
     give_back(&tail->mapped, "", [&] { return unmap(*registrar, *tail, &call); });
     give_back(&tail->reserved, "cuMemAddressFree",
               [&] { return cuda.cuMemAddressFree(tail->reserved, tail->block.length); });

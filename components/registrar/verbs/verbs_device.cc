@@ -63,9 +63,9 @@ Status open_noted(Registrar* registrar) {
     const Status status = find_device(registrar);
     if (!status.ok()) return status;
     if (registrar->commands.take(registrar->context->cmd_fd, FileKind::rdma_device, forks)) {
-      // Without it nothing is lost: nothing reads the events.
+      // Without it nothing is lost: nothing reads the events. Its inode is that of eventfds and epolls, too.
       if (registrar->context->async_fd > STDERR_FILENO) {
-        static_cast<void>(registrar->events.take(registrar->context->async_fd, FileKind::has_inode, forks));
+        static_cast<void>(registrar->events.take(registrar->context->async_fd, FileKind::rdma_device, forks));
       }
       return success();
     }

@@ -254,8 +254,9 @@ PINRAIL_API pinrail_status_t pinrail_mpool_progress(pinrail_mpool_t *pool);
  *     registration Pinrail calls no function of the registrar except tail_fini, which must not access the device. A
  *     handle that is still held stays valid for one deregister, which only counts; the memory of a referenced
  *     registration that was cached is not used again.
- *     RESTART excludes every other call on the pool and on the pools of its cache name. Each of them needs its own
- *     RESTART before any of them is used again. Memory events may arrive at any time.
+ *     RESTART excludes every other call on the pool and on the pools of its cache name, and so does work of
+ *     pinrail_mpool_prepin_start() and of chunk streams for the others. Each of them needs its own RESTART before any of
+ *     them is used again. Memory events may arrive at any time.
  *     Afterwards the pool registers through the same registrar. The embedder who lent the registrar must reopen its
  *     device before, or in the registrar's function restart (registrar.h). A registrar component does not reopen its
  *     device: if the device changed, destroy the pool after RESTART (this reaches no device) and create another.

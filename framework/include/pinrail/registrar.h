@@ -143,7 +143,7 @@ typedef struct pinrail_registrar {
   /**
    * Optional, for registrars of the kind GPU: exports the range as a dmabuf. fd_out receives a file descriptor, which
    * the caller closes, and fd_offset_out the range's offset in the dmabuf. NOT_SUPPORTED: the driver cannot export the
-   * range.
+   * range. Any thread, any number at a time, whatever the thread mode.
    */
   pinrail_status_t (*export_dmabuf)(void *context, const void *addr, size_t length, int *fd_out,
                                     uint64_t *fd_offset_out);

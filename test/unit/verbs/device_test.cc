@@ -3,6 +3,7 @@
 // need not be its address in this process; the trial of a device with memory on demand; forked children.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -216,12 +217,14 @@ ibv_context* open_device_double(ibv_device*) {
   ++opened;
   auto* context = new ibv_context{};
   context->cmd_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+  context->async_fd = eventfd(0, EFD_CLOEXEC);  // as the kernel's, of the inode that all such files have
   // As another thread of the program.
   if (forks_wanted-- > 0) waitpid(fork_and_leave(), nullptr, 0);
   return context;
 }
 int close_device_double(ibv_context* context) {
   close(context->cmd_fd);
+  close(context->async_fd);
   delete context;
   return 0;
 }
@@ -292,6 +295,16 @@ TEST_F(DeviceFork, a_number_that_the_program_has_given_to_its_own_file_is_left_o
   ASSERT_EQ(dup3(own, number, O_CLOEXEC), number);
   close(own);
   EXPECT_FALSE(registrar_.commands.is_open());
+  close_device(&registrar_);
+  EXPECT_EQ(close(number), 0);
+}
+
+TEST_F(DeviceFork, a_number_that_the_program_has_given_to_an_event_of_its_own_is_left_open) {
+  ASSERT_TRUE(open_device(&registrar_, nullptr, &max_length_).ok());
+  const int number = registrar_.context->async_fd, own = eventfd(0, EFD_CLOEXEC);
+  ASSERT_EQ(dup3(own, number, O_CLOEXEC), number);
+  close(own);
+  EXPECT_TRUE(is_open_in_child(number));
   close_device(&registrar_);
   EXPECT_EQ(close(number), 0);
 }
