@@ -116,7 +116,8 @@ Status probe(Registrar* registrar) {
   if (!page.is_mapped()) return PINRAIL_ERR_OUT_OF_RESOURCE;
   Ring* ring = ring_of(*registrar, 0);
   const int error = -update_slot(ring, 0, {page.at(), bytes}, kProbeTag);
-  // The limit is in use at the moment: evicting may help later.
+  // The limit is in use at the moment: evicting may help later. What was not found out counts as late.
+  registrar->releases_late = true;
   if (error == ENOMEM && !may_lock_nothing()) return success();
   if (error != 0) {
     log_refusal(*registrar, 0, error);
