@@ -74,18 +74,20 @@ inline void show_errno(const pinrail_host_t* host, const char* topic, size_t byt
   show(host, topic, {{"bytes", NumberText(bytes).c_str()}, {"errno", ErrnoText(error).c_str()}});
 }
 
+// Whether the errno says that the device, or the kernel for it, lacks the function.
+inline bool is_lacking(int error) {
+  return error == EOPNOTSUPP || error == EPROTONOSUPPORT || error == ENOSYS || error == ENOTTY;
+}
+
 // What a registrar answers when the system has refused to pin so many bytes; shows a message for an unexpected errno.
 inline Status status_of_refusal(const pinrail_host_t* host, size_t bytes, int error) {
+  if (is_lacking(error)) return PINRAIL_ERR_NOT_SUPPORTED;
   switch (error) {
     case ENOMEM:
     case ENOSPC:
     case EAGAIN: return PINRAIL_ERR_OUT_OF_RESOURCE;
     case EFAULT:
     case EOVERFLOW: return PINRAIL_ERR_BAD_PARAM;
-    case EOPNOTSUPP:
-    case EPROTONOSUPPORT:  // a kernel that lacks the verb
-    case ENOSYS:
-    case ENOTTY: return PINRAIL_ERR_NOT_SUPPORTED;
     case EPERM:
     case EACCES: return PINRAIL_ERR_PERM;
     default: show_errno(host, "register failed", bytes, error); return PINRAIL_ERR_ERROR;

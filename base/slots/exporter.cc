@@ -159,6 +159,7 @@ void Exporter::kill_hook(uint32_t slot, uint64_t incarnation) {
   do {
     if (!is_own_ || (now & kIncarnationMask) != incarnation || (now & kDead) != 0) return;
   } while (!words_[slot].compare_exchange_weak(now, now | kDead));
+  // seq_cst: the word changes before the count, which importers read first.
   header_->deaths.fetch_add(1);
 }
 

@@ -37,10 +37,12 @@ inline pinrail_registrar_t make_registrar(const char* name, void* context, uint3
 }
 
 // Whether the request is for all memory of the process, on demand: see PINRAIL_ON_DEMAND_IMPLICIT.
+inline bool is_for_all_memory(const pinrail_registrar_t& table, uint32_t traits, const Span& span) {
+  return (traits & PINRAIL_TRAIT_ON_DEMAND) != 0 && table.on_demand == PINRAIL_ON_DEMAND_IMPLICIT &&
+         span.base == table.granularity && span.end == (UINTPTR_MAX & ~(table.granularity - 1));
+}
 inline bool is_for_all_memory(const pinrail_registrar_t& table, const pinrail_register_request_t& request) {
-  const uintptr_t addr = reinterpret_cast<uintptr_t>(request.addr);
-  return (request.traits & PINRAIL_TRAIT_ON_DEMAND) != 0 && table.on_demand == PINRAIL_ON_DEMAND_IMPLICIT &&
-         addr == table.granularity && request.length == (UINTPTR_MAX & ~(table.granularity - 1)) - addr;
+  return is_for_all_memory(table, request.traits, Span::of(request.addr, request.length));
 }
 
 // The longest range of one registration in bytes, on demand or not; 0: no maximum.
@@ -49,9 +51,9 @@ inline size_t longest_of(const pinrail_registrar_t& table, bool on_demand) {
 }
 
 // The longest range of a request with these traits in bytes; 0: no maximum.
-inline size_t max_length_of(const pinrail_registrar_t& table, const pinrail_register_request_t& request) {
-  if (is_for_all_memory(table, request)) return 0;
-  return longest_of(table, (request.traits & PINRAIL_TRAIT_ON_DEMAND) != 0);
+inline size_t max_length_of(const pinrail_registrar_t& table, uint32_t traits, const Span& span) {
+  if (is_for_all_memory(table, traits, span)) return 0;
+  return longest_of(table, (traits & PINRAIL_TRAIT_ON_DEMAND) != 0);
 }
 
 // Checks a request against the table. VERSION: the request is too short. BAD_PARAM: unknown bits, or an empty,
@@ -66,7 +68,7 @@ inline Status check_request(const pinrail_registrar_t& table, const pinrail_regi
   const uintptr_t addr = reinterpret_cast<uintptr_t>(request.addr);
   if (addr == 0 || request.length == 0 || !fits(addr, request.length)) return PINRAIL_ERR_BAD_PARAM;
   if (((addr | request.length) & (table.granularity - 1)) != 0) return PINRAIL_ERR_BAD_PARAM;
-  const size_t most = max_length_of(table, request);
+  const size_t most = max_length_of(table, request.traits, Span::of(addr, request.length));
   return most != 0 && request.length > most ? PINRAIL_ERR_NOT_SUPPORTED : PINRAIL_SUCCESS;
 }
 

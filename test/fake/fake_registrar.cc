@@ -212,7 +212,7 @@ void FakeRegistrar::check_request_locked(const pinrail_register_request_t& reque
   if (request.size != sizeof(request)) note_locked("request of a wrong size");
   if (request.length == 0 || request.length > UINTPTR_MAX - addr) note_locked("request of an empty or endless range");
   if (((addr | request.length) & (options_.granularity - 1)) != 0) note_locked("request not rounded to granularity");
-  const size_t most = max_length_of(table_, request);
+  const size_t most = max_length_of(table_, request.traits, Span::of(addr, request.length));
   if (most != 0 && request.length > most) note_locked("request above max_length");
   if (reg->base != request.addr || reg->length != request.length) note_locked("registration's range is not set");
   if (reg->rights != request.rights || reg->traits != request.traits) note_locked("registration's access is not set");

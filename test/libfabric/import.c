@@ -75,7 +75,10 @@ static int stale_rounds(struct fid_domain* domain) {
 static void refuse_under_uffd(void) {
   const pinrail_setting_t settings[] = {{"monitor", "uffd"}, {"monitor_never", "guard_install,shmat_over"}};
   const pinrail_init_options_t options = {sizeof(options), NULL, 0, settings, 2};
-  if (pinrail_init(&options) != PINRAIL_SUCCESS) return;
+  if (pinrail_init(&options) != PINRAIL_SUCCESS) {
+    printf("not tried under uffd: this process may have no userfaultfd\n");
+    return;
+  }
   stop_unless(pinrail_libfabric_import() == PINRAIL_ERR_NOT_AVAILABLE, "uffd watches the memory of pools alone");
   stop_unless(pinrail_finalize() == PINRAIL_SUCCESS, "pinrail_finalize after uffd");
 }

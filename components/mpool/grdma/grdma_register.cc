@@ -24,11 +24,7 @@ void Pool::count_answer(pinrail_thread_t* thread, const Request& request, pinrai
 // A registration that answers, or a new one. The outcome is a reference.
 Status Pool::acquire(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out) {
   if (request.span.base == 0) return PINRAIL_ERR_BAD_PARAM;  // rounded out; before anything is evicted for it
-  pinrail_register_request_t wanted{};
-  wanted.traits = request.traits();
-  wanted.addr = pointer(request.span.base);
-  wanted.length = request.span.length();
-  const size_t max_length = max_length_of(limits_of_registrar_, wanted);
+  const size_t max_length = max_length_of(limits_of_registrar_, request.traits(), request.span);
   if (max_length != 0 && request.span.length() > max_length) return PINRAIL_ERR_NOT_SUPPORTED;
   drain_in_call(thread);
   if (request.has(PINRAIL_FLAG_CACHE_BYPASS)) return register_own(thread, request, reg_out);

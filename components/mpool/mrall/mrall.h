@@ -47,8 +47,8 @@ struct Line {
 
 class Maps {
  public:
-  // Reads /proc/self/maps. May throw bad_alloc. TEMP_OUT_OF_RESOURCE: there is no descriptor. NOT_AVAILABLE: the system
-  // has no such file.
+  // Reads /proc/self/maps. May throw bad_alloc. TEMP_OUT_OF_RESOURCE: there is no descriptor, or no
+  // memory. NOT_AVAILABLE: the system has no such file.
   Status read();
   void add(const patch::Mapping& mapping);
 

@@ -3,7 +3,6 @@
 // choose_odp() takes the transfer lock for the trial. No other thread knows the registrar while it is made.
 #include <algorithm>
 #include <cerrno>
-#include <iterator>
 #include <vector>
 
 #include "base/core/own_component.h"
@@ -156,9 +155,7 @@ void accept(Registrar* registrar, Trust trust, bool implicit) {
 
 pinrail_status_t status_of(int error) {
   if (error == 0) return PINRAIL_SUCCESS;
-  constexpr int kLacking[] = {EOPNOTSUPP, EPROTONOSUPPORT, ENOSYS, ENOTTY};  // of the device, or of the kernel
-  const bool is_lacking = std::find(std::begin(kLacking), std::end(kLacking), error) != std::end(kLacking);
-  if (is_lacking) return PINRAIL_ERR_NOT_SUPPORTED;
+  if (is_lacking(error)) return PINRAIL_ERR_NOT_SUPPORTED;
   return error == ENOMEM ? PINRAIL_ERR_OUT_OF_RESOURCE : PINRAIL_ERR_ERROR;
 }
 
