@@ -275,6 +275,7 @@ END
   [[ ! -x $work/gcc/test/libfabric/import ]] || cat <<END
 libfabric_import test/libfabric/import
 libfabric_import_can_fail test/libfabric/import --silent
+libfabric_import_uffd test/libfabric/import --uffd
 END
   [[ -z ${PINRAIL_TEST_LONG:-} || ! -x $work/gcc/test/libfabric/per_transfer ]] ||
     echo 'libfabric_hook ../../contrib/libfabric/hook-cases "verbs;ofi_rxm" 10.9.9.1'
