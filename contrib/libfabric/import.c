@@ -5,10 +5,8 @@
 #include <rdma/fi_ext.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <string.h>
 
 #include "contrib/libfabric/pinrail_libfabric.h"
-#include "pinrail/listing.h"
 #include "pinrail/pinrail.h"
 
 static struct fid* cache;  // libfabric's "mr_cache", while it is open
@@ -35,16 +33,11 @@ static void stop(struct fid_mem_monitor* monitor) {
   subscription = NULL;
 }
 
-// Uffd watches what pools register and nothing else: where it is at work, events of libfabric's memory may not arrive.
-static bool sees_all_memory(void) {
-  return pinrail_monitor_works() && strstr(pinrail_monitors_at_work(), "uffd") == NULL;
-}
-
 // Every event of the process is passed on, so that single ranges need not be remembered.
 static int subscribe(struct fid_mem_monitor* monitor, const void* addr, size_t length) {
   (void)monitor, (void)addr, (void)length;
   atomic_fetch_add_explicit(&subscriptions, 1, memory_order_relaxed);  // a figure
-  return sees_all_memory() ? 0 : -FI_ENOSYS;
+  return pinrail_monitor_sees_all_memory() ? 0 : -FI_ENOSYS;
 }
 
 static void unsubscribe(struct fid_mem_monitor* monitor, const void* addr, size_t length) {
@@ -55,7 +48,7 @@ static void unsubscribe(struct fid_mem_monitor* monitor, const void* addr, size_
 static bool valid(struct fid_mem_monitor* monitor, const void* addr, size_t length) {
   (void)monitor, (void)addr, (void)length;
   atomic_fetch_add_explicit(&lookups, 1, memory_order_relaxed);  // a figure
-  return sees_all_memory();
+  return pinrail_monitor_sees_all_memory() != 0;
 }
 
 static int close_nothing(struct fid* fid) {
@@ -76,7 +69,7 @@ static struct fid_mem_monitor pinrail_monitor = {.fid = {.fclass = FI_CLASS_MEM_
 pinrail_status_t pinrail_libfabric_import(void) {
   struct fid* opened = NULL;
   if (cache != NULL) return PINRAIL_ERR_BAD_PARAM;
-  if (!sees_all_memory()) return PINRAIL_ERR_NOT_AVAILABLE;
+  if (!pinrail_monitor_sees_all_memory()) return PINRAIL_ERR_NOT_AVAILABLE;
   if (fi_open(FI_VERSION(1, 13), "mr_cache", NULL, 0, 0, &opened, NULL) != 0) return PINRAIL_ERR_NOT_AVAILABLE;
   if (fi_import_fid(opened, &pinrail_monitor.fid, 0) != 0) {
     fi_close(opened);

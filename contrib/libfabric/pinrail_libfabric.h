@@ -17,9 +17,9 @@ extern "C" {
 /**
  * Takes the place of libfabric's own memory monitor. After pinrail_init(), before the process opens its first domain
  * (fi_domain) of a provider that caches: verbs and efa do.
- * NOT_AVAILABLE: no monitor of Pinrail's works, or uffd is at work, which watches the memory of pools alone; or
- * libfabric has no cache to import into. NOT_SUPPORTED: it refused, as it does when a domain is open or another monitor
- * is there already. BAD_PARAM: a second time.
+ * NOT_AVAILABLE: no monitor of Pinrail's works, or one (uffd) watches the memory of pools alone; or libfabric has no
+ * cache to import into. NOT_SUPPORTED: it refused, as it does when a domain is open or another monitor is there
+ * already. BAD_PARAM: a second time.
  */
 PINRAIL_API pinrail_status_t pinrail_libfabric_import(void);
 

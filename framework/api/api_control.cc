@@ -176,6 +176,11 @@ int pinrail_monitor_works(void) {
   return api::library() != nullptr && monitor::works(nullptr) ? 1 : 0;
 }
 
+int pinrail_monitor_sees_all_memory(void) {
+  api::handle_fork();
+  return api::library() != nullptr && monitor::sees_all_memory() ? 1 : 0;
+}
+
 pinrail_status_t pinrail_monitor_subscribe(pinrail_monitor_event_t event, void* arg,
                                            pinrail_subscription_t** subscription_out) {
   return guarded([&] { return api::subscribe(event, arg, subscription_out); });

@@ -75,6 +75,10 @@ std::string names_of_monitors() {
   return names;
 }
 
+bool watches_when_asked() {
+  return any_seeing([](const StartedMonitor& monitor) { return monitor.ops->cover != nullptr; });
+}
+
 // Builds the findings. troubles: why monitors fail or are incomplete; the only reason if none sees events.
 std::unique_ptr<Findings> describe_all(const Kept& kept, bool any_sees, const std::string& troubles, Idle idle) {
   auto found = std::make_unique<Findings>();
@@ -119,8 +123,7 @@ bool note_raw_callers() { return !raw_callers.exchange(true); }
 void start_coverage() {
   Seen seen;
   for_each_seeing([&seen](const StartedMonitor& monitor) { seen.add(monitor, monitor.events.load()); });
-  coverage.start(policy, seen.by_any_caller,
-                 any_seeing([](const StartedMonitor& monitor) { return monitor.ops->cover != nullptr; }));
+  coverage.start(policy, seen.by_any_caller, watches_when_asked());
   open_proc_files();
 }
 
@@ -189,12 +192,15 @@ bool kept_at(size_t index, const char** kind_out, const char** why_not_out) {
 }
 
 bool is_told_afterwards() {
-  const auto is = [](const StartedMonitor& monitor, std::string_view name) { return monitor.name == name; };
-  return !any_seeing([&](const StartedMonitor& monitor) { return is(monitor, "external"); }) &&
-         any_seeing([&](const StartedMonitor& monitor) {
-           return !is(monitor, "uffd") && (monitor.events.load() & PINRAIL_EVENT_DONTNEED) != 0;
-         });
+  uint32_t before = 0, afterwards = 0;
+  for_each_seeing([&](const StartedMonitor& monitor) {
+    const bool is_again = (monitor.ops->flags & PINRAIL_MONITOR_AFTERWARDS) != 0;
+    (is_again ? afterwards : before) |= monitor.events.load();
+  });
+  return (afterwards & PINRAIL_EVENT_DONTNEED) != 0 && (before & ~afterwards) == 0;
 }
+
+bool sees_all_memory() { return keeps_something.load() && !watches_when_asked(); }
 
 bool covers(uintptr_t base, size_t length) {
   return keeps_something.load() && fits(base, length) && coverage.covers(Span::of(base, length));
@@ -285,10 +291,9 @@ bool Kept::keeps_the_same(const Kept& other) const {
 // Judges each kind on a sample, which is unmapped before the next one is mapped. Where no monitor looks at the mapping
 // itself, its kind is enough.
 Kept kept_without(const StartedMonitor* without) {
-  const bool any_covers = any_seeing([](const StartedMonitor& monitor) { return monitor.ops->cover != nullptr; });
   Kept kept;
   for (size_t i = 0; i < kUsualKinds.size(); ++i) {
-    const Sample sample(kUsualKinds[i], any_covers ? Samples::real : Samples::none);
+    const Sample sample(kUsualKinds[i], watches_when_asked() ? Samples::real : Samples::none);
     kept.kinds[i] = judge(policy, kUsualKinds[i], events_seen_without(sample.mapping(), without));
   }
   return kept;

@@ -75,9 +75,11 @@ const char* why_idle(std::string_view name);
 // The names of the monitors of host memory that work, separated by commas; lives until the next start().
 const char* names_of_started();
 
-// Whether what the monitors report of host memory is reported when it is gone, and not only before. The program, by
-// external, reports all before, and uffd what madvise() drops, unless another monitor sees that, too.
+// Whether what the monitors report of host memory wherever it happens, madvise() among it, is reported when it is gone,
+// too, and not only before.
 bool is_told_afterwards();
+// Whether events of all memory are seen, and not only of what pools register.
+bool sees_all_memory();
 // Whether registrations of the range may be kept (coverage.h); makes monitors watch the range. No lock may be held.
 bool covers(uintptr_t base, size_t length);
 // The largest part of `most` around the span that is kept, and is writable memory without a file, of this process

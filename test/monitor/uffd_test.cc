@@ -249,6 +249,7 @@ TEST(UffdCovers, what_an_unseen_event_cannot_hit) {
   EXPECT_EQ(kept, "anonymous heap stack ");
   EXPECT_EQ(why_not_file, "no monitor watches such memory");
   EXPECT_STREQ(pinrail_monitors_at_work(), "uffd");
+  EXPECT_EQ(pinrail_monitor_sees_all_memory(), 0);
 }
 
 TEST(UffdCovers, nothing_once_the_process_has_its_share_of_mappings) {

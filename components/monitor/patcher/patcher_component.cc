@@ -222,7 +222,8 @@ pinrail_status_t check(void*) { return PINRAIL_ERR_NOT_SUPPORTED; }
 
 uint32_t sees(void* context_pointer) { return static_cast<Context*>(context_pointer)->sees.load(); }
 
-constexpr pinrail_monitor_ops_t kOps = {sizeof(pinrail_monitor_ops_t), start, stop, check, sees, nullptr};
+constexpr pinrail_monitor_ops_t kOps = {sizeof(pinrail_monitor_ops_t), start, stop, check, sees, nullptr, 0,
+                                        PINRAIL_MONITOR_AFTERWARDS};
 
 constexpr pinrail_component_t kComponent =
     with_params(describe(PINRAIL_MONITOR_ABI, 50, "monitor", "patcher",

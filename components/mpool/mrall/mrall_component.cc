@@ -94,8 +94,8 @@ Status check_config(const pinrail_host_t* host, const pinrail_mpool_config_t& co
   if (!status.ok()) return status;
   if (host->monitor_works(host, &why) == 0) return mpool::refuse(host, kTopic, why);
   if (shortcut::of(host)->is_told_afterwards()) return status;
-  return mpool::refuse(host, kTopic,
-                       "monitors external, and uffd without patcher, report memory before it goes away alone");
+  return mpool::refuse(
+      host, kTopic, "a monitor reports memory before it goes away alone, as external does, and uffd without patcher");
 }
 
 }  // namespace

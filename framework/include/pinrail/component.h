@@ -136,8 +136,13 @@ typedef struct pinrail_mapping {
   uint32_t is_writable;        /**< 1: the process may write there */
 } pinrail_mapping_t;
 
-/** It sees events of system calls that code makes without the C library, too, as allocators of sanitizers do. */
-enum { PINRAIL_MONITOR_ANY_CALLER = 0x1u };
+enum {
+  /** It sees events of system calls that code makes without the C library, too, as allocators of sanitizers do. */
+  PINRAIL_MONITOR_ANY_CALLER = 0x1u,
+  /** It reports each event that sees() names a second time, when the kernel has acted. Pools that register what is
+   *  mapped without being asked for it (mrall) need that. */
+  PINRAIL_MONITOR_AFTERWARDS = 0x2u
+};
 
 /** The table of a component of the framework monitor. */
 typedef struct pinrail_monitor_ops {

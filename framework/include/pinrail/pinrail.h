@@ -416,6 +416,12 @@ PINRAIL_API void pinrail_monitor_report(void *addr, size_t length);
 PINRAIL_API int pinrail_monitor_works(void);
 
 /**
+ * Returns 1 if, besides, the events of all memory are seen or reported; 0 if a monitor at work watches only what pools
+ * register, as "uffd" does, which may join later.
+ */
+PINRAIL_API int pinrail_monitor_sees_all_memory(void);
+
+/**
  * Receives every memory event on behalf of another runtime's cache in this process, after Pinrail's own pools have
  * handled it. The function runs in the call that causes the event: possibly inside an allocator, on any thread, on
  * several threads at once, with none of Pinrail's locks held. addr and length are those of the event. If events may

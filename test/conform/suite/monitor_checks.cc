@@ -216,14 +216,17 @@ bool fire(const Monitor& monitor, const MemoryEvent& event, Extent* lost_out) {
   return fired;
 }
 
-bool covers(const Told& heard, const Extent& range, bool in_time) {
+// The reports of an event, by when they came.
+enum class Which : uint8_t { any, in_time, late };
+
+bool covers(const Told& heard, const Extent& range, Which which) {
   const auto from = reinterpret_cast<uintptr_t>(range.base);
   uintptr_t reached = from;
   const size_t count = std::min(heard.count.load(), Told::kRoom);
   for (size_t round = 0; round < count; ++round) {
     for (size_t i = 0; i < count; ++i) {
       const Told::Report& report = heard.reports[i];
-      if (in_time && !report.in_time) continue;
+      if (which != Which::any && report.in_time != (which == Which::in_time)) continue;
       const uintptr_t end = report.length > UINTPTR_MAX - report.base ? UINTPTR_MAX : report.base + report.length;
       if (report.base <= reached && end > reached) reached = end;
     }
@@ -235,8 +238,9 @@ void it_claims_only_events_that_exist(const File& file, Verdict* verdict) {
   MONITOR(monitor);
   KEEPS("C5", (monitor.sees() & ~uint32_t{PINRAIL_EVENTS_ALL}) == 0, "sees() has bits that are no PINRAIL_EVENT_*");
   constexpr uint32_t kKinds = PINRAIL_KIND_HOST | PINRAIL_KIND_DMABUF | PINRAIL_KIND_REMOTE | PINRAIL_KIND_GPU;
+  constexpr uint32_t kFlags = PINRAIL_MONITOR_ANY_CALLER | PINRAIL_MONITOR_AFTERWARDS;
   KEEPS("C5", (monitor.ops().kinds & ~kKinds) == 0, "kinds has bits that are no PINRAIL_KIND_*");
-  KEEPS("C5", (monitor.ops().flags & ~uint32_t{PINRAIL_MONITOR_ANY_CALLER}) == 0, "flags has unknown bits");
+  KEEPS("C5", (monitor.ops().flags & ~kFlags) == 0, "flags has unknown bits");
 }
 
 void what_it_claims_to_see_is_reported_whole(const File& file, Verdict* verdict) {
@@ -246,7 +250,7 @@ void what_it_claims_to_see_is_reported_whole(const File& file, Verdict* verdict)
     if (bit_of(event.name) == 0 || !fire(monitor, event, &lost)) continue;
     verdict->at = event.name;
     KEEPS("E5", monitor.heard().count.load() != 0, "an event that sees() or cover() names is not reported");
-    KEEPS("E1", covers(monitor.heard(), lost, false), "a report lacks a part of what went away");
+    KEEPS("E1", covers(monitor.heard(), lost, Which::any), "a report lacks a part of what went away");
   }
 }
 
@@ -256,9 +260,21 @@ void reports_come_before_the_kernel_acts_or_are_held(const File& file, Verdict* 
     Extent lost{};
     if (bit_of(event.name) == 0 || event.contents == tools::Contents::kept || !fire(monitor, event, &lost)) continue;
     verdict->at = event.name;
-    KEEPS("E1", monitor.heard().count.load() == 0 || covers(monitor.heard(), lost, true),
+    KEEPS("E1", monitor.heard().count.load() == 0 || covers(monitor.heard(), lost, Which::in_time),
           "an event is reported when the memory is gone, without monitor_hold_hook()");
     KEEPS("E1", !monitor.heard().left_held, "monitor_hold_hook() is called without monitor_release_hook()");
+  }
+}
+
+void what_it_says_that_it_reports_afterwards_is(const File& file, Verdict* verdict) {
+  MONITOR(monitor);
+  APPLIES_IF((monitor.ops().flags & PINRAIL_MONITOR_AFTERWARDS) != 0, "it does not say that it reports afterwards");
+  for (const MemoryEvent& event : tools::memory_events()) {
+    Extent lost{};
+    if ((monitor.sees() & bit_of(event.name)) == 0 || event.contents == tools::Contents::kept) continue;
+    if (!fire(monitor, event, &lost)) continue;
+    verdict->at = event.name;
+    KEEPS("E1", covers(monitor.heard(), lost, Which::late), "an event is not reported again when the memory is gone");
   }
 }
 
@@ -325,12 +341,13 @@ void two_copies_hear_their_own(const File& file, Verdict* verdict) {
   Extent lost{};
   const MemoryEvent* munmap_event = tools::find_memory_event("munmap");
   if (fire(first, *munmap_event, &lost)) {
-    KEEPS("C2", covers(first.heard(), lost, false), "with two copies of the library, the first hears nothing");
+    KEEPS("C2", covers(first.heard(), lost, Which::any), "with two copies of the library, the first hears nothing");
   }
   second.heard().clear();
   first.stop();
   if (fire(second, *munmap_event, &lost)) {
-    KEEPS("C2", covers(second.heard(), lost, false), "when one copy of the library stops it, the other hears nothing");
+    KEEPS("C2", covers(second.heard(), lost, Which::any),
+          "when one copy of the library stops it, the other hears nothing");
   }
 }
 
@@ -350,6 +367,7 @@ const std::vector<FileCheck>& monitor_checks() {
       new std::vector<FileCheck>{CHECK_OF("C5", it_claims_only_events_that_exist),
                                  CHECK_OF("E5", what_it_claims_to_see_is_reported_whole),
                                  CHECK_OF("E1", reports_come_before_the_kernel_acts_or_are_held),
+                                 CHECK_OF("E1", what_it_says_that_it_reports_afterwards_is),
                                  CHECK_OF("E3", its_hooks_allocate_nothing_and_keep_errno),
                                  CHECK_OF("E3", four_threads_unmap_and_map_at_once),
                                  CHECK_OF("E7", after_stop_its_events_go_nowhere),

@@ -49,13 +49,14 @@ uint32_t cover_all(void*, const pinrail_mapping_t*) { return PINRAIL_EVENTS_ALL;
 
 using Cover = uint32_t (*)(void*, const pinrail_mapping_t*);
 
-pinrail_monitor_ops_t ops(Cover cover) {
+pinrail_monitor_ops_t ops(Cover cover, uint32_t more_flags) {
   auto table = test::sized<pinrail_monitor_ops_t>();
   table.start = start_it;
   table.stop = stop_it;
   table.sees = sees;
   table.cover = cover;
-  table.flags = PINRAIL_MONITOR_ANY_CALLER;  // else they are tried with real events, of which they hear nothing
+  // ANY_CALLER: else they are tried with real events, of which they hear nothing.
+  table.flags = PINRAIL_MONITOR_ANY_CALLER | more_flags;
   return table;
 }
 
@@ -78,8 +79,9 @@ pinrail_component_t component(const char* name, int priority, decltype(pinrail_c
 class TwoMonitors {
  public:
   // What each of them sees anywhere, and what it says of a mapping (NULL: nothing).
-  TwoMonitors(uint32_t first_events, Cover first_cover, uint32_t second_events, Cover second_cover)
-      : first_ops_(ops(first_cover)), second_ops_(ops(second_cover)) {
+  TwoMonitors(uint32_t first_events, Cover first_cover, uint32_t second_events, Cover second_cover,
+              uint32_t flags_of_first = 0)
+      : first_ops_(ops(first_cover, flags_of_first)), second_ops_(ops(second_cover, 0)) {
     events[0] = first_events;
     events[1] = second_events;
     sources_.settings.push_back({"monitor", "first,second"});
@@ -97,6 +99,8 @@ class TwoMonitors {
   TwoMonitors(const TwoMonitors&) = delete;
   TwoMonitors& operator=(const TwoMonitors&) = delete;
 
+  static bool is_told() { return is_told_afterwards(); }
+  static bool sees_all() { return sees_all_memory(); }
   bool covers_the_page() const { return covers(reinterpret_cast<uintptr_t>(page_), kPage); }
 
  private:
@@ -147,6 +151,21 @@ TEST(Monitors, what_another_one_sees_too_stays_covered) {
   EXPECT_FALSE(works(&why));
   EXPECT_STREQ(why, "the last one");
   EXPECT_FALSE(monitors.covers_the_page());
+}
+
+TEST(Monitors, what_one_alone_reports_before_is_not_told_afterwards) {
+  constexpr uint32_t kAll = PINRAIL_EVENTS_ALL, kDropped = PINRAIL_EVENT_DONTNEED;
+  EXPECT_FALSE(TwoMonitors(kAll, nullptr, kDropped, nullptr).is_told());
+  EXPECT_TRUE(TwoMonitors(kAll, nullptr, kDropped, nullptr, PINRAIL_MONITOR_AFTERWARDS).is_told());
+  EXPECT_TRUE(TwoMonitors(kDropped, nullptr, 0, cover_all, PINRAIL_MONITOR_AFTERWARDS).is_told());
+  EXPECT_FALSE(TwoMonitors(kAll & ~kDropped, nullptr, 0, cover_all, PINRAIL_MONITOR_AFTERWARDS).is_told());
+  EXPECT_FALSE(TwoMonitors(kDropped, nullptr, kAll, nullptr, PINRAIL_MONITOR_AFTERWARDS).is_told());
+}
+
+TEST(Monitors, one_that_watches_when_asked_does_not_see_all_memory) {
+  EXPECT_TRUE(TwoMonitors(PINRAIL_EVENTS_ALL, nullptr, 0, nullptr).sees_all());
+  EXPECT_FALSE(TwoMonitors(PINRAIL_EVENTS_ALL, nullptr, PINRAIL_EVENT_UNMAP, cover_all).sees_all());
+  EXPECT_FALSE(TwoMonitors(PINRAIL_EVENT_UNMAP, nullptr, 0, nullptr).sees_all()) << "nothing is kept";
 }
 
 // Notes whether all memory of the process was reported.
