@@ -88,6 +88,9 @@ Status create(const char* mpool, const pinrail_registrar_choice_t& registrar, co
   const pinrail_mpool_options_t& options = given != nullptr ? *given : none;  // no copy before its size was checked
   const char* const fault = fault_of(options);
   if (fault != nullptr) return refuse(kCall, fault);
+  if (registrar.native != nullptr && registrar.name == nullptr && registrar.table == nullptr) {
+    return refuse(kCall, "registrar->native is set and registrar->name is NULL: which component knows it must be said");
+  }
   std::unique_ptr<pinrail_mpool> pool;
   const Status status = mpool::create(*in->loader, in->params, mpool, registrar, cache_name, options, &pool);
   if (!status.ok()) return status;

@@ -189,12 +189,12 @@ void report_none_works(const loader::Loader& loader, uint32_t kinds, std::string
 
 // Binds the first usable component, by priority, that accepts one of the kinds. NOT_AVAILABLE, and reported: none
 // does.
-Status bind_best(const loader::Loader& loader, void* native, uint32_t kinds, Bound* bound_out) {
+Status bind_best(const loader::Loader& loader, uint32_t kinds, Bound* bound_out) {
   std::string tried;
   for (const loader::Opened& opened : loader.opened("registrar")) {
     Bound bound;
     std::string reason;
-    const Status status = bind_component(opened, native, &bound, &reason);
+    const Status status = bind_component(opened, nullptr, &bound, &reason);
     const bool is_other = status.ok() && kinds != 0 && (bound->table.kinds & kinds) == 0;
     if (status.ok() && !is_other) {
       *bound_out = std::move(bound);
@@ -222,7 +222,7 @@ bool is_complete(const void* ops) {
 Status bind(const loader::Loader& loader, const pinrail_registrar_choice_t& choice, uint32_t kinds, Bound* bound_out) {
   if (choice.table != nullptr) return bind_lent(*choice.table, bound_out);
   if (choice.name != nullptr) return bind_named(loader, choice, bound_out);
-  return bind_best(loader, choice.native, kinds, bound_out);
+  return bind_best(loader, kinds, bound_out);
 }
 
 }  // namespace pinrail::registrar

@@ -107,7 +107,7 @@ PINRAIL_API const char *pinrail_version(void);
 typedef struct pinrail_registrar_choice {
   const char *name;                 /**< component; NULL: the usable one of highest priority */
   const pinrail_registrar_t *table; /**< not NULL: use this one; name is ignored */
-  void *native;                     /**< passed to the component: a struct ibv_pd * for verbs; or NULL */
+  void *native;                     /**< passed to the named component: a struct ibv_pd * for verbs; or NULL */
 } pinrail_registrar_choice_t;
 
 enum {
@@ -131,7 +131,8 @@ typedef struct pinrail_mpool_options {
 
 /**
  * Creates a pool. Pools of one mpool component and one cache_name share their budget and their order of eviction,
- * but no registrations. BUSY: the caller is a registrar's function that pinrail_finalize() runs.
+ * but no registrations. BUSY: the caller is a registrar's function that pinrail_finalize() runs. BAD_PARAM: an option
+ * is wrong, or native is set without the name of the component that knows it.
  * @param mpool       the component's name, or NULL for the one of highest priority that accepts the registrar
  * @param registrar   or NULL for the usable one of highest priority
  * @param cache_name  or NULL for "default"

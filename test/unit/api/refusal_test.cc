@@ -109,6 +109,7 @@ TEST_F(Refusal, each_wrong_argument_is_said_once_with_the_call_and_the_reason) {
   pinrail_mpool_stats_t stats{};
   pinrail_subscription_t* subscription = nullptr;
   pinrail_mpool_options_t options = PINRAIL_MPOOL_OPTIONS_INIT;
+  const pinrail_registrar_choice_t unnamed = {nullptr, nullptr, page};
   const auto create = [&](auto change) {
     options = PINRAIL_MPOOL_OPTIONS_INIT;
     change();
@@ -150,6 +151,8 @@ TEST_F(Refusal, each_wrong_argument_is_said_once_with_the_call_and_the_reason) {
       REFUSED("event or subscription_out is NULL", pinrail_monitor_subscribe(nullptr, nullptr, &subscription)),
       REFUSED("pool_out is NULL", pinrail_mpool_create(nullptr, nullptr, nullptr, nullptr, nullptr)),
       {"pinrail_mpool_create", "options->size", [&] { return create([&] { options.size = 1; }); }},
+      REFUSED("registrar->native is set and registrar->name is NULL",
+              pinrail_mpool_create("grdma", &unnamed, nullptr, nullptr, &made)),
       {"pinrail_mpool_create", "options->flags", [&] { return create([&] { options.flags = 0x100; }); }},
       {"pinrail_mpool_create", "options->leave_pinned", [&] { return create([&] { options.leave_pinned = 2; }); }},
       {"pinrail_mpool_create", "options->size_limit", [&] { return create([&] { options.size_limit = -1; }); }},
