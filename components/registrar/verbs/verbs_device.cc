@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Chooses the device: the one of the lent protection domain, the one that the parameter names, or the first with an
 // active port. API context, no lock, except close_device(), which takes the transfer lock.
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstring>
 
+#include "base/core/files.h"
 #include "base/core/own_component.h"
 #include "components/registrar/verbs/verbs.h"
 #include "framework/registrar/request.h"
@@ -62,11 +61,10 @@ Status open_noted(Registrar* registrar) {
     const uint64_t forks = own_file::count_forks();
     const Status status = find_device(registrar);
     if (!status.ok()) return status;
+    for (int* const file : {&registrar->context->cmd_fd, &registrar->context->async_fd}) *file = above_standard(*file);
     if (registrar->commands.take(registrar->context->cmd_fd, FileKind::rdma_device, forks)) {
       // Without it nothing is lost: nothing reads the events. Its inode is that of eventfds and epolls, too.
-      if (registrar->context->async_fd > STDERR_FILENO) {
-        static_cast<void>(registrar->events.take(registrar->context->async_fd, FileKind::rdma_device, forks));
-      }
+      static_cast<void>(registrar->events.take(registrar->context->async_fd, FileKind::rdma_device, forks));
       return success();
     }
     registrar->library.close_device(registrar->context);

@@ -280,6 +280,16 @@ TEST_F(DeviceFork, a_child_does_not_have_the_device) {
   close(own);
 }
 
+// What a daemon writes to its standard error would be a command to the device.
+TEST_F(DeviceFork, it_takes_no_number_of_standard_streams_that_the_program_closed) {
+  const int status = test::exit_status_of([this] {
+    for (const int number : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) close(number);
+    if (!open_device(&registrar_, nullptr, &max_length_).ok()) return 1;
+    return registrar_.context->cmd_fd > STDERR_FILENO && registrar_.context->async_fd > STDERR_FILENO ? 0 : 2;
+  });
+  EXPECT_EQ(status, 0);
+}
+
 TEST_F(DeviceFork, a_fork_meanwhile_opens_it_again) {
   forks_wanted = 2;
   ASSERT_TRUE(open_device(&registrar_, nullptr, &max_length_).ok());
