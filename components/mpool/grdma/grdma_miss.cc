@@ -120,12 +120,18 @@ uint64_t Pool::marks_of(const Request& request) const {
   return (is_kept ? 0 : state::kTransient) | (is_quick ? state::kQuick : 0);
 }
 
+// Whether an event will end what the call registers. It is announced.
+bool Pool::may_keep(const Miss& miss) const {
+  const bool is_told = !miss.is_wider || shortcut::of(host_)->is_told_afterwards() || !extents_.was_reported(miss.span);
+  return is_told && is_covered(miss.span);
+}
+
 // The call is announced. Its announcement has ended on success, and lasts after an error. What is wider than the
 // request is tried once, and an event that overtakes it does not count (R13).
 Status Pool::register_indexed(pinrail_thread_t* thread, const Request& request, Miss* miss,
                               pinrail_registration_t** reg_out) {
   for (int tries = 0;; ++tries) {
-    if (settings_.leave_pinned && !is_covered(miss->span)) {
+    if (settings_.leave_pinned && !may_keep(*miss)) {
       if (miss->is_wider) return PINRAIL_ERR_NOT_SUPPORTED;
       // Memory that can become stale without an event is never in the index, not even while it is held.
       withdraw(miss);
