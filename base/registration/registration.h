@@ -7,7 +7,7 @@
 //
 //  bit  0      indexed     a reference may be taken
 //  bit  1      dead        no reference may be taken any more, or never could be
-//  bit  2      last        dead and unreferenced: one thread owns the registration
+//  bit  2      last        dead, and one thread owns the registration
 //  bit  3      orphan      its pool was destroyed and the device registration with it: the last drop frees the memory
 //  bit  4      transient   it ends with its last reference: persistent ones, and those that are not kept
 //  bit  5      notify      the drop of the last reference tells the pool, which keeps the registration
@@ -22,7 +22,8 @@
 // registration/S2  The exchange that sets `dead` while there are no references, or that drops the last reference of a
 //     dead or transient one, sets `last` as well. The thread that made it owns the registration alone: it takes it out
 //     of the index, returns it to the device and frees it. Any other thread leaves it alone from then on, unless it
-//     holds the lock of an index or list that has it.
+//     holds the lock of an index or list that has it. A pool that is destroyed owns what is held as well: drops only
+//     count down until the device has returned it.
 // registration/S3  Registration memory is type-stable, so the word may be read through a stale pointer. While the word
 //     has one generation, these do not change: pool, base, length, rights, traits. What was read of them between a load
 //     of the word and a take() of the same generation belongs to the registration that was taken.
@@ -146,9 +147,11 @@ inline Drop drop(pinrail_handle_t handle) {
   do {
     if (state::generation(word) != handle.generation || state::references(word) == 0) return Drop::stale;
     next = word - state::kOne;
+    if ((word & state::kLast) != 0) continue;
     const bool ends = state::references(next) == 0 && (next & (state::kDead | state::kTransient)) != 0;
     if (ends) next = state::dead(next);
   } while (!state::exchange(handle.reg, &word, next));
+  if ((word & state::kLast) != 0) return Drop::done;
   if ((next & state::kLast) != 0) return Drop::last;
   return state::references(next) == 0 && (next & state::kNotify) != 0 ? Drop::idle : Drop::done;
 }
@@ -190,16 +193,24 @@ inline Killed kill(pinrail_registration_t* reg) {
   return state::references(word) == 0 ? Killed::owned : Killed::held;
 }
 
-// For a pool that is destroyed: makes the registration dead, indexed or not. held: it is an orphan now, which its last
-// drop frees. no: another thread owns it.
-inline Killed orphan(pinrail_registration_t* reg) {
-  uint64_t word = state::load(reg), next;
+// For a pool that is destroyed: makes the registration dead, indexed or not, held or not, and the calling thread its
+// owner. False: another thread owns it.
+inline bool seize(pinrail_registration_t* reg) {
+  uint64_t word = state::load(reg);
   do {
-    if ((word & state::kLast) != 0) return Killed::no;
-    next = state::dead(word) & ~state::kQuick;
-    if (state::references(word) != 0) next |= state::kOrphan;
-  } while (!state::exchange(reg, &word, next));
-  return (next & state::kLast) != 0 ? Killed::owned : Killed::held;
+    if ((word & state::kLast) != 0) return false;
+  } while (!state::exchange(reg, &word, (word & ~(state::kIndexed | state::kQuick)) | state::kDead | state::kLast));
+  return true;
+}
+
+// The owner lets go of what the device has returned. True: nothing refers to it, and the owner frees it. False: it is
+// an orphan, which its last drop frees.
+inline bool disown(pinrail_registration_t* reg) {
+  uint64_t word = state::load(reg);
+  do {
+    if (state::references(word) == 0) return true;
+  } while (!state::exchange(reg, &word, (word & ~state::kLast) | state::kOrphan));
+  return false;
 }
 
 // pinrail_registration_t::used of what was hit since the evictor last passed by; otherwise the chances that are left,

@@ -187,7 +187,7 @@ constexpr pinrail_registration_services_t make_registration_services() {
   table.mark_uncached = [](Reg* reg) { state::publish(reg, state::kDead); };
   table.mark_dead_hook = [](Reg* reg) { return kill(reg) == Killed::owned ? 1 : 0; };
   table.retire = [](Reg* reg) { return retire(reg, state::load(reg)) ? 1 : 0; };
-  table.orphan = [](Reg* reg) { return orphan(reg) == Killed::owned ? 1 : 0; };
+  table.orphan = [](Reg* reg) { return seize(reg) && disown(reg) ? 1 : 0; };
   return table;
 }
 constexpr pinrail_registration_services_t kRegistrations = make_registration_services();

@@ -124,7 +124,7 @@ class Engine : public PoolBase {
   static int drain_entry(void* pool_pointer, pinrail_thread_t* thread) {
     auto* const pool = static_cast<Self*>(pool_pointer);
     const Status drained = guarded([&] { pool->drain(thread, SIZE_MAX); });
-    return !drained.ok() || pool->has_dead() ? 1 : 0;
+    return !drained.ok() || pool->cache_->has_dead(pool) ? 1 : 0;
   }
 
   // Gets the registration its place in the budget, if need be at the cost of idle ones (R8), which are deregistered
@@ -298,22 +298,16 @@ class Engine : public PoolBase {
         for (size_t i = 0; i < count; ++i) release_one(thread, batch[i], device);
       }
       size_t place = SIZE_MAX;
-      while (const size_t count = cache_->next_of(this, &place, batch, kBatch)) {
-        is_left = true;
-        for (size_t i = 0; i < count; ++i) {
-          if (orphan(batch[i]) == Killed::no) continue;  // a hook owns it
-          cache_->begin_release(1);
-          release_one(thread, batch[i], device);
-        }
+      while (const size_t count = cache_->seize_of(this, &place, batch, kBatch, &is_left)) {
+        for (size_t i = 0; i < count; ++i) release_one(thread, batch[i], device);
       }
     }
   }
-  // The calling thread owns it, or it is an orphan: its handles may still be deregistered, and the last one frees it.
+  // The calling thread owns it. Handles that are held may be deregistered meanwhile, by the registrar's function too.
   void release_one(pinrail_thread_t* thread, pinrail_registration_t* reg, Device device) {
-    const bool is_orphan = (state::load(reg) & state::kLast) == 0;
     deregister_from_device(thread, reg, PINRAIL_REASON_FINALIZED, device);
     cache_->dismiss(&reg, 1);
-    if (!is_orphan) host_->registrations->free(host_, reg);
+    if (disown(reg)) host_->registrations->free(host_, reg);
   }
   // Evicts what is idle, of this pool alone, in one walk, so that the call ends while other threads use the pool; and
   // waits until what other threads are giving back has gone.

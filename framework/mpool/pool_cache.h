@@ -232,6 +232,11 @@ class Cache {
     if (count != 0) begin_release(count);
     return count;
   }
+  // The hint, surely: no other thread is taking what is dead.
+  bool has_dead(const Member* pool) const EXCLUDES(mutex) {
+    Guard guard(mutex);
+    return pool->has_dead();
+  }
   // The pools of the cache that have something dead and that a call into asker may drain; at most room. The caller ends
   // each one's visit.
   size_t visit_dead(const Member* asker, Member** pools_out, size_t room) EXCLUDES(mutex) {
@@ -272,17 +277,22 @@ class Cache {
       if (references != 0 && owner_of_locked(reg) == pool) referenced->add(reg, static_cast<int64_t>(references));
     }
   }
-  // Some of the pool's registrations, which stay in: those from *place downwards, which goes on to the next ones.
-  size_t next_of(const Member* pool, size_t* place, pinrail_registration_t** regs_out, size_t room) const
+  // Some of the pool's registrations, held or not: those from *place downwards, which goes on to the next ones. They
+  // are dead and the caller's, and being given back from now on. *has_any_out is set if the pool has any, another
+  // thread's among them. Under the lock that dismiss() takes, nothing in the array is freed meanwhile.
+  size_t seize_of(const Member* pool, size_t* place, pinrail_registration_t** regs_out, size_t room, bool* has_any_out)
       EXCLUDES(mutex) {
     Guard guard(mutex);
-    return next_where_locked(place, regs_out, room, [&](const pinrail_registration_t* reg) {
+    const size_t count = next_where_locked(place, regs_out, room, [&](pinrail_registration_t* reg) {
       assert_held();
-      return owner_of_locked(reg) == pool;
+      if (owner_of_locked(reg) != pool) return false;
+      *has_any_out = true;
+      return seize(reg);
     });
+    begin_release(count);
+    return count;
   }
-  // The same of those that are idle: they are dead and the caller's, and being given back from now on. They count as
-  // evictions.
+  // The same of those that are idle, which count as evictions.
   size_t retire_of(Member* pool, size_t* place, pinrail_registration_t** regs_out, size_t room) EXCLUDES(mutex) {
     Guard guard(mutex);
     const size_t count = next_where_locked(place, regs_out, room, [&](pinrail_registration_t* reg) {

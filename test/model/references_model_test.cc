@@ -298,10 +298,9 @@ class OrphanModel : public ReferencesModel {
  protected:
   // engine.h, release_all() and release_one().
   void destroy() {
-    const Killed killed = orphan(reg_);
-    if (killed == Killed::no) return;
+    if (!seize(reg_)) return;
     require(++given_back_ == 1, "it was given back twice");
-    if (killed == Killed::owned) free_it();
+    if (disown(reg_)) free_it();
   }
   // grdma_invalidate_hook.cc; the gc list is drained by destroy(), which owns what hooks own.
   void event_of_destroyed() {
@@ -318,6 +317,15 @@ class OrphanModel : public ReferencesModel {
     require(dropped != Drop::stale, "a good handle was refused");
     if (dropped == Drop::last) free_it();
   }
+  // engine.h, after_drop(), and if the pool has let go of it api_call.cc: at any time of the destruction.
+  void drop_held() {
+    --holders_;
+    const Drop dropped = drop(handle_);
+    require(dropped != Drop::stale, "a good handle was refused");
+    if (dropped != Drop::last) return;
+    if ((state::load(reg_) & state::kOrphan) == 0) require(++given_back_ == 1, "it was given back twice");
+    free_it();
+  }
   void free_it() {
     require(holders_ == 0, "it was freed while it is held");
     require(++freed_ == 1, "it was freed twice");
@@ -329,6 +337,8 @@ class OrphanModel : public ReferencesModel {
 
 SETTLES(OrphanModel, two_drops_after_the_destruction, expect_freed, (hold(2), destroy()), DOES(drop_orphan()),
         DOES(drop_orphan()))
+SETTLES(OrphanModel, the_destruction_against_the_drops_of_what_is_dead, expect_freed, (hold(2), kill(reg_)),
+        DOES(destroy()), DOES(drop_held()), DOES(drop_held()))
 SETTLES(OrphanModel, the_destruction_against_an_event, expect_freed, , DOES(destroy()), DOES(event_of_destroyed()))
 
 TEST_F(OrphanModel, a_hit_by_a_stale_request_against_the_last_drop) {

@@ -415,6 +415,33 @@ TEST(GrdmaSession, what_a_child_holds_is_held_although_it_has_dropped_an_orphan_
   drop(orphan);
 }
 
+// R10: a registrar's function may drop references of the pool that is being destroyed, those of what it returns and of
+// what is still to come.
+TEST(GrdmaSession, a_registrar_may_drop_what_is_held_of_a_pool_that_is_destroyed_by_force) {
+  const Library library;
+  for (const PoolOptions& options : {PoolOptions{}, not_kept()}) {
+    for (const int own : {0, 1}) {
+      fake::FakeRegistrar fake;
+      Pool pool(fake, options);
+      std::vector<pinrail_handle_t> held;
+      for (uintptr_t i = 0; i < 4; ++i) held.push_back(pool.must(kBase + 2 * i * kPage, kPage));
+      fake.on_deregister([&](const pinrail_registration_t* reg, pinrail_reason_t) {
+        for (size_t i = 0; i < held.size(); ++i) {
+          if ((held[i].reg == reg) != (own != 0)) continue;
+          drop(held[i]);
+          held.erase(held.begin() + static_cast<std::ptrdiff_t>(i));
+          return;
+        }
+      });
+      EXPECT_EQ(pool.close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
+      EXPECT_EQ(fake.deregister_calls(), 4u);
+      EXPECT_EQ(fake.live_count(), 0u);
+      fake.on_deregister({});
+      for (const pinrail_handle_t handle : held) drop(handle);
+    }
+  }
+}
+
 // A child's first call is one as well: what is called from within it is refused.
 TEST(GrdmaSession, a_call_within_the_first_call_of_a_child_is_refused) {
   Library library;

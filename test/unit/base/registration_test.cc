@@ -63,7 +63,7 @@ class StateWord : public ::testing::Test {
   pinrail_registration_t* reg_ = nullptr;
 };
 
-enum class Do : uint8_t { take, take_quick, drop, drop_quick, retire, kill, orphan };
+enum class Do : uint8_t { take, take_quick, drop, drop_quick, retire, kill, seize, disown };
 
 // The function's answer in a word.
 const char* done_by(Do what, pinrail_registration_t* reg) {
@@ -78,7 +78,8 @@ const char* done_by(Do what, pinrail_registration_t* reg) {
     case Do::drop_quick: return yes_or_no(drop_quick(handle));
     case Do::retire: return yes_or_no(retire(reg, state::load(reg)));
     case Do::kill: return name_of(kill(reg));
-    case Do::orphan: return name_of(orphan(reg));
+    case Do::seize: return yes_or_no(seize(reg));
+    case Do::disown: return yes_or_no(disown(reg));
     case Do::drop: break;
   }
   const Drop result = drop(handle);
@@ -142,12 +143,18 @@ TEST_F(StateWord, changes_as_this_table_says) {
       {Do::kill, kIndexed, 2, "held", kDead, 2},
       {Do::kill, kDead, 2, "no", kDead, 2},
       {Do::kill, 0, 0, "no", 0, 0},
-      // A destroyed pool owns what is idle, and makes orphans of what is held.
-      {Do::orphan, kIndexed | kQuick, 2, "held", kDead | kOrphan, 2},
-      {Do::orphan, kIndexed | kTransient, 2, "held", kDead | kOrphan | kTransient, 2},
-      {Do::orphan, kDead, 2, "held", kDead | kOrphan, 2},
-      {Do::orphan, kIndexed | kQuick, 0, "owned", kDead | kLast, 0},
-      {Do::orphan, kDead | kLast, 0, "no", kDead | kLast, 0},
+      // A destroyed pool owns what is idle and what is held, whose drops count down meanwhile.
+      {Do::seize, kIndexed | kQuick, 2, "yes", kDead | kLast, 2},
+      {Do::seize, kIndexed | kTransient, 2, "yes", kDead | kLast | kTransient, 2},
+      {Do::seize, kDead, 2, "yes", kDead | kLast, 2},
+      {Do::seize, kIndexed | kQuick, 0, "yes", kDead | kLast, 0},
+      {Do::seize, kDead | kLast, 0, "no", kDead | kLast, 0},
+      {Do::drop, kDead | kLast, 2, "done", kDead | kLast, 1},
+      {Do::drop, kDead | kLast | kNotify, 1, "done", kDead | kLast | kNotify, 0},
+      {Do::drop, kDead | kLast, 0, "stale", kDead | kLast, 0},
+      // It makes orphans of what is held still.
+      {Do::disown, kDead | kLast | kTransient, 2, "no", kDead | kOrphan | kTransient, 2},
+      {Do::disown, kDead | kLast, 0, "yes", kDead | kLast, 0},
   };
   for (const auto& row : rows) {
     const auto number = &row - rows;
