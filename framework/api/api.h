@@ -127,9 +127,9 @@ inline const char* fault_of_request(const pinrail_mpool_t* pool, const void* add
   return fault_of_access(access_and_flags);
 }
 
-// The longest piece that a pool can register at once for this access; 0: no maximum. Pools odp do all on demand.
+// The longest piece that a pool can register at once for this access; 0: no maximum.
 inline size_t longest_of(const pinrail_mpool_t* pool, uint32_t access) {
-  return pinrail::longest_of(pool->registrar->table, (access & PINRAIL_TRAIT_ON_DEMAND) != 0 || pool->name == "odp");
+  return pinrail::longest_of(pool->registrar->table, ((access | pool->ops->traits) & PINRAIL_TRAIT_ON_DEMAND) != 0);
 }
 
 // Returns the status, and reports it if it is BAD_PARAM.

@@ -259,9 +259,10 @@ class Engine : public PoolBase {
     }
     return given_back;
   }
-  // In a call that may miss: all if more than gc_limit bytes are dead (E4), otherwise some.
+  // In a call that may miss: all if more than gc_limit bytes are dead (E4), otherwise some. Not inside a registrar,
+  // which may be deregistering such ones.
   void drain_in_call(pinrail_thread_t* thread) {
-    if (has_dead()) drain(thread, gc_list.is_due() ? SIZE_MAX : kInOneCall);
+    if (thread->in_registrar == 0 && has_dead()) drain(thread, gc_list.is_due() ? SIZE_MAX : kInOneCall);
   }
   // Drains the pools of the cache that have something dead and that a call into this one may drain; if these are more
   // than it can visit, the next call finds the others.

@@ -85,6 +85,23 @@ TEST_F(Grdma, what_an_insert_displaced_is_in_reach_of_events_until_its_turn) {
   EXPECT_TRUE(pool_->invariants_hold());
 }
 
+// As many calls inside each other as there are dead would need more stack than a thread has.
+TEST_F(Grdma, what_a_registrar_registers_while_it_deregisters_gives_back_no_others) {
+  constexpr uintptr_t kMany = 64, kIts = kBase + 2 * kMany * kPage;
+  for (uintptr_t i = 0; i < kMany; ++i) pool_->use(kBase + 2 * i * kPage, kPage);
+  report(kBase, 2 * kMany * kPage);
+  int depth = 0, deepest = 0;
+  device_->on_deregister([&](pinrail_registration_t* reg, pinrail_reason_t) {
+    if (reinterpret_cast<uintptr_t>(reg->base) == kIts) return;
+    deepest = std::max(deepest, ++depth);
+    pool_->use(kIts, kPage, 1, PINRAIL_FLAG_CACHE_BYPASS);
+    --depth;
+  });
+  pool_->use(kIts, kPage, 1, PINRAIL_FLAG_CACHE_BYPASS);
+  device_->on_deregister(nullptr);
+  EXPECT_EQ(deepest, 1);
+}
+
 // R3, R5: also inside a registrar's function.
 TEST_F(Grdma, what_is_cached_is_hit_during_an_eviction) {
   constexpr uintptr_t kMany = 64;

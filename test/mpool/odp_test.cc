@@ -91,6 +91,19 @@ TEST_F(Odp, ranges_longer_than_the_device_takes_are_refused_and_tiles_never_exce
   drop(handle);
 }
 
+TEST_F(Odp, pieces_are_as_long_as_the_device_takes_on_demand_and_not_as_what_it_pins) {
+  fake::FakeOptions fake = paging();
+  fake.on_demand_max_length = 64 * kPage;
+  fake.max_length = kPage;
+  start(fake);
+  pinrail_chunks_t chunks{};
+  void* piece = nullptr;
+  size_t length = 0;
+  ASSERT_EQ(pinrail_chunks_begin(pool_->get(), pointer(kBase), 256 * kPage, &chunks), PINRAIL_SUCCESS);
+  ASSERT_EQ(pinrail_chunks_next(&chunks, &piece, &length), PINRAIL_SUCCESS);
+  EXPECT_EQ(length, 64 * kPage);
+}
+
 TEST_F(Odp, the_ends_of_the_address_space_have_tiles_too) {
   pool_->use(kPage, kPage);
   pool_->use(UINTPTR_MAX - 3 * kPage, kPage);

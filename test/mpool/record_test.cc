@@ -120,6 +120,15 @@ TEST_F(Record, a_forked_child_has_a_file_of_its_own_with_its_own_calls) {
   EXPECT_EQ(ops_of(trace_in(folder_.path("t." + std::to_string(child) + ".xz"))), "RDRD");
 }
 
+TEST_F(Record, a_second_start_writes_a_file_of_its_own) {
+  for (const char* const suffix : {"", ".2", ".3"}) {
+    start();
+    pool_->use(kBase + (*suffix == 0 ? 0 : kPage), kPage);
+    end(suffix);
+  }
+  EXPECT_EQ(trace_in(folder_.path("t." + std::to_string(getpid()))).records[0].addr, kBase);
+}
+
 TEST_F(Record, a_child_that_only_exits_writes_nothing) {
   start();
   pool_->use(kBase, kPage);

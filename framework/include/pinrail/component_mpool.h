@@ -110,6 +110,8 @@ typedef struct pinrail_mpool_ops {
   pinrail_status_t (*register_with)(void *module, pinrail_thread_t *thread, uintptr_t addr, size_t length,
                                     uint64_t access_and_flags, const pinrail_register_options_t *options,
                                     pinrail_handle_t *handle_out);
+  /** PINRAIL_TRAIT_* bits that each of its registrations has, whatever was asked for. */
+  uint32_t traits;
 } pinrail_mpool_ops_t;
 
 /** How soon the gc thread shall drain. */
