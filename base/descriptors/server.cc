@@ -101,7 +101,7 @@ Message::Message(int socket, void* bytes, size_t room, int flags) {
 // The file is sealed, so that its length cannot change while another process reads or maps it.
 Status Directory::create(const slots::Process& self, uint64_t server) {
   constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-  const auto make = [] { return above_standard(memfd_create("pinrail-descriptors", MFD_CLOEXEC | MFD_ALLOW_SEALING)); };
+  const auto make = [] { return memfd_create("pinrail-descriptors", MFD_CLOEXEC | MFD_ALLOW_SEALING); };
   const bool is_made = may_make_file(sizeof(Table)) && file.open(FileKind::has_inode, make) &&
                        allocate_in_file(file.number(), 0, sizeof(Table)) &&
                        fcntl(file.number(), F_ADD_SEALS, kSeals) == 0;
@@ -124,7 +124,8 @@ Status Server::put(const slots::Process& self, int descriptor, FileKind kind, ui
                    Ticket* ticket_out) {
   const NoCancel no_cancel;
   if (descriptor < 0) return PINRAIL_ERR_BAD_PARAM;
-  Descriptor owned(descriptor);
+  Descriptor owned(above_standard(descriptor));
+  if (!owned.is_open()) return PINRAIL_ERR_OUT_OF_RESOURCE;
   uint64_t number = 0;
   const Status started = start(self);
   if (!started.ok()) return started;
@@ -134,7 +135,9 @@ Status Server::put(const slots::Process& self, int descriptor, FileKind kind, ui
   uint32_t place = lowest_;
   while (place < kMost && table->entries[place].number.load() != 0) ++place;
   if (place == kMost || !random_number(&number)) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  if (!directory_->descriptors[place].take(descriptor, kind, forks_before)) return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
+  if (!directory_->descriptors[place].take(owned.get(), kind, forks_before)) {
+    return errno == EAGAIN ? PINRAIL_ERR_TEMP_OUT_OF_RESOURCE : PINRAIL_ERR_OUT_OF_RESOURCE;
+  }
   lowest_ = place + 1;
   table->entries[place].descriptor.store(descriptor_word(owned.release(), directory_->descriptors[place].mark()));
   table->entries[place].number.store(number);  // last: a reader that finds the number also finds its descriptor
@@ -187,7 +190,7 @@ bool Server::is_whole() {
 Status Server::open_socket(const Address& address) {
   constexpr timeval kLook = {1, 0};
   constexpr int kYes = 1;
-  const auto make = [] { return above_standard(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)); };
+  const auto make = [] { return socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0); };
   const bool open = listener_.open(FileKind::has_inode, make) &&
                     setsockopt(listener_.number(), SOL_SOCKET, SO_PASSCRED, &kYes, sizeof(kYes)) == 0 &&
                     setsockopt(listener_.number(), SOL_SOCKET, SO_RCVTIMEO, &kLook, sizeof(kLook)) == 0 &&

@@ -42,15 +42,19 @@ bool may_be_unreadable(int strength, const FileError& error) {
   return strength == kUserFile && error.error_number == EACCES;
 }
 
+// Says nothing about the file.
+bool is_lack(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM; }
+
 void report_unreadable(const std::string& path, int strength, const FileError& error) {
-  const bool goes_on = may_be_unreadable(strength, error);
-  report::help("unreadable file",
-               {{"file", path.c_str()},
-                {"source", role_of(strength)},
-                {"why", error.why.c_str()},
-                {"follows", goes_on ? "its settings are not used." : "Pinrail does not start (BAD_PARAM)."},
-                {"advice", strength == kListedFile ? "name a readable file, or take it out of mca_base_param_files"
-                                                   : "make it a readable file, or remove it"}});
+  const bool goes_on = may_be_unreadable(strength, error), lacks = is_lack(error.error_number);
+  const char* const stops = lacks ? "Pinrail does not start (OUT_OF_RESOURCE)." : "Pinrail does not start (BAD_PARAM).";
+  const char* const advice = strength == kListedFile ? "name a readable file, or take it out of mca_base_param_files"
+                                                     : "make it a readable file, or remove it";
+  report::help("unreadable file", {{"file", path.c_str()},
+                                   {"source", role_of(strength)},
+                                   {"why", error.why.c_str()},
+                                   {"follows", goes_on ? "its settings are not used." : stops},
+                                   {"advice", lacks ? "close files, or raise \"ulimit -n\"" : advice}});
 }
 
 // A file of the list cannot set the list itself: the result would depend on the order of reading.
@@ -96,8 +100,8 @@ void Settings::add_environment(const Sources& sources) {
   }
 }
 
-// Adds a file's settings. BAD_PARAM, with a message, if it is malformed or cannot be read. A missing file is an error
-// only in mca_base_param_files.
+// Adds a file's settings. BAD_PARAM, with a message, if it is malformed or cannot be read; OUT_OF_RESOURCE if no
+// descriptor or memory is left for that. A missing file is an error only in mca_base_param_files.
 Status Settings::add_file(const std::string& path, int strength) {
   if (path.empty()) return success();
   std::vector<FileLine> lines;
@@ -111,7 +115,8 @@ Status Settings::add_file(const std::string& path, int strength) {
   }
   if (!status.ok()) {
     report_unreadable(path, strength, error);
-    return may_be_unreadable(strength, error) ? success() : PINRAIL_ERR_BAD_PARAM;
+    if (may_be_unreadable(strength, error)) return success();
+    return is_lack(error.error_number) ? PINRAIL_ERR_OUT_OF_RESOURCE : PINRAIL_ERR_BAD_PARAM;
   }
   if (strength == kListedFile) drop_file_lists(path, &lines);
   for (FileLine& line : lines) add({std::move(line.name), std::move(line.value), path, line.line, strength});

@@ -28,7 +28,7 @@ constexpr uint32_t kReserved = 1024;  // slots that get memory in one step
 bool Exporter::make_file() {
   uint64_t random = 0;
   if (!may_make_file(bytes_) || getrandom(&random, sizeof(random), 0) != sizeof(random)) return false;
-  const auto make = [] { return above_standard(memfd_create("pinrail-gpu", MFD_CLOEXEC | MFD_ALLOW_SEALING)); };
+  const auto make = [] { return memfd_create("pinrail-gpu", MFD_CLOEXEC | MFD_ALLOW_SEALING); };
   if (!file_.open(FileKind::has_inode, make)) return false;
   const int file = file_.number();
   segment_ = (random | 1) << kFileBits | static_cast<uint64_t>(file);  // never 0

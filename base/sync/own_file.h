@@ -42,6 +42,7 @@
 #include <new>
 
 #include "base/core/calling_thread.h"
+#include "base/core/files.h"
 
 namespace pinrail {
 
@@ -155,36 +156,43 @@ class OwnFile {
   OwnFile() = default;
   ~OwnFile() { close(); }
 
-  // Takes over the descriptor. forks_before: the result of count_forks() before it was opened. False: there is no
-  // memory, it is not open, or the process has forked since (own_file/D2); the caller still owns it.
+  // Takes over the descriptor. forks_before: the result of count_forks() before it was opened. False: the process has
+  // forked since (own_file/D2, EAGAIN), or there is no memory, it is not open, or the kernel does not permit the mark
+  // (another errno); the caller still owns it.
   bool take(int number, FileKind kind, uint64_t forks_before) {
     close();
     own_file::Note* const noted = own_file::take_note();
-    if (noted == nullptr) return false;
+    if (noted == nullptr) {
+      errno = ENOMEM;
+      return false;
+    }
     const bool is_known = own_file::identify(noted, number, kind);
     if (is_known) own_file::forget_former_owner_of(number);
     noted->file.store(is_known ? number : -1);
     if (!is_known) return false;
     if (own_file::forks.load() != forks_before) {
       noted->file.store(-1);
+      errno = EAGAIN;
       return false;
     }
     note_.store(noted);
     return true;
   }
-  // Opens a file by open(), again if the process forks meanwhile, and takes it over. False: open() returned a negative
-  // number (errno is its), or forks came between again and again (EAGAIN).
+  // Opens a file by open(), again if the process forks meanwhile, and takes it over, with a number above those of the
+  // standard streams. False, and an errno: open() returned a negative number, or as take().
   template <typename Open>
   bool open(FileKind kind, Open&& open) {
     constexpr int kTries = 1000;
     for (int i = 0; i < kTries; ++i) {
       const uint64_t forks = own_file::count_forks();
-      const int number = open();
+      const int number = above_standard(open());
       if (number < 0) return false;
       if (take(number, kind, forks)) return true;
+      const int error = errno;
       ::close(number);
+      errno = error;
+      if (error != EAGAIN) return false;
     }
-    errno = EAGAIN;
     return false;
   }
 

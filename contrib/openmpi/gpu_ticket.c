@@ -40,13 +40,18 @@ _Static_assert(sizeof(pinrail_gpu_block_t) == PINRAIL_GPU_BLOCK_BYTES, "places a
 static pthread_mutex_t table_mutex = PTHREAD_MUTEX_INITIALIZER;
 static table_t* own_table;       // table_mutex; of this process
 static int own_descriptor = -1;  // table_mutex
+static uint64_t own_places;      // table_mutex; the first so many have memory
 
 // A table that cannot become shorter, so that a reader never meets its end. Above "ulimit -f" its ftruncate() would end
 // the process, by SIGXFSZ.
 static int make_memory(void) {
   struct rlimit limit;
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < sizeof(table_t)) return -1;
-  const int descriptor = memfd_create("pinrail-gpu-blocks", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  const int made = memfd_create("pinrail-gpu-blocks", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  // Not the number of a standard stream that the program has closed: it would write into the table.
+  const bool is_standard = made >= 0 && made <= STDERR_FILENO;
+  const int descriptor = is_standard ? fcntl(made, F_DUPFD_CLOEXEC, STDERR_FILENO + 1) : made;
+  if (is_standard) close(made);
   if (descriptor < 0) return -1;
   if (ftruncate(descriptor, sizeof(table_t)) == 0 &&
       fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
@@ -56,14 +61,28 @@ static int make_memory(void) {
   return -1;
 }
 
+// Gives the place memory, and those before it. Without it, a look into the place would end the process.
+static bool has_memory_locked(int descriptor, uint64_t place) {
+  enum { kStep = 1024 };
+  if (place < own_places) return true;
+  const uint64_t places = (place / kStep + 1) * kStep;
+  int error = EINTR;
+  while (error == EINTR) error = posix_fallocate(descriptor, 0, (off_t)offsetof(table_t, blocks[places]));
+  if (error == 0) own_places = places;
+  return error == 0;
+}
+
 static bool make_table_locked(void) {
   uint64_t id;
   if (own_table != NULL) return true;
   if (getrandom(&id, sizeof(id), 0) != sizeof(id)) return false;
   const int descriptor = make_memory();
   if (descriptor < 0) return false;
-  table_t* const made = mmap(NULL, sizeof(table_t), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  table_t* made = MAP_FAILED;
+  if (has_memory_locked(descriptor, 0))
+    made = mmap(NULL, sizeof(table_t), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
   if (made == MAP_FAILED) {
+    own_places = 0;
     close(descriptor);
     return false;
   }
@@ -98,14 +117,14 @@ pinrail_status_t write_ticket(const pinrail_gpu_block_t* block, void* ticket_out
   if (block->slot >= kPlaces) return PINRAIL_ERR_OUT_OF_RESOURCE;
   ticket_t ticket = {.magic = kMagic, .pid = block->pid, .place = block->slot, .checksum = block->checksum};
   pthread_mutex_lock(&table_mutex);
-  const bool has_table = make_table_locked();
-  if (has_table) {
+  const bool has_place = make_table_locked() && has_memory_locked(own_descriptor, block->slot);
+  if (has_place) {
     put_locked(&own_table->blocks[block->slot], block);
     ticket.descriptor = own_descriptor;
     ticket.table = own_table->id;
   }
   pthread_mutex_unlock(&table_mutex);
-  if (!has_table) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  if (!has_place) return PINRAIL_ERR_OUT_OF_RESOURCE;
   memcpy(ticket_out, &ticket, sizeof(ticket));
   return PINRAIL_SUCCESS;
 }
@@ -135,6 +154,7 @@ static pinrail_status_t open_table(const ticket_t* ticket, gpu_table_t* table_ou
   snprintf(path, sizeof(path), "/proc/%u/fd/%d", ticket->pid, ticket->descriptor);
   // The number may be another file's by now. Opening a pipe without O_NONBLOCK would wait for a writer.
   const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (descriptor < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) return PINRAIL_ERR_OUT_OF_RESOURCE;
   if (descriptor < 0) return errno == EACCES || errno == EPERM ? PINRAIL_ERR_PERM : PINRAIL_ERR_NOT_FOUND;
   const pinrail_status_t status = map_table(descriptor, ticket->table, table_out);
   close(descriptor);

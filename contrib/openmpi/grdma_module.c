@@ -37,12 +37,15 @@ void register_parameters(const mca_base_component_t* component) {
                    OPAL_INFO_LVL_6, "", &parameters.settings);
 }
 
-static bool monitor_is_open_mpi(void) { return strcmp(parameters.monitor, kOpenMpi) == 0; }
+// Open MPI has NULL for an empty value: Pinrail chooses as by default.
+static bool monitor_is_open_mpi(void) {
+  return is_set(parameters.monitor) && strcmp(parameters.monitor, kOpenMpi) == 0;
+}
 
 // Other sources of Pinrail's parameters hold as ever.
 static pinrail_status_t start_pinrail(void) {
   settings_t settings = {.count = 0};
-  if (!monitor_is_open_mpi()) add_setting(&settings, "monitor", parameters.monitor);
+  if (!monitor_is_open_mpi()) add_if_set(&settings, "monitor", parameters.monitor);
   add_if_set(&settings, "mpool_grdma_size_limit", parameters.size_limit);
   add_if_set(&settings, "mpool_grdma_count_limit", parameters.count_limit);
   pinrail_status_t status = add_list(&settings, parameters.settings, "rcache_grdma_settings");
@@ -162,7 +165,8 @@ static void tell_served(const char* cache_name) {
   snprintf(line, sizeof(line),
            "Pinrail %s serves this job: registrations of the transport %.*s%s; memory events from %s.",
            pinrail_version(), (int)strcspn(cache_name, "."), cache_name,
-           keeps_pinned() ? "" : ", none of which is kept (mpi_leave_pinned 0)", parameters.monitor);
+           keeps_pinned() ? "" : ", none of which is kept (mpi_leave_pinned 0)",
+           is_set(parameters.monitor) ? parameters.monitor : "the monitors that work");
   print_job_line(line);
 }
 

@@ -123,12 +123,23 @@ void drop_all_pins(pinrail_mpool_t* pool) {
   drop_pins(&pins);
 }
 
-// Whether memory of the pool is allocated, unless that is taken back by force, or helper threads work for it. Gives
-// back what is free.
-bool is_in_use(pinrail_mpool_t* pool, uint32_t flags) {
-  if (pool->works.is_any_unfinished()) return true;
+// BUSY, with a message: memory of the pool is allocated, or helper threads work for it.
+Status refuse_in_use(pinrail_mpool_t* pool) {
+  pinrail_alloc_stats_t totals{};
   mpool::Allocator* const allocator = pool->allocator.load();
-  return allocator != nullptr && !allocator->close((flags & PINRAIL_DESTROY_FORCE) != 0).ok();
+  if (allocator != nullptr) allocator->stats(&totals);
+  const char* why = nullptr;
+  if (totals.allocations != 0) why = "memory of the pool is allocated (pinrail_mpool_alloc)";
+  if (pool->works.is_any_unfinished()) why = "a pinrail_mpool_prepin_start() or a stream of chunks has not ended";
+  if (why == nullptr) return success();
+  help("pool in use", {{"pool", pool->name.c_str()}, {"why", why}});
+  return PINRAIL_ERR_BUSY;
+}
+
+// Gives back what is free, whose registrations are referenced; with PINRAIL_DESTROY_FORCE unpins the rest.
+void close_allocator(pinrail_mpool_t* pool, uint32_t flags) {
+  mpool::Allocator* const allocator = pool->allocator.load();
+  if (allocator != nullptr) allocator->close((flags & PINRAIL_DESTROY_FORCE) != 0).ignore();
 }
 
 // Destroys the pool. A parent's pool is kept in a forked child, because its handles may still be dropped.
@@ -148,7 +159,9 @@ Status destroy_one(pinrail_mpool_t* pool, uint32_t flags) {
   if (is_inside_registrar()) return PINRAIL_ERR_BUSY;
   const bool is_forced = (flags & PINRAIL_DESTROY_FORCE) != 0;
   if (is_forced) pool->works.stop_all();
-  if (is_in_use(pool, flags)) return PINRAIL_ERR_BUSY;
+  const Status used = is_forced ? success() : refuse_in_use(pool);
+  if (!used.ok()) return used;
+  close_allocator(pool, flags);
   if (is_forced) drop_all_pins(pool);
   const Status status = destroy(pool, flags);
   if (!status.ok()) return status;
@@ -239,8 +252,8 @@ void check_known(const pinrail_mpool_t* pool) {
 
 pinrail_mpool* first_pool() { return pools.load(); }
 
-// Destroys all pools of this process; BUSY, and none is destroyed, if one has a referenced registration or the caller
-// is a registrar's function.
+// Destroys all pools of this process; BUSY, and none is destroyed, if one is in use or has a referenced registration,
+// or the caller is a registrar's function.
 Status close_pools(Library* in) {
   if (thread::current() == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;  // it could drop no reference
   if (is_inside_registrar()) return PINRAIL_ERR_BUSY;
@@ -254,9 +267,11 @@ Status close_pools(Library* in) {
   // Checks all before it destroys one: BUSY changes nothing. Helper threads come first: one that still works may drop
   // the last reference between the check and destroy_one(), which would then destroy one pool of several.
   for (pinrail_mpool_t* pool : own) {
-    if (is_in_use(pool, 0)) return PINRAIL_ERR_BUSY;
+    const Status used = refuse_in_use(pool);
+    if (!used.ok()) return used;
   }
   for (pinrail_mpool_t* pool : own) {
+    close_allocator(pool, 0);
     if (pool->ops->referenced(pool->module) != 0) return destroy_one(pool, 0);  // reports the referenced registrations
   }
   for (pinrail_mpool_t* pool : own) {

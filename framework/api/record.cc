@@ -179,16 +179,18 @@ class Compressor {
 
 class Output {
  public:
-  Output() : file_(open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600)), good_(file_.is_open()) {}
+  Output()
+      : file_(above_standard(open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600))),
+        good_(file_.is_open()) {}
 
   void add(const char* line) {
     text_ += line;
     if (text_.size() >= kPiece) flush(false);
   }
-  // Returns whether everything is in the file.
+  // Returns whether everything is in the file, which NFS says when it is closed.
   bool finish() {
     flush(true);
-    return good_;
+    return good_ && close(file_.release()) == 0;
   }
 
  private:
@@ -215,7 +217,7 @@ class Output {
     return true;
   }
 
-  const Descriptor file_;
+  Descriptor file_;
   bool good_;
   uint64_t written_ = 0;  // bytes
   std::string text_;
@@ -232,12 +234,13 @@ uint64_t length_in_memory(const Record& record) {
 using Held = std::map<std::pair<const pinrail_registration_t*, uint64_t>, std::vector<int64_t>>;
 
 // The id of a complete record. False: it is of no use in a trace, as a drop of a reference that was taken before the
-// recording began.
+// recording began, or a request that failed because its range is no memory.
 bool find_id(const Record& record, char op, Held* held, int64_t* next, int64_t* id_out) {
   *id_out = op == 'E' ? static_cast<int64_t>(record.generation) : 0;
   if (op == 'I') return length_in_memory(record) != 0;
   if (op == 'E') return true;
   const bool is_taken = op != 'D';
+  if (length_in_memory(record) != record.length) return false;
   if (is_taken && record.reg == nullptr) {
     *id_out = -1;
     return true;
@@ -375,7 +378,8 @@ void fork_reinit() {
 }
 
 void took(char op, const void* addr, size_t length, uint64_t access_and_flags, const pinrail_handle_t* handle) {
-  if (!is_on()) return;
+  // What is registered on demand pins nothing, and may be all memory.
+  if (!is_on() || (access_and_flags & PINRAIL_TRAIT_ON_DEMAND) != 0) return;
   const auto access = static_cast<uint32_t>(access_and_flags & PINRAIL_RIGHTS_MASK);
   const auto flags = static_cast<uint32_t>(access_and_flags >> PINRAIL_ACCESS_FLAGS_SHIFT);
   if (handle != nullptr) state::unquicken(handle->reg);

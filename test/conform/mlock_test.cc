@@ -87,6 +87,20 @@ TEST_F(Mlock, two_registrars_of_one_component_share_their_counts) {
   EXPECT_EQ(locked_pages(), 0u);
 }
 
+// What an event has ended may be mapped and locked still, as after an madvise() that the kernel refuses for that.
+TEST_F(Mlock, what_an_event_has_left_locked_is_not_taken_for_the_programs) {
+  auto* device = static_cast<ComponentDevice*>(device_.get());
+  {
+    Registration registration(table());
+    ASSERT_TRUE(registration.make(mapping_.base(), page_).ok());
+    EXPECT_TRUE(registration.give_back(PINRAIL_REASON_INVALIDATED).ok());
+  }
+  EXPECT_EQ(locked_pages(), 1u) << "else this test tries nothing";
+  pinrail_registrar_t first = table(), next{};
+  device->end_other(&first);
+  EXPECT_TRUE(device->make_other(&next).ok());  // in the place of the first, which the device ends
+}
+
 TEST_F(Mlock, a_late_invalidation_does_not_unlock_a_newer_registration_at_the_address) {
   Registration old_one(table()), new_one(table());
   ASSERT_TRUE(old_one.make(mapping_.base(), 16 * page_).ok());

@@ -11,6 +11,7 @@
 #include <set>
 #include <thread>
 
+#include "test/support/files.h"
 #include "test/support/library.h"
 #include "test/support/memory.h"
 #include "test/support/threads.h"
@@ -272,11 +273,26 @@ TEST_F(Alloc, after_an_event_on_one_page_and_after_a_restart_a_region_is_registe
   EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
 }
 
+TEST_F(Alloc, a_finalize_that_is_refused_for_one_pool_leaves_the_free_memory_of_another) {
+  const auto other = std::make_unique<Pool>(*device_);  // newer: it is asked later
+  EXPECT_EQ(release(must(1000)), PINRAIL_SUCCESS);
+  const uint64_t mapped = stats().mapped_bytes;
+  EXPECT_NE(mapped, 0u);
+  void* kept = nullptr;
+  ASSERT_EQ(pinrail_mpool_alloc(other->get(), 1000, 0, PINRAIL_NODE_ANY, &kept), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_finalize(), PINRAIL_ERR_BUSY);
+  EXPECT_EQ(stats().mapped_bytes, mapped);
+  EXPECT_EQ(pinrail_mpool_free(other->get(), kept), PINRAIL_SUCCESS);
+}
+
 // What is allocated stays mapped, and what is free does not.
 TEST_F(Alloc, a_pool_with_allocations_is_busy_and_force_leaves_the_memory) {
   char* const at = must(1000);
-  EXPECT_EQ(pool_->close(), PINRAIL_ERR_BUSY);
-  EXPECT_EQ(pinrail_finalize(), PINRAIL_ERR_BUSY);
+  const std::string said = said_by([this] {
+    EXPECT_EQ(pool_->close(), PINRAIL_ERR_BUSY);
+    EXPECT_EQ(pinrail_finalize(), PINRAIL_ERR_BUSY);
+  });
+  EXPECT_TRUE(has(said, "memory of the pool is allocated")) << said;
   EXPECT_TRUE(is_hit(at, 1000)) << "nothing has changed";
   std::vector<char*> large(8);
   for (char*& each : large) each = must(16 * kMiB);

@@ -7,12 +7,14 @@
 #include <pinrail/figures.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -24,6 +26,18 @@
 #include "test/support/files.h"
 #include "test/support/library.h"
 #include "test/support/threads.h"
+
+namespace {
+std::atomic<bool> is_disk_full{false};
+}
+
+extern "C" __attribute__((visibility("default"))) int close(int file) {
+  struct stat about {};
+  const bool is_lost = is_disk_full && fstat(file, &about) == 0 && S_ISREG(about.st_mode) && about.st_nlink == 1;
+  const auto closed = static_cast<int>(syscall(SYS_close, file));
+  if (is_lost) errno = ENOSPC;
+  return is_lost ? -1 : closed;
+}
 
 namespace pinrail::test {
 namespace {
@@ -80,6 +94,33 @@ TEST_F(Record, each_call_and_each_event_is_in_the_trace_in_its_order) {
   EXPECT_EQ(trace.records[5].addr, kBase);
   EXPECT_EQ(trace.records[5].size, kPage);
   EXPECT_EQ(trace.records[8].flags, uint32_t{PINRAIL_FLAG_CACHE_BYPASS});
+}
+
+// One such call of a program would make the whole trace one that no tool reads.
+TEST_F(Record, what_cannot_be_replayed_is_left_out) {
+  pool_.reset();
+  make(with({{"mpool_base_record", folder_.path("t")}}, {}),
+       fake::options_with(&fake::FakeOptions::on_demand, PINRAIL_ON_DEMAND_IMPLICIT));
+  void* const wild = reinterpret_cast<void*>(~uintptr_t{0} - 16 * kPage + 1);
+  pinrail_handle_t none;
+  device_->fail_every_register(PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pinrail_mpool_register(pool_->get(), wild, kPage, 1, 0, &none), PINRAIL_ERR_BAD_PARAM);
+  EXPECT_EQ(pinrail_mpool_find(pool_->get(), wild, kPage, 1, &none), PINRAIL_ERR_NOT_FOUND);
+  device_->fail_every_register(PINRAIL_SUCCESS);
+  pool_->use(kBase, kPage, 1 | PINRAIL_TRAIT_ON_DEMAND);
+  pool_->use(kBase, kPage);
+  EXPECT_EQ(ops_of(end()), "RD");
+}
+
+// As NFS says that at last when a file is closed.
+TEST_F(Record, a_file_that_finds_no_room_when_it_is_closed_is_lost_with_a_message) {
+  start();
+  pool_->use(kBase, kPage);
+  pool_.reset();
+  is_disk_full = true;
+  const std::string said = said_by([this] { library_.reset(); });
+  is_disk_full = false;
+  EXPECT_TRUE(has(said, "record lost") && has(said, "No space left")) << said;
 }
 
 TEST_F(Record, the_trace_has_what_is_set_for_the_pool_and_no_more) {

@@ -45,7 +45,7 @@ int open_ring(Ring* ring) {
     if (result < 0) return -result;
     ring->uring.ring_fd = ring->uring.enter_ring_fd = above_standard(ring->uring.ring_fd);
     if (ring->uring.ring_fd < 0) result = -errno;
-    if (result >= 0 && !ring->file.take(ring->uring.ring_fd, FileKind::ring, forks)) result = -EAGAIN;
+    if (result >= 0 && !ring->file.take(ring->uring.ring_fd, FileKind::ring, forks)) result = -errno;
     if (result >= 0) result = io_uring_ring_dontfork(&ring->uring);
     if (result >= 0) result = io_uring_register_buffers_sparse(&ring->uring, kSlots);
     if (result >= 0) return 0;

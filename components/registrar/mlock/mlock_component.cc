@@ -35,8 +35,7 @@ struct Component {
   explicit Component(const pinrail_host_t* where) : host(where) {}
   const pinrail_host_t* const host;
   pinrail_registrar_t table{};  // of all of its registrars; check_request() reads its limits
-  std::atomic<unsigned> registrars{0};
-  std::atomic<bool> is_told{false};  // that a lock of the program's may be taken away
+  std::atomic<bool> has_registered{false};
   Mutex mutex{LockRank::leaf};
   PageCounts counts GUARDED_BY(mutex);
 };
@@ -109,7 +108,7 @@ pinrail_status_t register_mem(void* context, const pinrail_register_request_t* r
   const Status status = check_request(component->table, *request);
   if (!status.ok()) return status.code();
   if ((request->traits & PINRAIL_TRAIT_ON_DEMAND) != 0 || has_own_iova(*request)) return PINRAIL_ERR_NOT_SUPPORTED;
-  if (!component->is_told.exchange(true)) show(component->host, "locks are taken away");
+  if (!component->has_registered.exchange(true)) show(component->host, "locks are taken away");
   return lock_and_count(component, Span::of(request->addr, request->length)).code();
 }
 
@@ -160,11 +159,12 @@ int probe_page() {
 }
 
 // Whether the program has locked memory itself. Its locks would be taken away. What registrars of this component have
-// locked is not the program's, so only the first one asks.
+// locked is not the program's, so nobody asks after the first registration: even when all have ended, memory that an
+// event has named may be mapped and locked.
 bool has_locks_of_its_own(Component* component) {
   pinrail_param_value_t permitted{};
   const bool is_asked =
-      component->registrars.load() == 0 &&
+      !component->has_registered.load() &&
       (component->host->param(component->host, "beside_locks", &permitted) != PINRAIL_SUCCESS || permitted.i == 0);
   const uint64_t kib = is_asked ? number_in_file("/proc/self/status", "VmLck:", 0) : 0;
   if (kib == 0) return false;
@@ -179,12 +179,11 @@ pinrail_status_t create(void* context, void*, pinrail_registrar_t* registrar_out
     return not_available(component->host, "this user may not lock a page (ulimit -l)", ErrnoText(error).c_str()).code();
   }
   if (has_locks_of_its_own(component)) return PINRAIL_ERR_NOT_AVAILABLE;
-  ++component->registrars;
   *registrar_out = component->table;
   return PINRAIL_SUCCESS;
 }
 
-void destroy(void* context, pinrail_registrar_t*) { --static_cast<Component*>(context)->registrars; }
+void destroy(void*, pinrail_registrar_t*) {}
 
 constexpr pinrail_registrar_ops_t kOps = {sizeof(pinrail_registrar_ops_t), create, destroy};
 

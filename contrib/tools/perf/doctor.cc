@@ -156,7 +156,7 @@ class Trial {
     (void)waitpid(child, nullptr, 0);
     if (is_right) return well("fork", "the device sees what the parent writes while a child exists");
     wrong("fork", "the device sees other bytes than the parent writes while a child exists",
-          "a program that forks, or calls system(), transfers wrong bytes.", "set registrar_fork_marks=yes.");
+          "a program that forks, or calls system(), transfers wrong bytes.", "set registrar_fork_marks=always.");
   }
 
   void try_remap() {

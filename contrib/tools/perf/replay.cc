@@ -119,10 +119,11 @@ void Replay::step(const TraceRecord& record) {
 }
 
 void Replay::take(const TraceRecord& record) {
+  const bool find = record.op == TraceOp::find;
+  if (!find && record.id < 0 && !memory_.has(span_of(record))) return;
   void* const addr = memory_.at(record.addr);
   pinrail_mpool_t* const pool = session_.pool();
   pinrail_handle_t handle = {};
-  const bool find = record.op == TraceOp::find;
   if (!find) memory_.touch(span_of(record));
   figures_.calls += find ? 0 : 1;
   const pinrail_status_t status = timed(&figures_.nanoseconds, [&] {

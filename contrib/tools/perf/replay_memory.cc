@@ -121,6 +121,7 @@ Layout Layout::of(const Trace& trace, uint64_t page_bytes, uint64_t gap) {
   std::vector<TraceSpan> registered, all;
   for (const TraceRecord& record : trace.records) {
     if (record.op != TraceOp::reg && record.op != TraceOp::find) continue;
+    if (record.op == TraceOp::reg && record.id < 0) continue;  // it was refused: its range may be no memory
     const TraceSpan span = {round_down(record.addr, page_bytes), round_up(record.addr + record.size, page_bytes)};
     all.push_back(span);
     if (record.op == TraceOp::reg) registered.push_back(span);
@@ -242,6 +243,11 @@ Result ReplayMemory::map_piece(const Piece& piece) {
   std::fill_n(resident_.begin() + first, piece.length / page_size(), fill);
   std::fill_n(changed_at_.begin() + first, piece.length / page_size(), changes_);
   return fill ? map_fresh(piece.base, piece.length, changes_) : map_empty(piece.base, piece.length);
+}
+
+bool ReplayMemory::has(TraceSpan span) const {
+  const std::vector<Piece> pieces = layout_.touched_pages_in(span);
+  return pieces.size() == 1 && pieces[0].length >= span.end - span.begin;
 }
 
 void ReplayMemory::touch(TraceSpan span) {

@@ -149,6 +149,8 @@ class ReplayMemory {
   // same length (at most 1 GiB) where nothing is ever mapped.
   std::vector<Piece> to_report(TraceSpan span) const;
 
+  // Whether all of the range's pages are there. Those of an R line that failed may not be.
+  bool has(TraceSpan span) const;
   // Makes the pages of an R line's range resident, if they are not.
   void touch(TraceSpan span);
 

@@ -11,8 +11,9 @@
  *          for longer may wait for what the forking thread holds.
  * Signals  A signal handler may unmap memory, and may call pinrail_monitor_report() and
  *          pinrail_mpool_invalidate_range(), whatever it interrupted. It must make no other call: if the interrupted
- *          thread was inside a call that may hold a lock, the handler's call returns BUSY and changes nothing; if it
- *          was inside a hit, the handler's call may spoil what the thread remembers of its requests. A handler must not
+ *          thread was inside a call on a pool, the handler's call returns BUSY and changes nothing; inside a call on
+ *          parameters, monitors' subscriptions or the message function it may wait for that thread's lock for ever; if
+ *          it was inside a hit, the handler's call may spoil what the thread remembers of its requests. A handler must not
  *          leave by longjmp. Threads of Pinrail's own block asynchronous signals. Those that a thread causes itself, such
  *          as SIGSEGV, reach the program's handlers there as well.
  * Unwind   Calls are no cancellation points, and neither are the functions of the embedder that they run: such a
@@ -25,7 +26,8 @@
  *          correct are reported once, in three lines on stderr or to pinrail_set_message_function(): a wrong argument
  *          (BAD_PARAM), a wrong value of a parameter, an unusable component, a limit that is too low. Results that a
  *          program must expect are returned without a message: NOT_FOUND, BUSY (except from destroy), WOULD_BLOCK,
- *          NOT_SUPPORTED, NOT_AVAILABLE in a forked child, and a lack of room. pinrail_mpool_invalidate_range() never
+ *          NOT_SUPPORTED, NOT_AVAILABLE in a forked child. A lack of room is reported at most once a second, and never
+ *          with mpool_base_events=0. pinrail_mpool_invalidate_range() never
  *          reports, because it may run in a signal handler.
  */
 #ifndef PINRAIL_PINRAIL_H
@@ -71,8 +73,8 @@ typedef struct pinrail_init_options {
 PINRAIL_API pinrail_status_t pinrail_init(const pinrail_init_options_t *options);
 
 /**
- * Undoes one pinrail_init(). The last call destroys the remaining pools; it returns BUSY and changes nothing if a
- * registration is referenced or the caller is a registrar's function. OUT_OF_RESOURCE, and nothing has changed: there is
+ * Undoes one pinrail_init(). The last call destroys the remaining pools; it returns BUSY, with a message, if one cannot
+ * be destroyed, and destroys none. BUSY also if the caller is a registrar's function. OUT_OF_RESOURCE, and nothing has changed: there is
  * no memory for the calling thread's record.
  */
 PINRAIL_API pinrail_status_t pinrail_finalize(void);
@@ -147,8 +149,9 @@ enum {
 };
 
 /**
- * Destroys the pool. Without PINRAIL_DESTROY_FORCE in flags: BUSY if a registration is referenced; nothing changes,
- * and a message lists the first few. BUSY also if the caller is a registrar's function, whatever flags is.
+ * Destroys the pool. Without PINRAIL_DESTROY_FORCE in flags: BUSY if memory of the pool is allocated, a job of
+ * pinrail_mpool_prepin_start() or a stream of chunks has not ended, or a registration is referenced. A message says
+ * which; the pool is unchanged, but for free memory of pinrail/alloc.h, which may go back to the kernel. BUSY also if the caller is a registrar's function, whatever flags is.
  * OUT_OF_RESOURCE as for pinrail_finalize().
  */
 PINRAIL_API pinrail_status_t pinrail_mpool_destroy(pinrail_mpool_t *pool, uint32_t flags);

@@ -420,6 +420,18 @@ TEST_F(Descriptors, a_forked_child_has_no_copy_of_what_was_put_in) {
   close(other);
 }
 
+TEST_F(Descriptors, what_is_put_in_does_not_stay_where_standard_input_was) {
+  const ChildAnswer answer = answer_of([&] {
+    close(STDIN_FILENO);
+    const int file = make_file(7);
+    Server server;
+    Ticket ticket;
+    const Status put = server.put(self(), file, FileKind::has_inode, own_file::count_forks(), &ticket);
+    return ChildAnswer{file, put.code(), fcntl(STDIN_FILENO, F_GETFD)};
+  });
+  EXPECT_EQ(answer, (ChildAnswer{STDIN_FILENO, PINRAIL_SUCCESS, -1}));
+}
+
 // The table in the file has the mark by which a file that no inode tells apart is known.
 TEST_F(Descriptors, a_file_of_the_programs_own_under_the_number_of_a_marked_one_is_not_taken_for_it) {
   const int file = memfd_create("marked", MFD_CLOEXEC), other = make_file(8);

@@ -305,6 +305,27 @@ TEST(OwnFile, a_child_closes_no_file_of_the_programs) {
   close(number);
 }
 
+// A daemon may have closed these, and what a program writes to its standard error, or reads from its standard input,
+// would go to a file of ours or come from it.
+TEST(OwnFile, none_gets_the_number_of_a_standard_stream) {
+  test::expect_success_in_child([] {
+    for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) close(stream);
+    OwnFile file;
+    return file.open(FileKind::ring, make_ring) && file.number() > STDERR_FILENO && fcntl(0, F_GETFD) < 0 ? 0 : 1;
+  });
+}
+
+TEST(OwnFile, what_cannot_be_identified_is_opened_once_and_the_reason_is_not_a_fork) {
+  OwnFile file;
+  int opened = 0;
+  EXPECT_FALSE(file.open(FileKind::ring, [&opened] {
+    ++opened;
+    return 1 << 20;  // no such descriptor
+  }));
+  EXPECT_EQ(errno, EBADF);
+  EXPECT_EQ(opened, 1);
+}
+
 TEST(OwnFile, released_it_stays_open) {
   OwnFile file;
   ASSERT_TRUE(file.open(FileKind::ring, make_ring));

@@ -2,6 +2,7 @@
 // param_parse_test.cc - texts to values and back, parameter files, good and bad, and lists of components.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -209,6 +210,19 @@ TEST(ParamFile, a_file_is_read_where_standard_input_is_closed) {
   }
   ASSERT_TRUE(is_read) << error.why;
   EXPECT_EQ(lines.at(0).value, "1");
+}
+
+TEST(ParamFile, no_free_descriptor_says_nothing_about_the_file) {
+  const TempFolder folder;
+  const std::string path = folder.write("f", "a = 1");
+  test::expect_success_in_child([&] {
+    const rlimit none{0, 0};
+    if (setrlimit(RLIMIT_NOFILE, &none) != 0) return 1;
+    Sources sources;
+    sources.site_file = path;
+    param::Registry registry;
+    return registry.read_sources(sources).is(PINRAIL_ERR_OUT_OF_RESOURCE) ? 0 : 2;
+  });
 }
 
 TEST(ParamFile, a_missing_file_is_told_from_an_unreadable_one) {

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -15,6 +16,15 @@
 
 extern "C" {
 #include "contrib/openmpi/gpu_ticket.h"
+}
+
+namespace {
+bool is_memory_shared_out = false;  // no file gets memory any more
+}
+
+extern "C" __attribute__((visibility("default"))) int posix_fallocate(int file, off_t from, off_t bytes) {
+  if (is_memory_shared_out) return ENOSPC;
+  return fallocate(file, 0, from, bytes) == 0 ? 0 : errno;
 }
 
 namespace pinrail {
@@ -146,6 +156,43 @@ TEST(GpuTicket, a_process_that_may_make_no_file_so_long_has_no_tickets_and_goes_
     exit(write_ticket(&block, ticket.bytes) == PINRAIL_ERR_OUT_OF_RESOURCE ? 0 : 1);
   };
   EXPECT_EXIT(ask(), testing::ExitedWithCode(0), "");
+}
+
+// A write into a file without memory would end the process.
+TEST(GpuTicket, without_memory_for_its_place_a_block_has_no_ticket) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto ask = [](bool has_table) {
+    Ticket ticket{};
+    const pinrail_gpu_block_t first = block_at(0, 1), far = block_at(100000, 1);
+    if (has_table && write_ticket(&first, ticket.bytes) != PINRAIL_SUCCESS) exit(1);
+    is_memory_shared_out = true;
+    if (write_ticket(&far, ticket.bytes) != PINRAIL_ERR_OUT_OF_RESOURCE) exit(2);
+    is_memory_shared_out = false;
+    exit(write_ticket(&far, ticket.bytes) == PINRAIL_SUCCESS ? 0 : 3);
+  };
+  EXPECT_EXIT(ask(false), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(ask(true), testing::ExitedWithCode(0), "");
+}
+
+TEST(GpuTicket, the_table_does_not_get_the_number_of_standard_input) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto ask = [] {
+    close(STDIN_FILENO);
+    Ticket ticket{};
+    const pinrail_gpu_block_t block = block_at(1, 1);
+    exit(write_ticket(&block, ticket.bytes) == PINRAIL_SUCCESS && fcntl(STDIN_FILENO, F_GETFD) < 0 ? 0 : 1);
+  };
+  EXPECT_EXIT(ask(), testing::ExitedWithCode(0), "");
+}
+
+TEST(GpuTicket, a_reader_without_a_free_descriptor_does_not_take_the_memory_for_freed) {
+  const Ticket ticket = ticket_of(block_at(5, 1));
+  test::expect_success_in_child([&] {
+    const rlimit none{3, 3};
+    if (setrlimit(RLIMIT_NOFILE, &none) != 0) return 1;
+    pinrail_gpu_block_t seen{};
+    return read(ticket, &seen) == PINRAIL_ERR_OUT_OF_RESOURCE ? 0 : 2;
+  });
 }
 
 }  // namespace

@@ -123,6 +123,15 @@ TEST(PerfMemory, more_than_this_machine_has_is_refused_in_words) {
   EXPECT_NE(memory.map(trace).why().find("more memory"), std::string::npos);
 }
 
+TEST(PerfMemory, what_was_refused_gets_no_memory_of_its_own) {
+  Trace trace = two_ranges(0x7e0000000000);
+  trace.records.push_back({0x1000, uint64_t{1} << 60, -1, 1, 0, 3, TraceOp::reg});
+  ReplayMemory memory;
+  EXPECT_TRUE(memory.map(trace).ok());
+  EXPECT_FALSE(memory.has({0x1000, 0x1000 + (uint64_t{1} << 60)}));
+  EXPECT_TRUE(memory.has({0x7e0000000020, 0x7e0000000030}));
+}
+
 // A trace's ranges keep their distances, and an event changes the right pages.
 
 constexpr uint64_t kPage = 4096, kGap = 1 << 20;
