@@ -189,6 +189,7 @@ bool kept_at(size_t index, const char** kind_out, const char** why_not_out) {
 }
 
 bool is_told_afterwards() {
+  if (has_raw_callers()) return false;  // what they drop uffd alone sees
   const auto is = [](const StartedMonitor& monitor, std::string_view name) { return monitor.name == name; };
   return !any_seeing([&](const StartedMonitor& monitor) { return is(monitor, "external"); }) &&
          any_seeing([&](const StartedMonitor& monitor) {

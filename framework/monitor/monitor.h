@@ -76,7 +76,8 @@ const char* why_idle(std::string_view name);
 const char* names_of_started();
 
 // Whether what the monitors report of host memory is reported when it is gone, and not only before. The program, by
-// external, reports all before, and uffd what madvise() drops, unless another monitor sees that, too.
+// external, reports all before, and uffd what madvise() drops, unless another monitor sees that, too. None does beside
+// an allocator that makes raw system calls.
 bool is_told_afterwards();
 // Whether registrations of the range may be kept (coverage.h); makes monitors watch the range. No lock may be held.
 bool covers(uintptr_t base, size_t length);
