@@ -139,6 +139,7 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice device);
 CUresult cuCtxPushCurrent(CUcontext context);
 CUresult cuCtxPopCurrent(CUcontext* context);
 CUresult cuCtxSynchronize(void);
+CUresult cuCtxGetId(CUcontext context, unsigned long long* id);
 
 /* Memory, and what a pointer is. */
 CUresult cuMemFree(CUdeviceptr address);

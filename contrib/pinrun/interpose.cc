@@ -30,7 +30,8 @@ void count_passed() { counts().passed.fetch_add(1, std::memory_order_relaxed); }
 
 // A pool calls such ranges wrong in words; libibverbs and the kernel have an errno for them.
 bool is_range(const Request& request) {
-  return request.addr != nullptr && request.length != 0 && request.length <= UINT64_MAX - address_of(request.addr);
+  return request.addr != nullptr && request.length != 0 && request.length <= SIZE_MAX / 4 &&
+         request.length <= UINT64_MAX - address_of(request.addr);
 }
 
 // Fills in the region that the program sees.

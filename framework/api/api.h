@@ -114,6 +114,11 @@ inline const char* fault_of_access(uint64_t access_and_flags) {
 }
 const char* fault_of_options(const pinrail_register_options_t& options);
 
+// The request's trait, or that of all of the pool's registrations.
+inline bool is_on_demand(const pinrail_mpool_t* pool, uint64_t access_and_flags) {
+  return ((access_and_flags | pool->ops->traits) & PINRAIL_TRAIT_ON_DEMAND) != 0;
+}
+
 // The same of a whole request.
 inline const char* fault_of_request(const pinrail_mpool_t* pool, const void* addr, size_t length,
                                     uint64_t access_and_flags, const pinrail_handle_t* handle_out) {
@@ -122,14 +127,14 @@ inline const char* fault_of_request(const pinrail_mpool_t* pool, const void* add
   const char* const fault = fault_of_range(addr, length);
   if (fault != nullptr) return fault;
   // A limit takes it for all memory, which is free (mpool::charge_of()).
-  if (length > SIZE_MAX / 4 && (access_and_flags & PINRAIL_TRAIT_ON_DEMAND) == 0)
-    return "length is over a quarter of the address space, which only PINRAIL_TRAIT_ON_DEMAND may ask for";
+  if (length > SIZE_MAX / 4 && !is_on_demand(pool, access_and_flags))
+    return "length is over a quarter of the address space, which only PINRAIL_TRAIT_ON_DEMAND and pools odp allow";
   return fault_of_access(access_and_flags);
 }
 
 // The longest piece that a pool can register at once for this access; 0: no maximum.
 inline size_t longest_of(const pinrail_mpool_t* pool, uint32_t access) {
-  return pinrail::longest_of(pool->registrar->table, ((access | pool->ops->traits) & PINRAIL_TRAIT_ON_DEMAND) != 0);
+  return pinrail::longest_of(pool->registrar->table, is_on_demand(pool, access));
 }
 
 // Returns the status, and reports it if it is BAD_PARAM.

@@ -129,7 +129,10 @@ bool PinJob::can_never_fit() {
   if (plan_.bytes() <= limits.size_limit && plan_.chunk_count() <= limits.count_limit) return false;
   // Registrations that are there count as well, so more bytes than the limit never fit, and no chunk needs a look.
   std::vector<Span> asked;
-  for (const PinPlan::Range& range : plan_.ranges()) asked.push_back(range.span);
+  for (const PinPlan::Range& range : plan_.ranges()) {
+    const bool is_free = range.span.length() > SIZE_MAX / 2 && plan_.chunks_of(range) == 1;  // mpool::charge_of()
+    if (!is_free) asked.push_back(range.span);
+  }
   const uint64_t bytes = union_length(&asked);
   const uint64_t count = bytes > limits.size_limit ? 1 : least_registrations();
   if (bytes <= limits.size_limit && count <= limits.count_limit) return false;

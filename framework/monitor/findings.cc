@@ -192,6 +192,7 @@ bool kept_at(size_t index, const char** kind_out, const char** why_not_out) {
 }
 
 bool is_told_afterwards() {
+  if (has_raw_callers()) return false;  // what they drop uffd alone sees
   uint32_t before = 0, afterwards = 0;
   for_each_seeing([&](const StartedMonitor& monitor) {
     const bool is_again = (monitor.ops->flags & PINRAIL_MONITOR_AFTERWARDS) != 0;

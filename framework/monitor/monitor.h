@@ -76,7 +76,7 @@ const char* why_idle(std::string_view name);
 const char* names_of_started();
 
 // Whether what the monitors report of host memory wherever it happens, madvise() among it, is reported when it is gone,
-// too, and not only before.
+// too, and not only before; never beside an allocator that makes raw system calls.
 bool is_told_afterwards();
 // Whether events of all memory are seen, and not only of what pools register.
 bool sees_all_memory();

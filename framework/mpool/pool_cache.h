@@ -203,9 +203,9 @@ class Cache {
   }
   // Takes no lock, which may be held for ever in a forked child.
   uint64_t peak_bytes() const NO_THREAD_SAFETY_ANALYSIS { return budget_.peak_bytes(); }
-  // Unique bytes of all registrations that the device knows. Allocates without the lock, and again if the registrations
-  // have become too many meanwhile. counts_pending: their ranges are set before the registrar is called, not by it. May
-  // throw bad_alloc.
+  // Unique bytes of all registrations that the device knows, without those of all memory, which pin nothing. Allocates
+  // without the lock, and again if the registrations have become too many meanwhile. counts_pending: their ranges are
+  // set before the registrar is called, not by it. May throw bad_alloc.
   uint64_t pinned_bytes(bool counts_pending) const EXCLUDES(mutex) {
     std::vector<Span> spans;
     for (;;) {
@@ -217,7 +217,7 @@ class Cache {
       for (size_t place = 0; place < registrations_.size(); ++place) {
         const pinrail_registration_t* const reg = registrations_.at(place);
         const bool is_pending = (state::load(reg) & (state::kIndexed | state::kDead)) == 0;
-        if (counts_pending || !is_pending) spans.push_back(span_of(reg));
+        if (charge_of(reg) != 0 && (counts_pending || !is_pending)) spans.push_back(span_of(reg));
       }
       break;
     }

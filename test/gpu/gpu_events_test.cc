@@ -14,7 +14,7 @@ namespace pinrail::test {
 namespace {
 
 // What the peer shall do with the block's memory.
-enum class Task : uint32_t { open, wait, read, record, close, race, fail };
+enum class Task : uint32_t { open, wait, read, record, close, race, fail, reset };
 
 struct Order {
   Task task;
@@ -54,6 +54,7 @@ class Reader {
       case Task::close: return close();
       case Task::race: return race();
       case Task::fail: return fail(order, word_out);
+      case Task::reset: return reset();
     }
     return PINRAIL_ERR_ERROR;
   }
@@ -82,6 +83,18 @@ class Reader {
       status = pinrail_mpool_device_read(handle_, 0, word_out, sizeof(*word_out));
     }
     close();
+    return status;
+  }
+  // ERROR: after a reset the peer's event was not opened again, or one of the program's own, where it was, is gone.
+  pinrail_status_t reset() {
+    cuDevicePrimaryCtxReset(0);
+    const CurrentContext context;
+    CUevent own = nullptr;
+    cuEventCreate(&own, CU_EVENT_DISABLE_TIMING);
+    pinrail_status_t status = pinrail_mpool_wait(handle_, nullptr);
+    const bool is_anew = cuda_double_calls("cuIpcOpenEventHandle") == 1;
+    close();
+    if (cuEventDestroy(own) != CUDA_SUCCESS || !is_anew) status = PINRAIL_ERR_ERROR;
     return status;
   }
 
@@ -280,6 +293,14 @@ TEST_P(GpuEvents, two_that_wait_first_at_a_time_keep_one_event) {
   EXPECT_EQ(raced.events, 1u);
   EXPECT_EQ(done(Task::wait).opened, 0u) << "it is kept";
   EXPECT_EQ(done(Task::close).events, 0u);
+}
+
+TEST_P(GpuEvents, after_a_reset_a_peer_opens_the_event_again) {
+  expect_done(Task::open, block_of(*memory_));
+  expect_done(Task::wait);
+  const Answer after = done(Task::reset);
+  EXPECT_EQ(after.status, PINRAIL_SUCCESS);
+  EXPECT_EQ(after.events + after.handles, 0u);
 }
 
 TEST_P(GpuEvents, whichever_call_of_the_owners_driver_fails_no_event_stays) {

@@ -292,6 +292,35 @@ TEST_F(GpuReset, an_event_of_before_serves_no_more) {
   EXPECT_EQ(said, "");
 }
 
+TEST_F(GpuReset, an_event_of_the_program_where_one_of_before_was_stays_the_programs) {
+  {
+    const GpuPool pool("gpusm");
+    const pinrail_gpu_block_t old_one = exported(pool, alloc());
+    ASSERT_EQ(pinrail_mpool_evict(pool.get()), PINRAIL_SUCCESS);
+    reset();
+    const CUdeviceptr after = alloc();
+    CUevent own = nullptr;
+    ASSERT_EQ(cuEventCreate(&own, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+    EXPECT_NE(std::memcmp(exported(pool, after).event, old_one.event, sizeof(old_one.event)), 0);
+    EXPECT_EQ(cuEventDestroy(own), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemFree(after), CUDA_SUCCESS);
+  }
+  CUevent own[2] = {};
+  {
+    const GpuPool pool("gpusm");
+    const CUdeviceptr at = alloc();
+    pinrail_handle_t held{};
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): the driver's addresses
+    ASSERT_EQ(pinrail_mpool_register(pool.get(), reinterpret_cast<void*>(at), 1, 0, 0, &held), PINRAIL_SUCCESS);
+    reset();
+    EXPECT_EQ(cuMemFree(alloc()), CUDA_SUCCESS);
+    for (CUevent& each : own) ASSERT_EQ(cuEventCreate(&each, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+    EXPECT_EQ(pinrail_mpool_record(held, nullptr), PINRAIL_ERR_BAD_PARAM);
+    drop(held);
+  }
+  for (CUevent each : own) EXPECT_EQ(cuEventDestroy(each), CUDA_SUCCESS) << "the pool that ended has not";
+}
+
 // At a program's end, when the driver may have ended before us. What the double has left goes by a reset.
 TEST_F(GpuReset, a_driver_that_has_ended_holds_nothing_that_had_to_be_given_back) {
   const PeerMemory memory(kPeer, kBase, kBytes);

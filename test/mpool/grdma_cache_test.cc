@@ -198,6 +198,7 @@ TEST_F(GrdmaRequest, an_event_of_everything_leaves_nothing_beside_all_memory_on_
   make_pool(fake::options_with(&fake::FakeOptions::on_demand, PINRAIL_ON_DEMAND_IMPLICIT));
   pool_->use(kPage, UINTPTR_MAX - 2 * kPage + 1, 1 | PINRAIL_TRAIT_ON_DEMAND);
   for (uintptr_t i = 1; i < 10; ++i) pool_->use(i * kBase, kPage);
+  EXPECT_EQ(pool_->stats().pinned_bytes, 9 * kPage);
   report(0, SIZE_MAX);
   EXPECT_EQ(pool_->stats().dead_count, 10u);
   EXPECT_EQ(pool_->stats().dead_bytes, 9 * kPage);

@@ -39,6 +39,12 @@ TEST_F(Odp, one_tile_serves_all_requests_within_it_without_a_monitor) {
   EXPECT_EQ(stats.leave_pinned, 1) << "what is idle stays, whatever the settings";
 }
 
+TEST_F(Odp, a_request_may_be_of_all_memory) {
+  start(paging(PINRAIL_ON_DEMAND_IMPLICIT));
+  pool_->use(kPage, UINTPTR_MAX - 2 * kPage + 1);
+  EXPECT_EQ(device_->live_count(), 1u);
+}
+
 TEST_F(Odp, events_end_no_registration) {
   pool_->use(kBase, kPage);
   pinrail_monitor_report(reinterpret_cast<void*>(kBase), kTile);

@@ -98,6 +98,14 @@ TEST_F(Prepin, ranges_inside_a_registration_do_not_meet_the_limits) {
   EXPECT_EQ(pool_->close(), PINRAIL_SUCCESS);
 }
 
+TEST_F(Prepin, all_memory_on_demand_takes_nothing_of_the_limit) {
+  make_pool(fake::options_with(&fake::FakeOptions::on_demand, PINRAIL_ON_DEMAND_IMPLICIT), at_most_bytes(kPage));
+  constexpr uint32_t kOnDemand = 1 | PINRAIL_TRAIT_ON_DEMAND;
+  const pinrail_range_t all = range(kPage, UINTPTR_MAX - 2 * kPage + 1);
+  EXPECT_EQ(pinrail_mpool_prepin(pool_->get(), &all, 1, kOnDemand, nullptr, nullptr), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_unpin(pool_->get(), &all, 1, kOnDemand), PINRAIL_SUCCESS);
+}
+
 TEST_F(Prepin, ranges_that_overlap_are_counted_once_against_a_limit) {
   PoolOptions limits = at_most_bytes(12 * kChunk);
   limits.count_limit = 12;

@@ -275,6 +275,14 @@ TEST_F(PinrunCalls, a_region_that_is_moved_loses_its_iova) {
   EXPECT_EQ(ibv_dereg_mr(region), 0);
 }
 
+TEST_F(PinrunCalls, a_length_that_no_pool_takes_is_the_devices_alone_and_nothing_is_said_of_it) {
+  testing::internal::CaptureStderr();
+  ibv_mr* const region = ibv_reg_mr(domain, memory, SIZE_MAX / 4 + 1, kLocal);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  ASSERT_NE(region, nullptr);
+  EXPECT_EQ(ibv_dereg_mr(region), 0);
+}
+
 TEST_F(PinrunCalls, a_call_fails_as_it_does_without_pinrun) {
   const struct {
     void* addr;

@@ -18,6 +18,10 @@
 //
 // cuda_ipc/I5  A mapping is closed only if it is still the one that was opened. After a device reset it is gone, and
 //     another one may be at its address.
+//
+// cuda_ipc/I6  An event is used and destroyed only in the context in which it was made or opened, as the context's id
+//     says, which a reset changes. It ended with that context, and another event may be at its address. Drivers before
+//     12.0 tell no id.
 #ifndef PINRAIL_COMPONENTS_REGISTRAR_CUDA_IPC_CUDA_IPC_H
 #define PINRAIL_COMPONENTS_REGISTRAR_CUDA_IPC_CUDA_IPC_H
 
@@ -45,9 +49,9 @@
 // Threads  open() excludes all others. The functions are the driver's own and are as thread-safe as it is.
 
 // The functions, each with the flag that says that all of its kind were found: needed ones, which every supported
-// driver has; those since 11.7, without which only memory of cuMemAlloc is supported; and those for events
-// (registrar_cuda_ipc_events). cuda_driver.h maps some of these names to those of a later version, here and where they
-// are called.
+// driver has; those since 11.7, without which only memory of cuMemAlloc is supported; those for events
+// (registrar_cuda_ipc_events); and one since 12.0. cuda_driver.h maps some of these names to those of a later version,
+// here and where they are called.
 #define PINRAIL_CUDA_FUNCTIONS(X)                     \
   X(has_needed, cuInit)                               \
   X(has_needed, cuDeviceGetCount)                     \
@@ -90,7 +94,8 @@
   X(has_events, cuEventRecord)                        \
   X(has_events, cuStreamWaitEvent)                    \
   X(has_events, cuIpcGetEventHandle)                  \
-  X(has_events, cuIpcOpenEventHandle)
+  X(has_events, cuIpcOpenEventHandle)                 \
+  X(has_context_id, cuCtxGetId)
 
 namespace pinrail::cuda_ipc {
 
@@ -101,7 +106,7 @@ struct Library {
 #define PINRAIL_CUDA_FIELD(flag, name) decltype(&::name) name = nullptr;
   PINRAIL_CUDA_FUNCTIONS(PINRAIL_CUDA_FIELD)
 #undef PINRAIL_CUDA_FIELD
-  bool has_needed = true, has_optional = true, has_events = true;
+  bool has_needed = true, has_optional = true, has_events = true, has_context_id = true;
 
   // NOT_AVAILABLE, and a reason as that of load_library().
   Status open(const char* file, const char** why_out);
@@ -158,6 +163,7 @@ struct Component {
 // A local event, and its handle for other processes.
 struct Event {
   CUevent event = nullptr;
+  unsigned long long context = 0;  // cuda_ipc/I6
   CUipcEventHandle handle{};
   std::list<Event>::iterator self;  // in one of the two lists
 };
@@ -197,8 +203,10 @@ struct Tail {
   CUdeviceptr reserved;                   // reserved addresses for physical memory
   CUmemGenericAllocationHandle imported;  // physical memory, until it is mapped
   CUmemoryPool pool;
-  Event* event;         // of local memory; NULL: none
-  CUevent peers_event;  // opened at the first wait, under the registrar's mutex; NULL: not yet
+  Event* event;  // of local memory; NULL: none
+  // Opened at the first wait, under the registrar's mutex; NULL: not yet. cuda_ipc/I6.
+  CUevent peers_event;
+  unsigned long long peers_context;
 };
 
 // The allocation that contains a pointer, and how peers can open it.

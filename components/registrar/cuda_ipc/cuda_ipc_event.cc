@@ -16,11 +16,28 @@ namespace {
 // Returns whether the error means that a device reset has destroyed the event.
 bool is_no_event(CUresult error) { return has_ended(error) || error == CUDA_ERROR_INVALID_HANDLE; }
 
+// While an object of this class exists, the device's context is current. Has its id, for cuda_ipc/I6.
+struct EventContext {
+  EventContext(Registrar* registrar, int device) : current(registrar, device), result(current.result()) {
+    if (result == CUDA_SUCCESS && registrar->cuda.has_context_id) result = registrar->cuda.cuCtxGetId(nullptr, &id);
+  }
+  const CurrentContext current;
+  CUresult result;
+  unsigned long long id = 0;  // 0: the driver tells none
+};
+
+// of: the id of the context in which it was made or opened.
+CUresult destroy(Registrar* registrar, int device, CUevent event, unsigned long long of) {
+  const EventContext context(registrar, device);
+  if (context.result != CUDA_SUCCESS) return context.result;
+  return context.id == of ? registrar->cuda.cuEventDestroy(event) : CUDA_ERROR_INVALID_HANDLE;
+}
+
 // A second attempt, because an event that stays is lost for as long as this process lives.
-Status destroy_with_retry(const Registrar& registrar, CUevent event) {
-  CUresult error = registrar.cuda.cuEventDestroy(event);
-  if (error != CUDA_SUCCESS && !is_no_event(error)) error = registrar.cuda.cuEventDestroy(event);
-  return is_no_event(error) ? success() : status_of(registrar, "cuEventDestroy", error);
+Status destroy_with_retry(Registrar* registrar, int device, CUevent event, unsigned long long of) {
+  CUresult error = destroy(registrar, device, event, of);
+  if (error != CUDA_SUCCESS && !is_no_event(error)) error = destroy(registrar, device, event, of);
+  return is_no_event(error) ? success() : status_of(*registrar, "cuEventDestroy", error);
 }
 
 // Takes the idle events in turn, so that events whose work is not done do not hide one whose work is. NULL: none is
@@ -39,13 +56,13 @@ void put_idle(Registrar* registrar, int device, Event* event) {
   events.idle.splice(events.idle.end(), events.used, event->self);
 }
 
-// Takes an idle event whose recorded work is done; NOT_FOUND if there is none. The device's context is current. An
-// event knows only its last record: if an event was recorded again for another allocation, a peer that waits for the
-// first record would not wait for it.
-Status take_done(Registrar* registrar, int device, Event** event_out) {
+// Takes an idle event whose recorded work is done; NOT_FOUND if there is none. An event knows only its last record: if
+// an event was recorded again for another allocation, a peer that waits for the first record would not wait for it.
+Status take_done(Registrar* registrar, int device, const EventContext& context, Event** event_out) {
   Event* const event = take_idle(registrar, device);
   if (event == nullptr) return PINRAIL_ERR_NOT_FOUND;
-  const CUresult error = registrar->cuda.cuEventQuery(event->event);
+  const bool is_there = event->context == context.id;
+  const CUresult error = is_there ? registrar->cuda.cuEventQuery(event->event) : CUDA_ERROR_INVALID_HANDLE;
   if (error == CUDA_SUCCESS) {
     *event_out = event;
     return success();
@@ -59,22 +76,23 @@ Status take_done(Registrar* registrar, int device, Event** event_out) {
   return error == CUDA_ERROR_NOT_READY ? Status(PINRAIL_ERR_NOT_FOUND) : status_of(*registrar, "cuEventQuery", error);
 }
 
-// Creates an event with a handle. The device's context is current.
-Status create_event(const Registrar& registrar, Event* event_out) {
+// Creates an event with a handle.
+Status create_event(Registrar* registrar, int device, const EventContext& context, Event* event_out) {
   constexpr unsigned kFlags = unsigned{CU_EVENT_DISABLE_TIMING} | unsigned{CU_EVENT_INTERPROCESS};
-  CUresult error = registrar.cuda.cuEventCreate(&event_out->event, kFlags);
-  if (error != CUDA_SUCCESS) return status_of(registrar, "cuEventCreate", error);
-  error = registrar.cuda.cuIpcGetEventHandle(&event_out->handle, event_out->event);
+  event_out->context = context.id;
+  CUresult error = registrar->cuda.cuEventCreate(&event_out->event, kFlags);
+  if (error != CUDA_SUCCESS) return status_of(*registrar, "cuEventCreate", error);
+  error = registrar->cuda.cuIpcGetEventHandle(&event_out->handle, event_out->event);
   if (error == CUDA_SUCCESS) return success();
-  destroy_with_retry(registrar, event_out->event).ignore();  // it has reported an event that stays
-  return status_of(registrar, "cuIpcGetEventHandle", error);
+  destroy_with_retry(registrar, device, event_out->event, context.id).ignore();  // it has reported one that stays
+  return status_of(*registrar, "cuIpcGetEventHandle", error);
 }
 
 // As create_event(), for one that the registrar keeps.
-Status make_event(Registrar* registrar, int device, Event** event_out) {
+Status make_event(Registrar* registrar, int device, const EventContext& context, Event** event_out) {
   std::list<Event> made;
   Status status = guarded([&] { made.emplace_front(); });
-  if (status.ok()) status = create_event(*registrar, &made.front());
+  if (status.ok()) status = create_event(registrar, device, context, &made.front());
   if (!status.ok()) return status;
   Guard guard(registrar->mutex);
   std::list<Event>& used = registrar->events[device].used;
@@ -85,10 +103,10 @@ Status make_event(Registrar* registrar, int device, Event** event_out) {
 }
 
 Status take_or_make(Registrar* registrar, int device, Event** event_out) {
-  const CurrentContext current(registrar, device);
-  if (current.result() != CUDA_SUCCESS) return status_of(*registrar, "cuCtxPushCurrent", current.result());
-  const Status taken = take_done(registrar, device, event_out);
-  return taken.is(PINRAIL_ERR_NOT_FOUND) ? make_event(registrar, device, event_out) : taken;
+  const EventContext context(registrar, device);
+  if (context.result != CUDA_SUCCESS) return status_of(*registrar, "cuCtxPushCurrent", context.result);
+  const Status taken = take_done(registrar, device, context, event_out);
+  return taken.is(PINRAIL_ERR_NOT_FOUND) ? make_event(registrar, device, context, event_out) : taken;
 }
 
 bool has_event(const pinrail_gpu_block_t& block) {
@@ -96,11 +114,12 @@ bool has_event(const pinrail_gpu_block_t& block) {
   return std::memcmp(block.event, kNone, sizeof(kNone)) != 0;
 }
 
-// Opens the peer's event. The context of the mapping is current. If another thread opens it at the same time, one of
-// the two is destroyed.
-Status open_event(Registrar* registrar, Tail* tail, CUevent* event_out) {
+// Opens the peer's event in the context of the mapping. If another thread opens it at the same time, one of the two is
+// destroyed.
+Status open_event(Registrar* registrar, Tail* tail, const EventContext& context, CUevent* event_out) {
   {
     Guard guard(registrar->mutex);
+    if (tail->peers_context != context.id) tail->peers_event = nullptr;
     *event_out = tail->peers_event;
   }
   if (*event_out != nullptr) return success();
@@ -112,10 +131,13 @@ Status open_event(Registrar* registrar, Tail* tail, CUevent* event_out) {
   if (error != CUDA_SUCCESS) return status_of(*registrar, "cuIpcOpenEventHandle", error);
   {
     Guard guard(registrar->mutex);
-    if (tail->peers_event == nullptr) std::swap(tail->peers_event, opened);
+    if (tail->peers_event == nullptr) {
+      std::swap(tail->peers_event, opened);
+      tail->peers_context = context.id;
+    }
     *event_out = tail->peers_event;
   }
-  return opened == nullptr ? success() : destroy_with_retry(*registrar, opened);
+  return opened == nullptr ? success() : destroy_with_retry(registrar, tail->device, opened, context.id);
 }
 
 // Translates an error of a call with the caller's stream: an invalid handle is the caller's error here.
@@ -147,7 +169,7 @@ void return_event(Registrar* registrar, Tail* tail) {
 
 Status close_peers_event(Registrar* registrar, Tail* tail) {
   CUevent const event = std::exchange(tail->peers_event, nullptr);
-  return event == nullptr ? success() : destroy_with_retry(*registrar, event);
+  return event == nullptr ? success() : destroy_with_retry(registrar, tail->device, event, tail->peers_context);
 }
 
 void report_no_events(Registrar* registrar, const char* why) {
@@ -162,18 +184,22 @@ void forget_events(Registrar* registrar) {
 
 void destroy_events(Registrar* registrar) {
   for (int device = 0; device < registrar->device_count; ++device) {
-    while (const Event* event = take_idle(registrar, device)) destroy_with_retry(*registrar, event->event).ignore();
+    while (const Event* event = take_idle(registrar, device)) {
+      destroy_with_retry(registrar, device, event->event, event->context).ignore();
+    }
   }
 }
 
-// NOT_SUPPORTED: the registration has no local event. BAD_PARAM: the driver refuses the stream.
+// NOT_SUPPORTED: the registration has no local event. BAD_PARAM: the event has ended, or the driver refuses the
+// stream.
 pinrail_status_t record(void* context, pinrail_registration_t* reg, void* stream) {
   auto* registrar = static_cast<Registrar*>(context);
   const auto* tail = static_cast<const Tail*>(registrar_tail(reg));
   if (getpid() != registrar->process) return PINRAIL_ERR_NOT_SUPPORTED;
   if (tail->mapped != 0 || tail->event == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
-  const CurrentContext current(registrar, tail->device);
-  if (current.result() != CUDA_SUCCESS) return status_of(*registrar, "cuCtxPushCurrent", current.result()).code();
+  const EventContext of_device(registrar, tail->device);
+  if (of_device.result != CUDA_SUCCESS) return status_of(*registrar, "cuCtxPushCurrent", of_device.result).code();
+  if (tail->event->context != of_device.id) return PINRAIL_ERR_BAD_PARAM;
   const CUresult error = registrar->cuda.cuEventRecord(tail->event->event, static_cast<CUstream>(stream));
   return status_of_stream(*registrar, "cuEventRecord", error);
 }
@@ -185,10 +211,10 @@ pinrail_status_t wait(void* context, pinrail_registration_t* reg, void* stream) 
   auto* tail = static_cast<Tail*>(registrar_tail(reg));
   if (getpid() != registrar->process) return PINRAIL_ERR_NOT_SUPPORTED;
   if (tail->mapped == 0 || !has_event(tail->block)) return PINRAIL_ERR_NOT_SUPPORTED;
-  const CurrentContext current(registrar, tail->device);
-  if (current.result() != CUDA_SUCCESS) return status_of(*registrar, "cuCtxPushCurrent", current.result()).code();
+  const EventContext of_device(registrar, tail->device);
+  if (of_device.result != CUDA_SUCCESS) return status_of(*registrar, "cuCtxPushCurrent", of_device.result).code();
   CUevent event = nullptr;
-  const Status opened = open_event(registrar, tail, &event);
+  const Status opened = open_event(registrar, tail, of_device, &event);
   if (!opened.ok()) return opened.code();
   const CUresult error = registrar->cuda.cuStreamWaitEvent(static_cast<CUstream>(stream), event, 0);
   return status_of_stream(*registrar, "cuStreamWaitEvent", error);

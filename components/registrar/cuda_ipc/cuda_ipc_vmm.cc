@@ -136,9 +136,7 @@ Status close_peer(Registrar* registrar, Tail* tail) {
   };
   const Library& cuda = registrar->cuda;
   const bool is_lost = error == CUDA_SUCCESS && is_gone(*registrar, *tail);
-  if (is_lost) {
-    tail->peers_event = nullptr;  // it ended with the context, and may be another event by now
-  } else {
+  if (!is_lost) {
     give_back(&tail->mapped, "", [&] { return unmap(*registrar, *tail, &call); });
     give_back(&tail->reserved, "cuMemAddressFree",
               [&] { return cuda.cuMemAddressFree(tail->reserved, tail->block.length); });
@@ -147,6 +145,8 @@ Status close_peer(Registrar* registrar, Tail* tail) {
               [&] { return registrar->component->pool_imports.destroy_pool(*registrar, tail->pool); });
   }
   if (!is_lost && !has_ended(error)) return status_of(*registrar, call, error);
+  // It ended with the context, and may be another event by now. Where that has an id, close_peers_event() looks.
+  if (tail->peers_context == 0) tail->peers_event = nullptr;
   forget_peer(*registrar, tail);
   return success();
 }

@@ -21,7 +21,7 @@
  *               once, unless a script says that it works. Copies wait in the caller until the stream is done and what
  *               it waits for is
  *   events      shared memory; one's own handle: INVALID_CONTEXT. One whose owner destroyed it: ILLEGAL_ADDRESS, where
- *               the driver leaves undefined what happens
+ *               the driver leaves undefined what happens. The address of one that has ended is given out next
  *   host        cuMemHostRegister notes the range, and pins nothing; pointers to it are unknown all the same
  *   dmabuf      a memfd, of ranges that begin where the allocation or mapping begins
  *   cuMemGetInfo  memory of cuMemAlloc and of pools: in use until it is freed and no process that was forked from the

@@ -114,7 +114,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   return call("cuDevicePrimaryCtxRetain", [&](State& in) {
     if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
     ++in.primary[device].references;
-    in.primary[device].is_active = true;
+    if (!std::exchange(in.primary[device].is_active, true)) in.primary[device].id = in.next_id++;
     *context = &in.primary[device];
     return CUDA_SUCCESS;
   });
@@ -179,6 +179,16 @@ CUresult cuCtxSetCurrent(CUcontext context) {
 CUresult cuCtxGetCurrent(CUcontext* context) {
   return call("cuCtxGetCurrent", [&](State&) {
     *context = no_context() ? nullptr : contexts().back();
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuCtxGetId(CUcontext context, unsigned long long* id) {
+  return call("cuCtxGetId", [&](State&) {
+    if (context == nullptr && no_context()) return CUDA_ERROR_INVALID_CONTEXT;
+    if (context == nullptr) context = contexts().back();
+    if (!context->is_active) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    *id = context->id;
     return CUDA_SUCCESS;
   });
 }
@@ -259,8 +269,7 @@ CUresult create(State* in, CUevent* event_out, unsigned flags) {
     close(descriptor);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  *event_out = new CUevent_st{std::move(memory), contexts().back()->device, flags, id, descriptor};
-  in->events.insert(*event_out);
+  *event_out = in->add({std::move(memory), contexts().back()->device, flags, id, descriptor});
   return CUDA_SUCCESS;
 }
 
@@ -273,8 +282,7 @@ CUresult open_handle(State* in, const Wire& wire, CUevent* event_out) {
   auto memory = map_event(descriptor);
   close(descriptor);
   if (memory == nullptr) return CUDA_ERROR_MAP_FAILED;
-  *event_out = new CUevent_st{std::move(memory), contexts().back()->device, kShareable, wire.id, -1};
-  in->events.insert(*event_out);
+  *event_out = in->add({std::move(memory), contexts().back()->device, kShareable, wire.id, -1});
   return CUDA_SUCCESS;
 }
 

@@ -177,8 +177,18 @@ std::set<CUevent>::iterator State::end(std::set<CUevent>::iterator event) {
     (*event)->shared->is_destroyed = true;
     close((*event)->descriptor);
   }
-  delete *event;
+  **event = {};
+  ended_events.push_back(*event);
   return events.erase(event);
+}
+
+CUevent State::add(CUevent_st event) {
+  if (ended_events.empty()) ended_events.push_back(new CUevent_st);
+  CUevent const at = ended_events.back();
+  ended_events.pop_back();
+  *at = std::move(event);
+  events.insert(at);
+  return at;
 }
 
 int make_memory(uint64_t id, size_t bytes) {

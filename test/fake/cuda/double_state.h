@@ -27,6 +27,7 @@ struct CUctx_st {
   int device = 0;
   unsigned references = 0;
   bool is_active = false;  // from a retain to a reset, or to the last release
+  uint64_t id = 0;         // another one each time that it becomes active
 };
 
 struct CUstream_st {
@@ -206,6 +207,7 @@ struct State {
   std::set<CUmemoryPool> pools;                  // created or imported
   CUmemoryPool default_pools[kMaxDevices] = {};
   std::set<CUevent> events;               // created or opened
+  std::vector<CUevent> ended_events;      // whose addresses are given out again
   std::map<const void*, Stream> streams;  // by stream_name()
   std::set<CUstream> made_streams;        // by cuStreamCreate()
   std::map<uintptr_t, size_t> host;       // registered memory of the process
@@ -227,6 +229,7 @@ struct State {
   void end(std::map<uintptr_t, Allocation>::iterator allocation);
   void end(std::map<uintptr_t, Import>::iterator import);
   std::set<CUevent>::iterator end(std::set<CUevent>::iterator event);  // the next one
+  CUevent add(CUevent_st event);
   // All that is in the device's primary context.
   void end_context(int device);
 };

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "framework/monitor/coverage.h"
+#include "framework/monitor/findings.h"
 #include "framework/monitor/known_mappings_hook.h"
 #include "framework/monitor/loaded_objects.h"
 #include "framework/monitor/mapping.h"
@@ -649,6 +650,17 @@ TEST_F(MonitorKinds, a_blind_monitor_ends_the_memory_that_it_watched_once) {
   blind(&gpu_table_, "the driver was unloaded");
   EXPECT_TRUE(of_gpu_.everything.load());
   EXPECT_EQ(heard(), (std::vector<int>{1, 1, 2}));
+}
+
+// uffd alone sees what such an allocator drops, and reports it before.
+TEST_F(MonitorKinds, beside_an_allocator_that_makes_raw_system_calls_nothing_is_told_afterwards) {
+  StartedMonitor* const host = started.find_hook(&host_table_);
+  ASSERT_NE(host, nullptr);
+  host->events.store(PINRAIL_EVENT_DONTNEED);
+  EXPECT_TRUE(is_told_afterwards());
+  note_raw_callers();
+  EXPECT_FALSE(is_told_afterwards());
+  forget_findings();
 }
 
 // fork() is no cancellation point.
