@@ -161,7 +161,7 @@ Status try_locked(Context* context, Site* site, const Function& function, Scratc
 // without.
 void print_topic(const Context& context, const char* topic, const Function& function, uintptr_t address = 0);
 // Keeps E6: a function that others have changed is tried, and counts as not seen while its events do not arrive.
-void check_sites_locked(Context* context) REQUIRES(context->mutex);
+void check_and_print(Context* context);
 bool start_thread(Context* context);
 void stop_thread(Context* context);
 

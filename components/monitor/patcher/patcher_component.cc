@@ -206,9 +206,7 @@ pinrail_status_t start(void* context_pointer) {
 }
 
 pinrail_status_t check(void* context_pointer) {
-  auto* context = static_cast<Context*>(context_pointer);
-  Guard guard(context->mutex);
-  check_sites_locked(context);
+  check_and_print(static_cast<Context*>(context_pointer));
   return PINRAIL_SUCCESS;
 }
 
