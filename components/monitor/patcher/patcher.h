@@ -145,6 +145,8 @@ void report_file_hook(const Site& site, const pinrail_file_part_t& part);
 
 // patcher_install.cc: finds the functions. Start-up context.
 uintptr_t find_function(const Function& function);
+// False: Pinrail was loaded by dlmopen(), and its libc is not the one that the program calls.
+bool is_libc_of_program();
 // Whether the function begins with the bytes of its object's file; true if that cannot be read.
 bool is_as_in_file(uintptr_t function);
 
