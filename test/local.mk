@@ -335,12 +335,14 @@ endif
 # Allocators with system calls of their own. Programs under sanitizers are built by the script.
 check_PROGRAMS += test/own_calls/rounds
 check_LTLIBRARIES += test/own_calls/raw_malloc.la test/own_calls/raw_quarantine.la test/own_calls/raw_hidden.la \
-	test/own_calls/raw_hidden_now.la
+	test/own_calls/raw_hidden_now.la test/own_calls/go_note.la
 test_own_calls_rounds_SOURCES = test/own_calls/rounds.cc
 test_own_calls_rounds_LDADD = libpinrail.la -ldl
 test_own_calls_raw_malloc_la_SOURCES = test/own_calls/raw_malloc.c
 test_own_calls_raw_malloc_la_CFLAGS = $(PINRAIL_WARNINGS) -std=gnu11 -fno-builtin
 test_own_calls_raw_malloc_la_LDFLAGS = -module -avoid-version -shared -rpath /nonexistent
+test_own_calls_go_note_la_SOURCES = test/own_calls/go_note.c
+test_own_calls_go_note_la_LDFLAGS = $(test_own_calls_raw_malloc_la_LDFLAGS)
 test_own_calls_raw_quarantine_la_SOURCES = test/own_calls/raw_malloc.c
 test_own_calls_raw_quarantine_la_CFLAGS = $(test_own_calls_raw_malloc_la_CFLAGS) -DQUARANTINE=40
 test_own_calls_raw_quarantine_la_LDFLAGS = $(test_own_calls_raw_malloc_la_LDFLAGS)
@@ -381,7 +383,7 @@ test_programs += test/unit/monitor/coverage_test test/monitor/uffd test/monitor/
 test_unit_monitor_coverage_test_SOURCES = test/unit/monitor/coverage_test.cc \
 	test/unit/monitor/monitor_test.cc $(nth_allocation_sources)
 test_unit_monitor_coverage_test_LDADD = libpinrail_internal.la -lgtest_main $(GTEST_LIBS)
-EXTRA_test_unit_monitor_coverage_test_DEPENDENCIES = test/own_calls/raw_malloc.la
+EXTRA_test_unit_monitor_coverage_test_DEPENDENCIES = test/own_calls/raw_malloc.la test/own_calls/go_note.la
 test_stress_uffd_stress_SOURCES = test/stress/uffd_stress_test.cc test/monitor/uffd_library.h \
 	test/support/skip_main.cc test/support/library.h $(fake_registrar_sources)
 test_stress_uffd_stress_LDADD = test/libtest_support.la libpinrail.la $(GTEST_LIBS)

@@ -51,8 +51,8 @@ bool for_each_mapping(bool (*visit)(void* arg, const Mapping& mapping), void* ar
   }
   const auto close = [](const long* number) { system_call_hook(SYS_close, *number); };
   const std::unique_ptr<const long, decltype(close)> closed_at_the_end(&file, close);  // visit() may throw
-  char buffer[4096];  // the kernel returns no more at once
-  char line[1152];    // its beginning, which may be in the buffer before
+  char buffer[512];  // small, because the calling thread may have a stack of 16 KiB
+  char line[1152];   // its beginning, which may be in the buffer before
   size_t length = 0;
   bool goes_on = true;
   long got = 0;

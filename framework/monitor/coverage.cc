@@ -167,9 +167,10 @@ Verdict Coverage::find_verdict(uintptr_t at) {
   const std::unique_ptr<KnownMappings, decltype(end)> lookup(&known_, end);  // ended by an exception, too
   pinrail_mapping_t mapping{};
   if (!find_mapping_(at, &mapping)) mapping.base = UINTPTR_MAX;
-  if (mapping.base > at) {
+  if (mapping.base > at) {  // what cannot be read may be of a file, whose events must find it
     const pinrail_mapping_t hole = {sizeof(hole), at, mapping.base, 0, 0, 0, PINRAIL_MAPPING_NONE, 0};
-    return {{at, hole.end}, is_covered(hole)};
+    log_line_(describe(hole, "no mapping can be read there"));
+    return {{at, hole.end}, false};
   }
   bool kept = is_covered(mapping);
   // What happened to it before it was watched was no event. Then what is there now is watched, until it stays as it is.

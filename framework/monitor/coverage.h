@@ -6,7 +6,8 @@
 // Hook     forget_hook(). Everything else is API context.
 //
 // coverage/C1  covers() returns true only if, for each mapping of the range, the monitors together see every event
-//     that can happen to that kind of mapping on this kernel, except the events that monitor_never excludes.
+//     that can happen to that kind of mapping on this kernel, except the events that monitor_never excludes. What is
+//     not mapped, or cannot be read, is not covered, unless monitors report every event by address.
 //
 // A verdict holds for each part of its mapping until an event touches that part; then the mapping there is judged again
 // (known_mappings_hook/K1, known_mappings_hook/K2).

@@ -93,10 +93,10 @@ bool find_mapping(uintptr_t at, pinrail_mapping_t* mapping_out) {
   const int kept = list_file->number();
   const Descriptor another(kept < 0 ? open_list() : -1);
   const int file = another.is_open() ? another.get() : kept;
-  patch::Mapping found;
-  if (!ask_kernel(file, at, &found)) return errno != ENOENT && find_mapping_in_list(at, mapping_out);
-  *mapping_out = judged(found);
-  return true;
+  patch::Mapping found;  // one for both ways: a thread may have a stack of 16 KiB
+  const bool is_found = ask_kernel(file, at, &found) || (errno != ENOENT && patch::find_mapping(at, &found));
+  if (is_found) *mapping_out = judged(found);
+  return is_found;
 }
 
 namespace {

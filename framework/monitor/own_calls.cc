@@ -72,7 +72,7 @@ const char* sanitizer_in(const LoadedObject& object) {
 
 bool has_allocator(const LoadedObject& object) {
   if (is_system_object(object)) return false;
-  return sanitizer_in(object) != nullptr ||
+  return sanitizer_in(object) != nullptr || object.has_note_of_go() ||
          std::any_of(std::begin(kAllocators), std::end(kAllocators), [&](const AllocatorNames& pair) {
            return object.function(pair.allocate) != 0 && object.function(pair.free_block) != 0;
          });

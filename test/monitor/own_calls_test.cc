@@ -83,6 +83,20 @@ TEST(OwnCalls, what_was_loaded_before_the_start_is_tried_and_uffd_joins) {
   }
 }
 
+#ifdef __GLIBC__
+// The library in a namespace of its own has a libc of its own, and the program calls the other one.
+TEST(OwnCalls, patches_of_a_libc_that_the_program_does_not_call_are_not_trusted) {
+  NEED_PATCHER();
+  const ChildAnswer answer = answer_of([] {
+    setenv("PINRAIL_MCA_monitor", "patcher", 1);
+    void* const other = dlmopen(LM_ID_NEWLM, PINRAIL_TEST_BUILD "/.libs/libpinrail.so", RTLD_NOW | RTLD_LOCAL);
+    if (other == nullptr) return ChildAnswer{PINRAIL_ERR_NOT_SUPPORTED};  // a build without a shared library
+    return ChildAnswer{reinterpret_cast<decltype(&pinrail_init)>(dlsym(other, "pinrail_init"))(nullptr)};
+  });
+  EXPECT_EQ(answer[0], PINRAIL_ERR_NOT_SUPPORTED);
+}
+#endif
+
 // What was cached before may be the allocator's memory, which no monitor watches.
 TEST(OwnCalls, what_was_cached_when_one_came_is_given_up) {
   NEED_PATCHER();

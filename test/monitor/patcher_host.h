@@ -126,6 +126,10 @@ inline constexpr pinrail_monitor_services_t kMonitors = {
 inline std::atomic<int> subscriptions_of_monitors{0};  // that they have not ended
 inline std::atomic<int> holds_of_gate{0};              // that they have not released
 
+// Messages that came while it held the gate, and what the message function does then.
+inline std::atomic<int> said_behind_gate{0};
+inline void (*when_said)() = nullptr;
+
 // Whether each event stays a while inside the library, so that it is there when the monitor is stopped.
 inline std::atomic<bool> slow_reports{false};
 
@@ -159,6 +163,12 @@ class Patcher {
     table.monitor_release_hook = [](const pinrail_host_t*) {
       gate::release_hook();
       holds_of_gate.fetch_sub(1);
+    };
+    static const auto note_help = table.help;
+    table.help = [](const pinrail_host_t* host, const char* topic, const pinrail_help_arg_t* args, size_t count) {
+      if (holds_of_gate.load() != 0) said_behind_gate.fetch_add(1);
+      if (when_said != nullptr) when_said();
+      note_help(host, topic, args, count);
     };
     table.extension = [](const pinrail_host_t*, const char* name, uint32_t) -> const void* {
       return std::strcmp(name, monitor_services::kName) == 0 ? &kMonitors : nullptr;

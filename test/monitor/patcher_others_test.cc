@@ -210,6 +210,19 @@ TEST(PatcherOthers, one_that_makes_the_system_call_itself_over_ours_is_said_once
   EXPECT_EQ(answer, (ChildAnswer{1, PINRAIL_EVENT_UNMAP, 1, 0, 1, 0, 1, 2}));
 }
 
+// A message function may wait for a lock whose holder registers, or checks: here it checks itself.
+TEST(PatcherOthers, messages_come_when_neither_the_gate_nor_a_lock_is_held) {
+  const ChildAnswer answer = answer_of([] {
+    Patcher patcher;
+    static Patcher* checked = &patcher;
+    when_said = [] { checked->check(); };
+    patch_as_open_mpi("munmap", reinterpret_cast<uintptr_t>(bare_munmap));
+    patcher.check();
+    return ChildAnswer{static_cast<int64_t>(patcher.said().size()), said_behind_gate.load(), holds_of_gate.load()};
+  });
+  EXPECT_EQ(answer, (ChildAnswer{1, 0, 0}));
+}
+
 // A runtime that calls on what it found: our own jump.
 uintptr_t found_there = 0;
 int polite_munmap(void* base, size_t length) {

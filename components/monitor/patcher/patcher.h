@@ -145,6 +145,8 @@ void report_file_hook(const Site& site, const pinrail_file_part_t& part);
 
 // patcher_install.cc: finds the functions. Start-up context.
 uintptr_t find_function(const Function& function);
+// False: Pinrail was loaded by dlmopen(), and its libc is not the one that the program calls.
+bool is_libc_of_program();
 // Whether the function begins with the bytes of its object's file; true if that cannot be read.
 bool is_as_in_file(uintptr_t function);
 
@@ -161,7 +163,7 @@ Status try_locked(Context* context, Site* site, const Function& function, Scratc
 // without.
 void print_topic(const Context& context, const char* topic, const Function& function, uintptr_t address = 0);
 // Keeps E6: a function that others have changed is tried, and counts as not seen while its events do not arrive.
-void check_sites_locked(Context* context) REQUIRES(context->mutex);
+void check_and_print(Context* context);
 bool start_thread(Context* context);
 void stop_thread(Context* context);
 

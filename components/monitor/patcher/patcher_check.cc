@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
@@ -36,8 +37,8 @@ const char* topic_of(patch::Bytes bytes) { return bytes == patch::Bytes::breakpo
 
 // A function has other bytes than before. Another party may have put bytes of the file back, as the kernel does when a
 // probe ends; then the jump is written again, because the function may fail. Another library's patch is left in place,
-// as is a breakpoint.
-void handle_change_locked(Context* context, Site* site, const Function& function) REQUIRES(context->mutex) {
+// as is a breakpoint. Returns the topic of the message that is due; NULL: none.
+const char* handle_change_locked(Context* context, Site* site, const Function& function) REQUIRES(context->mutex) {
   const pinrail_host_t* const host = context->services;
   const patch::Snapshot now = wait_until_stable(site->patch);
   const patch::Bytes bytes = patch::whose(site->patch, now);
@@ -47,9 +48,9 @@ void handle_change_locked(Context* context, Site* site, const Function& function
   site->is_unseen = !fire(function, site->address, &scratch);
   // Since the change, events may have gone unseen: everything is dead.
   if (is_mended || site->is_unseen) host->monitor_report_hook(host, 0, UINTPTR_MAX);
-  if (is_mended && !site->is_unseen) print_topic(*context, "mended", function);
-  if (site->is_unseen && !was_unseen) print_topic(*context, topic_of(bytes), function);
   patch::accept(&site->patch);
+  if (site->is_unseen) return was_unseen ? nullptr : topic_of(bytes);
+  return is_mended ? "mended" : nullptr;
 }
 
 // Tells the library when events of a function do not arrive, or arrive again.
@@ -68,6 +69,41 @@ void tell_what_is_seen_locked(Context* context) REQUIRES(context->mutex) {
   context->services->monitor_blind(context->services, why);
 }
 
+// The topics of the messages that are due, one for each function; NULL: none.
+using Topics = std::array<const char*, kFunctions>;
+
+Topics check_sites_locked(Context* context) REQUIRES(context->mutex) {
+  Topics topics{};
+  const pinrail_host_t* const host = context->services;
+  std::unique_ptr<const pinrail_host_t, decltype(host->monitor_release_hook)> held(nullptr, host->monitor_release_hook);
+  for (size_t i = 0; i < kFunctions; ++i) {
+    Site* const site = &context->sites[i];
+    const bool is_changed = site->address != 0 && !patch::is_in_place(site->patch);
+    if (!is_changed) continue;
+    // Nothing is registered, and nothing cached is returned, until the library was told whether events still arrive.
+    if (held == nullptr) {
+      host->monitor_hold_hook(host);
+      held.reset(host);
+    }
+    topics[i] = handle_change_locked(context, site, kFunctionTable[i]);
+  }
+  tell_what_is_seen_locked(context);
+  return topics;
+}
+
+Topics check_sites(Context* context) {
+  Guard guard(context->mutex);
+  return check_sites_locked(context);
+}
+
+// The program's message function may wait for a lock whose holder registers, forks or checks: so the caller holds
+// neither the gate nor the mutex.
+void print_topics(const Context& context, const Topics& topics) {
+  for (size_t i = 0; i < kFunctions; ++i) {
+    if (topics[i] != nullptr) print_topic(context, topics[i], kFunctionTable[i]);
+  }
+}
+
 // Sleeps until the alarm changes or the interval has passed.
 void wait_for_alarm(Context* context, uint32_t alarm) {
   const timespec time = {static_cast<time_t>(context->interval_ms / 1000),
@@ -80,33 +116,19 @@ void run(void* context_pointer) {
   auto* context = static_cast<Context*>(context_pointer);
   while (!context->stopping.load()) {
     const uint32_t alarm = context->alarm.load();  // before the check, so that a later alarm leads to another check
+    Topics topics;
     {
       const monitor_services::Work work(*context->own.load());  // a child gets no function that is patched by half
-      Guard guard(context->mutex);
-      check_sites_locked(context);
+      topics = check_sites(context);
     }
+    print_topics(*context, topics);
     if (!context->stopping.load()) wait_for_alarm(context, alarm);
   }
 }
 
 }  // namespace
 
-void check_sites_locked(Context* context) {
-  const pinrail_host_t* const host = context->services;
-  std::unique_ptr<const pinrail_host_t, decltype(host->monitor_release_hook)> held(nullptr, host->monitor_release_hook);
-  for (size_t i = 0; i < kFunctions; ++i) {
-    Site* const site = &context->sites[i];
-    const bool is_changed = site->address != 0 && !patch::is_in_place(site->patch);
-    if (!is_changed) continue;
-    // Nothing is registered, and nothing cached is returned, until the library was told whether events still arrive.
-    if (held == nullptr) {
-      host->monitor_hold_hook(host);
-      held.reset(host);
-    }
-    handle_change_locked(context, site, kFunctionTable[i]);
-  }
-  tell_what_is_seen_locked(context);
-}
+void check_and_print(Context* context) { print_topics(*context, check_sites(context)); }
 
 bool start_thread(Context* context) { return context->thread.start("pinrail-monitor", run, context); }
 

@@ -100,6 +100,10 @@ Status read_params(Context* context, std::string* leave_out_out) {
 Status prepare_context(Context* context) {
   context->own.store(monitor_services::of(context->services));
   if (context->own.load() == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
+  if (!is_libc_of_program()) {
+    context->services->log(context->services, PINRAIL_LOG_INFO, "this libc is not the program's: dlmopen() loaded it");
+    return PINRAIL_ERR_NOT_SUPPORTED;
+  }
   if (context->alive == nullptr) context->alive = make_alive_word();
   const bool ready = context->alive != nullptr && patch::pin_object_of(reinterpret_cast<const void*>(&enter_hook));
   if (!ready) context->services->log(context->services, PINRAIL_LOG_INFO, "this libc or kernel lacks what hooks need");
@@ -206,9 +210,7 @@ pinrail_status_t start(void* context_pointer) {
 }
 
 pinrail_status_t check(void* context_pointer) {
-  auto* context = static_cast<Context*>(context_pointer);
-  Guard guard(context->mutex);
-  check_sites_locked(context);
+  check_and_print(static_cast<Context*>(context_pointer));
   return PINRAIL_SUCCESS;
 }
 

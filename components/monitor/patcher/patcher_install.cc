@@ -104,7 +104,7 @@ namespace {
 #ifdef __GLIBC__
 constexpr const char* kLibc = "libc.so.6";
 #else
-constexpr const char* kLibc = "libc.so";      // musl answers to this name with itself
+constexpr const char* kLibc = "libc.so";  // musl answers to this name with itself
 #endif
 
 // Looks the symbol up in libc itself, not in a program or sanitizer that overrides it.
@@ -115,6 +115,23 @@ void* libc_symbol(const char* name) {
   dlclose(libc);  // does not unload it: it was loaded before
   return symbol;
 }
+
+}  // namespace
+
+bool is_libc_of_program() {
+#ifdef __GLIBC__
+  void* const libc = dlopen(kLibc, RTLD_LAZY | RTLD_NOLOAD);
+  if (libc == nullptr) return true;  // report_if_static() says so
+  Lmid_t where = LM_ID_BASE;
+  const bool is_known = dlinfo(libc, RTLD_DI_LMID, &where) == 0;
+  dlclose(libc);
+  return is_known && where == LM_ID_BASE;
+#else  // musl has no dlmopen()
+  return true;
+#endif
+}
+
+namespace {
 
 #ifdef __GLIBC__
 #ifdef __aarch64__

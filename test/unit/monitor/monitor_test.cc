@@ -323,5 +323,15 @@ TEST(Allocators, one_that_is_loaded_where_another_was_is_new) {
   EXPECT_STREQ(allocators.find_new().text, "");
 }
 
+// Go's runtime exports no allocator.
+TEST(Allocators, an_object_with_a_note_of_go_is_one) {
+  Allocators allocators;
+  allocators.find_new();
+  const std::string path = PINRAIL_TEST_BUILD "/test/own_calls/.libs/go_note.so";
+  const Loaded loaded(path);
+  ASSERT_NE(loaded.handle, nullptr) << dlerror();
+  EXPECT_EQ(allocators.find_new().text, path);
+}
+
 }  // namespace
 }  // namespace pinrail::monitor
