@@ -76,5 +76,18 @@ sed -n 's/^Package: //p' "$srcdir/debian/control" >"$work/names"
 while read -r name; do
   [ -s "$srcdir/debian/$name.install" ] || fail "debian/$name.install is missing"
 done <"$work/names"
+# Each command, and its page, is in one of them, and in a list of the spec.
+count=0
+for page in "$srcdir"/contrib/man/*.1; do
+  name=$(basename "$page" .1)
+  for line in "bin/$name" "share/man/man1/$name.1"; do
+    grep -qxF "usr/$line" "$srcdir"/debian/*.install || fail "no debian/*.install has usr/$line"
+  done
+  for line in "%{_bindir}/$name" "%{_mandir}/man1/$name.1*"; do
+    grep -qxF "$line" "$srcdir/contrib/rpm/pinrail.spec" || fail "contrib/rpm/pinrail.spec lacks the file $line"
+  done
+  count=$((count + 1))
+done
+[ "$count" -ge 8 ] || fail "only $count commands were seen"
 echo "$failures failures"
 [ "$failures" -eq 0 ]
