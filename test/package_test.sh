@@ -89,5 +89,30 @@ for page in "$srcdir"/contrib/man/*.1; do
   count=$((count + 1))
 done
 [ "$count" -ge 8 ] || fail "only $count commands were seen"
+
+# How other packages find Pinrail: in a folder with a blank, and by CMake where another Pinrail was found before.
+if command -v pkg-config >/dev/null; then
+  flags=$(pkg-config --define-variable=libdir='/a b/lib' --define-variable=includedir='/a b/include' --cflags --libs \
+    contrib/pinrail.pc)
+  case $flags in
+    *'-I/a\ b/include'*'-L/a\ b/lib'*) ;;
+    *) fail "pkg-config says of a folder with a blank: $flags" ;;
+  esac
+fi
+if command -v cmake >/dev/null; then
+  mkdir -p "$work/program"
+  echo 'cmake_minimum_required(VERSION 3.13)
+project(program NONE)
+find_package(Pinrail REQUIRED)
+get_target_property(found Pinrail::pinrail IMPORTED_LOCATION)
+message(STATUS "found ${found}")' >"$work/program/CMakeLists.txt"
+  for prefix in "$work/first" "$work/second"; do
+    mkdir -p "$prefix/lib/cmake/Pinrail"
+    cp contrib/cmake/PinrailConfig.cmake "$prefix/lib/cmake/Pinrail"
+    : >"$prefix/lib/libpinrail.so"
+    cmake -S "$work/program" -B "$work/program/build" -DPinrail_DIR="$prefix/lib/cmake/Pinrail" >"$work/out" 2>"$work/err"
+    grep -qF "found $prefix/lib/libpinrail.so" "$work/out" || fail "CMake does not find what is in $prefix"
+  done
+fi
 echo "$failures failures"
 [ "$failures" -eq 0 ]
