@@ -44,6 +44,13 @@ grep -q "^libpinrail.so.$number libpinrail$number " "$srcdir/debian/libpinrail1.
 
 # Options that configure does not know it ignores.
 if [ -x "$srcdir/configure" ]; then
+  # Debian passes the folder of the build in these options; pinrail_info shows the others.
+  # shellcheck disable=SC2034 # configure's line reads it
+  ac_configure_args=" 'CXXFLAGS=-ffile-prefix-map=/build/pinrail=. -g -fdebug-prefix-map=/build/pinrail=.' '--disable-pages'"
+  pinrail_line=
+  eval "$(grep '^pinrail_line=' "$srcdir/configure")"
+  [ "$pinrail_line" = "'CXXFLAGS= -g' '--disable-pages'" ] || fail "the library would contain: $pinrail_line"
+
   "$srcdir/configure" --help >"$work/help"
   grep -hoE -- '--(with|without|enable|disable)-[a-z0-9-]+' "$srcdir/debian/rules" "$srcdir/contrib/workshop/package" |
     sort -u >"$work/options"
@@ -101,6 +108,7 @@ if command -v pkg-config >/dev/null; then
 fi
 if command -v cmake >/dev/null; then
   mkdir -p "$work/program"
+  # shellcheck disable=SC2016 # CMake's variable
   echo 'cmake_minimum_required(VERSION 3.13)
 project(program NONE)
 find_package(Pinrail REQUIRED)
