@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # headers_test.sh - every public header compiles alone, as C99 and as C++17, with warnings as errors; its enum values fit
-# old compilers. The library and the components export only what they should.
+# old compilers. The library and the components export only what they should, and are complete with -flto.
 set -eu
 srcdir=${srcdir:-$(dirname "$0")/..}
 include=$srcdir/framework/include
@@ -49,3 +49,24 @@ for object in "$library" components/.libs/*.so; do
   ! nm -D --undefined-only "$object" | grep -qE ' (__cxa_atexit|atexit|on_exit)(@|$)' ||
     { echo "headers_test: $object has a destructor of an object with static storage duration" >&2; exit 1; }
 done
+
+# With -flto, as packages of Fedora and Ubuntu are built, functions that only assembly calls stay. This links no whole
+# library; a compiler that cannot link with -flto is left out.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# lto FILE OPTION...
+lto() {
+  file=$1
+  shift
+  # shellcheck disable=SC2086 # two words
+  ${CXX:-g++} -std=c++17 -D_GNU_SOURCE -O1 -fPIC -shared -flto -I. -I"$srcdir" -I"$include" "$@" "$file" -o "$work/out.so"
+}
+echo 'int number;' >"$work/try.cc"
+if lto "$work/try.cc" 2>/dev/null; then
+  lto "$srcdir/base/patch/code_x86_64.cc"
+  lto "$srcdir/base/patch/code_aarch64.cc"
+  [ ! -e contrib/pinrun/libpinrun.la ] ||
+    lto "$srcdir/contrib/pinrun/dlsym.cc" "-Wl,--version-script=$srcdir/contrib/pinrun/libpinrun.map"
+else
+  echo "not checked: -flto, which ${CXX:-g++} cannot link with"
+fi

@@ -44,6 +44,13 @@ grep -q "^libpinrail.so.$number libpinrail$number " "$srcdir/debian/libpinrail1.
 
 # Options that configure does not know it ignores.
 if [ -x "$srcdir/configure" ]; then
+  # Debian passes the folder of the build in these options; pinrail_info shows the others.
+  # shellcheck disable=SC2034 # configure's line reads it
+  ac_configure_args=" 'CXXFLAGS=-ffile-prefix-map=/build/pinrail=. -g -fdebug-prefix-map=/build/pinrail=.' '--disable-pages'"
+  pinrail_line=
+  eval "$(grep '^pinrail_line=' "$srcdir/configure")"
+  [ "$pinrail_line" = "'CXXFLAGS= -g' '--disable-pages'" ] || fail "the library would contain: $pinrail_line"
+
   "$srcdir/configure" --help >"$work/help"
   grep -hoE -- '--(with|without|enable|disable)-[a-z0-9-]+' "$srcdir/debian/rules" "$srcdir/contrib/workshop/package" |
     sort -u >"$work/options"
@@ -76,5 +83,44 @@ sed -n 's/^Package: //p' "$srcdir/debian/control" >"$work/names"
 while read -r name; do
   [ -s "$srcdir/debian/$name.install" ] || fail "debian/$name.install is missing"
 done <"$work/names"
+# Each command, and its page, is in one of them, and in a list of the spec.
+count=0
+for page in "$srcdir"/contrib/man/*.1; do
+  name=$(basename "$page" .1)
+  for line in "bin/$name" "share/man/man1/$name.1"; do
+    grep -qxF "usr/$line" "$srcdir"/debian/*.install || fail "no debian/*.install has usr/$line"
+  done
+  for line in "%{_bindir}/$name" "%{_mandir}/man1/$name.1*"; do
+    grep -qxF "$line" "$srcdir/contrib/rpm/pinrail.spec" || fail "contrib/rpm/pinrail.spec lacks the file $line"
+  done
+  count=$((count + 1))
+done
+[ "$count" -ge 8 ] || fail "only $count commands were seen"
+
+# How other packages find Pinrail: in a folder with a blank, and by CMake where another Pinrail was found before.
+if command -v pkg-config >/dev/null; then
+  flags=$(pkg-config --define-variable=libdir='/a b/lib' --define-variable=includedir='/a b/include' --cflags --libs \
+    contrib/pinrail.pc)
+  case $flags in
+    *'-I/a\ b/include'*'-L/a\ b/lib'*) ;;
+    *) fail "pkg-config says of a folder with a blank: $flags" ;;
+  esac
+fi
+if command -v cmake >/dev/null; then
+  mkdir -p "$work/program"
+  # shellcheck disable=SC2016 # CMake's variable
+  echo 'cmake_minimum_required(VERSION 3.13)
+project(program NONE)
+find_package(Pinrail REQUIRED)
+get_target_property(found Pinrail::pinrail IMPORTED_LOCATION)
+message(STATUS "found ${found}")' >"$work/program/CMakeLists.txt"
+  for prefix in "$work/first" "$work/second"; do
+    mkdir -p "$prefix/lib/cmake/Pinrail"
+    cp contrib/cmake/PinrailConfig.cmake "$prefix/lib/cmake/Pinrail"
+    : >"$prefix/lib/libpinrail.so"
+    cmake -S "$work/program" -B "$work/program/build" -DPinrail_DIR="$prefix/lib/cmake/Pinrail" >"$work/out" 2>"$work/err"
+    grep -qF "found $prefix/lib/libpinrail.so" "$work/out" || fail "CMake does not find what is in $prefix"
+  done
+fi
 echo "$failures failures"
 [ "$failures" -eq 0 ]

@@ -102,8 +102,8 @@ void synchronise();
 extern "C" {
 __attribute__((visibility("hidden"))) void pinrail_patch_enter_hook(void);
 // Called by it. Calls the record's hook with the arguments of the system call. Returns 1 if the hook made the call;
-// then the result is among the registers.
-__attribute__((visibility("hidden"))) long pinrail_patch_call_hook(const void* record, void* registers);
+// then the result is among the registers. "used": the compiler does not see that call, and with -flto would drop it.
+__attribute__((used, visibility("hidden"))) long pinrail_patch_call_hook(const void* record, void* registers);
 }
 
 // Their names for the assembler, with the prefix that an embedded build gives to it (framework/symbols).

@@ -305,7 +305,8 @@ void hook_domain(struct fid_domain* domain, const struct fi_info* info, const ch
   hooked->own_ops = domain->fid.ops;
   hooked->hooked_mr = copy_table(domain->mr, hooked);
   hooked->hooked_ops = copy_table(domain->fid.ops, hooked);
-  hooked->mr_mode = (uint64_t)info->domain_attr->mr_mode;
+  hooked->names_kinds = ((info->caps | info->domain_attr->caps) & FI_HMEM) != 0 ||
+                        ((uint64_t)info->domain_attr->mr_mode & FI_MR_HMEM) != 0;
   hooked->threads = info->domain_attr->threading == FI_THREAD_SAFE ? PINRAIL_THREAD_CONCURRENT : PINRAIL_THREAD_CALLER;
   snprintf(hooked->provider, sizeof(hooked->provider), "%s", name);
   if (hooked->hooked_mr == NULL || hooked->hooked_ops == NULL || !make_pool(hooked)) {

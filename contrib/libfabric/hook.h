@@ -29,7 +29,7 @@ typedef struct hooked_domain {
   struct fi_ops* hooked_ops;       //
   pinrail_mpool_t* pool;           // NULL: all is passed through
   pinrail_thread_mode_t threads;   // as the program promised the provider
-  uint64_t mr_mode;                // FI_MR_* of the domain
+  bool names_kinds;                // the program says the kind of memory of each region: others than host memory exist
   char provider[32];               // its name
   atomic_bool completes_by_event;  // bound to an event queue for registrations: these are passed through
   atomic_bool lends_functions;     // the program has functions of the provider's own, which take its regions: likewise

@@ -196,9 +196,9 @@ static int regv(struct fid* fid, const struct iovec* ranges, size_t count, uint6
   return own_result;
 }
 
-// The kind of memory is said only where the domain has the mode FI_MR_HMEM.
+// Without the capability FI_HMEM providers do not read the kind of memory, and programs need not write it.
 static bool is_host_memory(const hooked_domain_t* domain, const struct fi_mr_attr* attr) {
-  return (domain->mr_mode & FI_MR_HMEM) == 0 || attr->iface == FI_HMEM_SYSTEM;
+  return !domain->names_kinds || attr->iface == FI_HMEM_SYSTEM;
 }
 
 static int regattr(struct fid* fid, const struct fi_mr_attr* attr, uint64_t flags, struct fid_mr** mr) {

@@ -86,9 +86,9 @@ void pinrail_libfabric_read_stats(pinrail_libfabric_stats_t* stats_out) {
 }
 
 pinrail_status_t pinrail_libfabric_release(void) {
-  if (cache == NULL) return PINRAIL_ERR_BAD_PARAM;
+  if (cache == NULL || subscription != NULL) return PINRAIL_ERR_BAD_PARAM;
+  fi_close(&pinrail_monitor.fid);  // libfabric has put its own function there, which undoes the import
   fi_close(cache);
   cache = NULL;
-  stop(&pinrail_monitor);
   return PINRAIL_SUCCESS;
 }

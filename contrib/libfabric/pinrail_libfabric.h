@@ -31,7 +31,10 @@ typedef struct pinrail_libfabric_stats {
 } pinrail_libfabric_stats_t;
 PINRAIL_API void pinrail_libfabric_read_stats(pinrail_libfabric_stats_t* stats_out);
 
-/** After the last domain was closed, before pinrail_finalize(): undoes the import. BAD_PARAM: there was none. */
+/**
+ * After the last domain was closed, before pinrail_finalize(): undoes the import. libfabric keeps no host memory from
+ * then on, unless it is imported again. BAD_PARAM: there was no import, or a domain that caches is open.
+ */
 PINRAIL_API pinrail_status_t pinrail_libfabric_release(void);
 
 #ifdef __cplusplus

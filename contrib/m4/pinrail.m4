@@ -257,7 +257,7 @@ AC_DEFUN([PINRAIL_WITH_OPENMPI], [
     PINRAIL_TRY_OPENMPI([])
     pinrail_fetched=`"$srcdir/contrib/openmpi/get" headers --cached 2>/dev/null`
     AS_IF([test "x$pinrail_have_openmpi" = xno && test -n "$pinrail_fetched"], [
-      pinrail_pmix=`pkg-config --cflags-only-I pmix 2>/dev/null | sed 's/-I */-isystem /g'`
+      pinrail_pmix=`${PKG_CONFIG:-false} --cflags-only-I pmix 2>/dev/null | sed 's/-I */-isystem /g'`
       PINRAIL_TRY_OPENMPI([-isystem $pinrail_fetched $pinrail_pmix])])
     pinrail_openmpi_major=`printf '#include "opal_config.h"\n#include "opal/version.h"\nmajor OPAL_MAJOR_VERSION\n' |
       $CC $CPPFLAGS -E -P - 2>/dev/null | tr '\n' ' ' | sed -n 's/.*major  *\([[0-9]]*\).*/\1/p'`

@@ -129,10 +129,10 @@ void* find_no_version(void*, const char*, const char*) { return nullptr; }
 
 }  // namespace
 
-// Read by the assembly below. Set by find_real().
+// Read by the assembly below, which the compiler does not see: "used" keeps them with -flto. Set by find_real().
 extern "C" {
-decltype(&find_nothing) pinrun_real_dlsym __attribute__((visibility("hidden"))) = find_nothing;
-decltype(&find_no_version) pinrun_real_dlvsym __attribute__((visibility("hidden"))) = find_no_version;
+decltype(&find_nothing) pinrun_real_dlsym __attribute__((used, visibility("hidden"))) = find_nothing;
+decltype(&find_no_version) pinrun_real_dlvsym __attribute__((used, visibility("hidden"))) = find_no_version;
 }
 
 namespace {
@@ -224,14 +224,15 @@ void* real_dlvsym(void* handle, const char* name, const char* version) {
 
 extern "C" {
 
-__attribute__((visibility("hidden"))) void* pinrun_answer_dlsym(void* handle, const char* name) {
+__attribute__((used, visibility("hidden"))) void* pinrun_answer_dlsym(void* handle, const char* name) {
   find_real_once();
   if (!may_be_ours(handle, name)) return nullptr;
   void* symbol = pinrun_real_dlsym(handle, name);
   return symbol != nullptr ? own_for(symbol) : nullptr;
 }
 
-__attribute__((visibility("hidden"))) void* pinrun_answer_dlvsym(void* handle, const char* name, const char* version) {
+__attribute__((used, visibility("hidden"))) void* pinrun_answer_dlvsym(void* handle, const char* name,
+                                                                       const char* version) {
   find_real_once();
   if (!may_be_ours(handle, name)) return nullptr;
   void* symbol = pinrun_real_dlvsym(handle, name, version);

@@ -12,7 +12,7 @@ class Pinrail(AutotoolsPackage):
 
     version("1.0.0")
 
-    variant("tools", default=True, description="pinrail_info, pinrail_perf, pinrail_conform")
+    variant("tools", default=True, description="pinrail_info, pinrail_perf, pinrail_top, pinrail_conform")
     variant("verbs", default=True, description="registrar for libibverbs, and pinrun")
     variant("uring", default=True, description="registrar for io_uring")
     variant("static", default=False, description="libpinrail.a, with the components inside")
@@ -25,6 +25,7 @@ class Pinrail(AutotoolsPackage):
     depends_on("pkgconfig", type="build")
     depends_on("hwloc@2:")
     depends_on("xz", when="+tools")
+    depends_on("ncurses", when="+tools")
     depends_on("cli11", type="build", when="+tools")
     depends_on("nlohmann-json", type="build", when="+tools")
     depends_on("rdma-core", when="+verbs")
@@ -44,6 +45,7 @@ class Pinrail(AutotoolsPackage):
         args += self.with_or_without("cli11", variant="tools")
         args += self.with_or_without("json", variant="tools")
         args += self.with_or_without("lzma", variant="tools")
+        args += self.with_or_without("ncurses", variant="tools")
         args += self.with_or_without("libfabric")
         # An Open MPI without its developer headers (--with-devel-headers) ends configure with an error.
         args += ["--with-openmpi=%s" % self.spec["openmpi"].prefix.include if self.spec.satisfies("+openmpi")

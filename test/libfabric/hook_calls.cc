@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "test/libfabric/provider_double.h"
 
@@ -22,8 +23,9 @@ namespace {
 constexpr size_t kBytes = size_t{1} << 16, kPage = 4096;
 
 struct Domain {
-  Domain() {
+  explicit Domain(uint64_t caps = 0) {
     fi_info* hints = fi_allocinfo();
+    hints->caps = caps;
     hints->ep_attr->type = FI_EP_RDM;
     hints->fabric_attr->prov_name = strdup(PROVIDER_DOUBLE);
     hints->domain_attr->mr_mode = FI_MR_PROV_KEY | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED;
@@ -88,6 +90,29 @@ TEST_F(HookCalls, a_key_exposes_what_was_asked_for_unless_sharing_is_on) {
 TEST_F(HookCalls, what_the_pool_refuses_is_up_to_the_provider) {
   fid_mr* mr = nullptr;
   EXPECT_EQ(reg(reinterpret_cast<void*>(UINTPTR_MAX - kPage), 2 * kPage, &mr), -FI_EFAULT);
+}
+
+// The capability says that programs name the kind of memory; the mode FI_MR_HMEM is about transfers.
+TEST_F(HookCalls, gpu_memory_of_a_domain_without_its_mode_is_not_kept) {
+  const Domain gpu(FI_HMEM);
+  const iovec range = {memory, kPage};
+  fi_mr_attr attr = {};
+  attr.mr_iov = &range;
+  attr.iov_count = 1;
+  attr.access = FI_REMOTE_WRITE;
+  for (const auto& [iface, regions] : {std::pair{FI_HMEM_SYSTEM, 1}, std::pair{FI_HMEM_CUDA, 2}}) {
+    const uint64_t before = provider_double_made();
+    attr.iface = iface;
+    for (int i = 0; i < 2; ++i) {
+      fid_mr* mr = nullptr;
+      ASSERT_EQ(fi_mr_regattr(gpu.domain, &attr, 0, &mr), 0);
+      EXPECT_EQ(fi_close(&mr->fid), 0);
+    }
+    EXPECT_EQ(provider_double_made(), before + regions);
+  }
+  EXPECT_EQ(fi_close(&gpu.domain->fid), 0);
+  EXPECT_EQ(fi_close(&gpu.fabric->fid), 0);
+  fi_freeinfo(gpu.info);
 }
 
 // As a provider answers: in silence.

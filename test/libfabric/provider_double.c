@@ -126,6 +126,7 @@ static int get_info(uint32_t version, const char* node, const char* service, uin
   struct fi_info* const info = fi_allocinfo();
   if (info == NULL) return -FI_ENOMEM;
   info->ep_attr->type = FI_EP_RDM;
+  info->caps = hints->caps & FI_HMEM;
   info->fabric_attr->name = strdup("double");
   info->fabric_attr->api_version = version;
   info->domain_attr->name = strdup("double");

@@ -354,6 +354,7 @@ whose_unused() {
 }
 
 whose_args() {
+  local at
   wanted mpirun_args || return 0
   mkdir -p "$work/empty"
   "$here/mpirun-args" --components "$work/empty" >"$work/args.out" 2>"$work/args" &&
@@ -362,6 +363,16 @@ whose_args() {
   cp "$build/contrib/openmpi/.libs/$component" "$work/empty" && truncate -s 2000 "$work/empty/$component"
   "$here/mpirun-args" --components "$work/empty" >"$work/args.out" 2>>"$work/args" &&
     { fail_case mpirun_args "it succeeds with half a component" "$work/args" && return; }
+  # mpirun gets its options as words, and splits the path at colons.
+  for at in "a blank" a:colon; do
+    mkdir -p "$work/$at" && cp "$build/contrib/openmpi/.libs/$component" "$work/$at"
+    "$here/mpirun-args" --no-check --components "$work/$at" >"$work/args.out" 2>>"$work/args" &&
+      { fail_case mpirun_args "it succeeds for the folder \"$at\"" "$work/args" && return; }
+  done
+  (unset OMPI_MCA_mca_base_component_path && "$here/mpirun-args" --components "$build/contrib/openmpi/.libs") >"$work/args.out" 2>>"$work/args"
+  OMPI_MCA_mca_base_component_path=SYS_DEFAULT:USR_DEFAULT "$here/mpirun-args" --components "$build/contrib/openmpi/.libs" \
+    2>>"$work/args" | cmp - "$work/args.out" >>"$work/args" 2>&1 ||
+    { fail_case mpirun_args "other folders by Open MPI's names for its own" "$work/args" && return; }
   mkdir -p "$work/bin"
   # As if this Open MPI had been built without the transports that ask for grdma.
   cat >"$work/bin/ompi_info" <<END
@@ -373,5 +384,5 @@ END
     { fail_case mpirun_args "it fails where no transport asks for grdma" "$work/args" && return; }
   [[ -s $work/args.out ]] || { fail_case mpirun_args "no options where no transport asks for grdma" "$work/args" && return; }
   expect mpirun_args "$work/args" "there is no $component" "does not take" "Open MPI's own grdma" \
-    "no transport that uses grdma"
+    "no transport that uses grdma" "a blank or a colon"
 }
