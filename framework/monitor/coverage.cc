@@ -172,6 +172,8 @@ Verdict Coverage::find_verdict(uintptr_t at) {
     log_line_(describe(hole, "no mapping can be read there"));
     return {{at, hole.end}, false};
   }
+  // Not remembered either: that mprotect() makes it memory is no event.
+  if (mapping.kind == PINRAIL_MAPPING_NONE) return {{at, mapping.end}, false};
   bool kept = is_covered(mapping);
   // What happened to it before it was watched was no event. Then what is there now is watched, until it stays as it is.
   for (int looks = 0; kept && is_watched_.load() && !is_there_still(at, &mapping); ++looks) {

@@ -38,7 +38,7 @@ struct Query {
 static_assert(sizeof(Query) == 104, "as the kernel has it");
 constexpr unsigned long kAsk = _IOWR('f', 17, Query);
 constexpr uint64_t kThisOrNext = 0x10;
-constexpr uint64_t kWritable = 0x02, kShared = 0x08;
+constexpr uint64_t kReadable = 0x01, kWritable = 0x02, kShared = 0x08;
 
 // They stay open from start-up on, because to open one takes longer than to ask it. The program may close them.
 Forever<OwnFile> list_file, page_map;
@@ -61,14 +61,19 @@ bool ask_kernel(int file, uintptr_t at, patch::Mapping* mapping_out) {
   mapping_out->offset = query.offset;
   mapping_out->device = makedev(query.device_major, query.device_minor);
   mapping_out->inode = query.inode;
-  mapping_out->protection = (query.vma_flags & kWritable) != 0 ? PROT_WRITE : PROT_NONE;
+  mapping_out->protection = ((query.vma_flags & kReadable) != 0 ? PROT_READ : PROT_NONE) |
+                            ((query.vma_flags & kWritable) != 0 ? PROT_WRITE : PROT_NONE);
   mapping_out->is_shared = (query.vma_flags & kShared) != 0;
   if (query.name_size == 0) mapping_out->path[0] = 0;
   return true;
 }
 
+// What may not be accessed is no memory of the process: where a driver has reserved the addresses of a GPU's, no event
+// of the mapping tells what becomes of that.
 pinrail_mapping_t judged(const patch::Mapping& found) {
-  const pinrail_mapping_kind_t kind = kind_of(found.path, found.is_shared, found.device, found.inode);
+  const bool is_memory = (found.protection & (PROT_READ | PROT_WRITE)) != 0;
+  const pinrail_mapping_kind_t kind =
+      is_memory ? kind_of(found.path, found.is_shared, found.device, found.inode) : PINRAIL_MAPPING_NONE;
   const uint32_t writable = (found.protection & PROT_WRITE) != 0 ? 1 : 0;
   return {sizeof(pinrail_mapping_t), found.base, found.end, found.offset, found.device, found.inode, kind, writable};
 }

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/registration/registration.h"
+#include "test/support/memory.h"
 #include "test/support/threads.h"
 
 namespace pinrail::test {
@@ -198,6 +199,23 @@ TEST_F(RegisterOptions, of_a_prepin_have_no_address_below_the_first_page) {
   const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_NE(said.find("called pinrail_mpool_prepin, and a range's iova"), std::string::npos) << said;
   EXPECT_EQ(device_->live_count(), 0u);
+}
+
+// No monitor of host memory sees that a GPU's memory is freed, and what is there next has the same address.
+TEST_F(RegisterOptions, a_dmabuf_is_found_again_only_where_the_program_reports_all_memory) {
+  const Mapping memory(kPage);
+  const auto base = reinterpret_cast<uintptr_t>(memory.base());
+  for (const char* const monitor : {"external", "patcher"}) {
+    pool_.reset();
+    library_.reset();
+    library_ = std::make_unique<Library>(Settings{{"monitor", monitor}});
+    if (pinrail_monitors_at_work()[0] == 0) GTEST_SKIP() << "monitor patcher does not work here";
+    make();
+    options_.dmabuf_fd = 7;
+    ASSERT_EQ(reg(base, kPage, PINRAIL_FLAG_PERSISTENT), PINRAIL_SUCCESS);
+    EXPECT_EQ(pool_->has(base, kPage), monitor == std::string_view("external")) << monitor;
+    drop(handle_);
+  }
 }
 
 TEST_F(RegisterOptions, wrong_ones_change_nothing) {

@@ -170,7 +170,7 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
   void give_back_displaced(pinrail_thread_t* thread, const Displaced& displaced);
   void stay_outside(Miss* miss, pinrail_registration_t* reg);
   uint64_t marks_of(const Request& request) const;
-  bool may_keep(const Miss& miss) const;
+  bool may_keep(const Request& request, const Miss& miss) const;
 
   // grdma_device.cc
   pinrail_registration_details_t* details_of(pinrail_registration_t* reg) const;

@@ -120,10 +120,13 @@ uint64_t Pool::marks_of(const Request& request) const {
   return (is_kept ? 0 : state::kTransient) | (is_quick ? state::kQuick : 0);
 }
 
-// Whether an event will end what the call registers. It is announced.
-bool Pool::may_keep(const Miss& miss) const {
+// Whether an event will end what the call registers. It is announced. Monitors know memory by its mapping, and a dmabuf
+// by none: it is kept only where the program reports all memory, which then counts as covered anywhere.
+bool Pool::may_keep(const Request& request, const Miss& miss) const {
+  constexpr Span kNowhere{UINTPTR_MAX - 1, UINTPTR_MAX};
+  const bool is_dmabuf = request.extra != nullptr && request.extra->fd >= 0;
   const bool is_told = !miss.is_wider || shortcut::of(host_)->is_told_afterwards() || !extents_.was_reported(miss.span);
-  return is_told && is_covered(miss.span);
+  return is_told && is_covered(is_dmabuf ? kNowhere : miss.span);
 }
 
 // The call is announced. Its announcement has ended on success, and lasts after an error. What is wider than the
@@ -131,7 +134,7 @@ bool Pool::may_keep(const Miss& miss) const {
 Status Pool::register_indexed(pinrail_thread_t* thread, const Request& request, Miss* miss,
                               pinrail_registration_t** reg_out) {
   for (int tries = 0;; ++tries) {
-    if (settings_.leave_pinned && !may_keep(*miss)) {
+    if (settings_.leave_pinned && !may_keep(request, *miss)) {
       if (miss->is_wider) return PINRAIL_ERR_NOT_SUPPORTED;
       // Memory that can become stale without an event is never in the index, not even while it is held.
       withdraw(miss);
