@@ -306,6 +306,9 @@ EXTRA_test_monitor_patcher_race_DEPENDENCIES = test/monitor/dso/unloaded.la
 check_LTLIBRARIES += test/monitor/dso/unloaded.la
 test_monitor_dso_unloaded_la_SOURCES = test/monitor/dso/unloaded.c
 test_monitor_dso_unloaded_la_LDFLAGS = -module -avoid-version -shared -rpath /nonexistent
+check_LTLIBRARIES += test/monitor/dso/libpthread.la
+test_monitor_dso_libpthread_la_SOURCES = test/monitor/dso/libpthread.c
+test_monitor_dso_libpthread_la_LDFLAGS = -version-info 0 -shared -rpath /nonexistent
 # A working set larger than the guest's memory, with a disk as swap, written and read by RDMA on demand and pinned.
 odp-soak: contrib/tools/pinrail_perf components/mpool_odp.la components/mpool_grdma.la components/registrar_verbs.la
 	$(top_srcdir)/contrib/workshop/rdma-vm --kernel odp --timeout 1200 --memory 768M --disk 4G --memlock 16384 -- \
@@ -326,6 +329,7 @@ test_monitor_patcher_others_SOURCES = test/monitor/patcher_others_test.cc test/m
 	test/monitor/patcher_host.h test/support/skip_main.cc $(hook_wall_sources)
 test_monitor_patcher_others_LDFLAGS = $(hook_wall_ldflags)
 test_monitor_patcher_others_LDADD = test/libtest_support.la libpinrail_internal.la $(GTEST_LIBS)
+EXTRA_test_monitor_patcher_others_DEPENDENCIES = test/monitor/dso/libpthread.la
 test_stress_patcher_stress_SOURCES = test/stress/patcher_stress_test.cc test/monitor/patcher_host.h \
 	test/support/skip_main.cc $(hook_wall_sources)
 test_stress_patcher_stress_LDFLAGS = $(hook_wall_ldflags)

@@ -36,9 +36,9 @@ namespace pinrail::patcher {
 
 constexpr uintptr_t kPage = 4096;
 #ifdef __aarch64__
-constexpr size_t kFunctions = 18;  // creat() calls open() there
+constexpr size_t kFunctions = 19;  // creat() calls open() there
 #else
-constexpr size_t kFunctions = 19;
+constexpr size_t kFunctions = 20;
 #endif
 
 struct Context;
@@ -55,6 +55,10 @@ struct Scratch : NonCopyable {
   char path[28];  // of the file
 };
 
+// loader: found by its code. libpthread: before glibc 2.34 it has an open() with a system call of its own, which
+// programs that name it call.
+enum class Home : uint8_t { libc, loader, libpthread };
+
 // The order is that in which the table reads best.
 struct Function {  // NOLINT(clang-analyzer-optin.performance.Padding)
   const char* name;
@@ -64,7 +68,7 @@ struct Function {  // NOLINT(clang-analyzer-optin.performance.Padding)
   uint32_t events;          // PINRAIL_EVENT_*: the events that are not seen if it cannot be patched
   const char* consequence;  // the consequence of that, for a message
   bool may_lack = false;    // true: a libc may lack it
-  bool in_loader = false;   // a function of the dynamic loader, which is found by its code; otherwise of libc
+  Home home = Home::libc;
 };
 
 extern const Function kFunctionTable[kFunctions];

@@ -107,13 +107,19 @@ constexpr const char* kLibc = "libc.so.6";
 constexpr const char* kLibc = "libc.so";  // musl answers to this name with itself
 #endif
 
-// Looks the symbol up in libc itself, not in a program or sanitizer that overrides it.
-void* libc_symbol(const char* name) {
-  void* const libc = dlopen(kLibc, RTLD_LAZY | RTLD_NOLOAD);
-  if (libc == nullptr) return nullptr;
-  void* const symbol = dlsym(libc, name);
-  dlclose(libc);  // does not unload it: it was loaded before
-  return symbol;
+// Looks the symbol up in the library itself, not in a program or sanitizer that overrides it.
+uintptr_t address_in(const char* library, const char* name) {
+  void* const handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
+  if (handle == nullptr) return 0;
+  void* const symbol = dlsym(handle, name);
+  dlclose(handle);  // does not unload it: it was loaded before
+  return reinterpret_cast<uintptr_t>(symbol);
+}
+
+// 0: libpthread has none, or it is libc's.
+uintptr_t find_open_of_libpthread() {
+  const uintptr_t found = address_in("libpthread.so.0", "open");
+  return found != address_in(kLibc, "open") ? found : 0;
 }
 
 }  // namespace
@@ -207,7 +213,8 @@ uintptr_t find_function(const Function& function) {
 #ifndef __GLIBC__
   if (function.calls.number == SYS_brk) return 0;
 #endif
-  return function.in_loader ? find_loader_munmap() : reinterpret_cast<uintptr_t>(libc_symbol(function.name));
+  if (function.home == Home::libpthread) return find_open_of_libpthread();
+  return function.home == Home::loader ? find_loader_munmap() : address_in(kLibc, function.name);
 }
 
 }  // namespace pinrail::patcher

@@ -125,6 +125,7 @@ const Function kFunctionTable[kFunctions] = {
     {"truncate", {kPath, 0}, {SYS_truncate}, PINRAIL_EVENT_TRUNCATE, kFiles},
     {"open", {kPath, kCut}, kOpenCalls, PINRAIL_EVENT_TRUNCATE, kFiles},
     {"openat", {AT_FDCWD, kPath, kCut}, {SYS_openat}, PINRAIL_EVENT_TRUNCATE, kFiles},
+    {"open of libpthread", {kPath, kCut}, kOpenCalls, PINRAIL_EVENT_TRUNCATE, kFiles, true, Home::libpthread},
     // of glibc, for its own shm_open()
     {"__open64_nocancel", {kPath, kCut}, {SYS_openat}, PINRAIL_EVENT_TRUNCATE, kFiles, true},
 #ifndef __aarch64__
@@ -132,7 +133,13 @@ const Function kFunctionTable[kFunctions] = {
 #endif
     // Detects libraries that are about to patch; it causes no memory event.
     {"mprotect", {kMemory, kPage, kReadExecute}, {SYS_mprotect}, 0, kLate},
-    {"munmap of the loader", {kMemory, kScratchLength}, {SYS_munmap}, PINRAIL_EVENT_UNMAP, kNothing, !kIsGlibc, true},
+    {"munmap of the loader",
+     {kMemory, kScratchLength},
+     {SYS_munmap},
+     PINRAIL_EVENT_UNMAP,
+     kNothing,
+     !kIsGlibc,
+     Home::loader},
 };
 
 Scratch::~Scratch() {
