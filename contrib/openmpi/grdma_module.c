@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Parameters, modules, the start and end of Pinrail, and its figures.
 #include <pinrail/alloc.h>
+#include <pinrail/listing.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -155,6 +156,13 @@ static void finalize_module(mca_rcache_base_module_t* rcache) {
 static bool started;  // Pinrail is
 static bool asked;    // a transport has, for a module
 
+// As the process has it: any source of Pinrail's parameters may name other monitors. Pinrail calls Open MPI's
+// "external".
+static const char* names_of_monitors(void) {
+  const char* const names = pinrail_monitors_at_work();
+  return strcmp(names, "external") == 0 ? kOpenMpi : *names != '\0' ? names : "no monitor";
+}
+
 // Transports ask while MPI_Init runs. Once: a second device is one more module, and no news.
 static void tell_served(const char* cache_name) {
   static bool told;
@@ -165,8 +173,7 @@ static void tell_served(const char* cache_name) {
   snprintf(line, sizeof(line),
            "Pinrail %s serves this job: registrations of the transport %.*s%s; memory events from %s.",
            pinrail_version(), (int)strcspn(cache_name, "."), cache_name,
-           keeps_pinned() ? "" : ", none of which is kept (mpi_leave_pinned 0)",
-           is_set(parameters.monitor) ? parameters.monitor : "the monitors that work");
+           keeps_pinned() ? "" : ", none of which is kept (mpi_leave_pinned 0)", names_of_monitors());
   print_job_line(line);
 }
 

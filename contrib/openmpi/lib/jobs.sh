@@ -224,6 +224,11 @@ hooks() {
       pass "$name"
     fi
   done
+  # Pinrail's own parameter is above what the component says of Open MPI's hooks.
+  wanted monitor_named || return 0
+  PINRAIL_MCA_monitor=patcher job "$work/named" 2 "${ours[@]}" "${one_sided[@]}" -- rma 1
+  ran monitor_named $? "$work/named" || return 0
+  expect monitor_named "$work/named" "serves this job" "memory events from patcher"
 }
 
 # setting NAME CHECK OPTION...: runs rma with the options; CHECK is a condition on hits, misses, evictions.
