@@ -18,7 +18,7 @@ dist_man_MANS += contrib/man/pinrail_perf.1 contrib/man/pinrail_advise.1 contrib
 # Completion: bash searches a file with the command's name.
 bashcompletiondir = $(datadir)/bash-completion/completions
 nodist_bashcompletion_DATA = contrib/completion/pinrail_info contrib/completion/pinrail_perf \
-	contrib/completion/pinrail_advise \
+	contrib/completion/pinrail_advise contrib/completion/pinrail_top \
 	contrib/completion/pinrail_conform contrib/completion/pinrun
 $(nodist_bashcompletion_DATA): contrib/completion/pinrail.bash
 	$(AM_V_GEN)$(MKDIR_P) contrib/completion && cp $(srcdir)/contrib/completion/pinrail.bash $@

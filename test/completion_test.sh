@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# completion_test.sh - what bash and zsh offer behind pinrail_info, pinrail_perf, pinrail_advise, pinrail_conform and pinrun. Runs in the
+# completion_test.sh - what bash and zsh offer behind pinrail_info, pinrail_perf, pinrail_advise, pinrail_top, pinrail_conform and pinrun. Runs in the
 # build tree.
 set -u
 srcdir=${srcdir:-$(dirname "$0")/..}
@@ -22,7 +22,7 @@ offers() {
 
 # shellcheck source=contrib/completion/pinrail.bash
 . "$srcdir/contrib/completion/pinrail.bash"
-complete -p pinrail_info pinrail_perf pinrail_advise pinrail_conform pinrun >/dev/null || failures=1
+complete -p pinrail_info pinrail_perf pinrail_advise pinrail_top pinrail_conform pinrun >/dev/null || failures=1
 info=./contrib/tools/pinrail_info perf=./contrib/tools/pinrail_perf
 for option in --all --param --level --monitors --parsable --json --mca --help --version; do offers $option $info --; done
 for option in --html --cost --mca; do offers $option ./contrib/tools/pinrail_advise --; done
@@ -50,6 +50,11 @@ if [[ -x $pinrun ]]; then
   offers "$srcdir/README.md" $pinrun --record "$srcdir/READ"
   offers bash $pinrun --stats --mca monitor external bas
 fi
+top=./contrib/tools/pinrail_top
+if [[ -x $top ]]; then for option in --once --pid --listen --json; do offers $option $top --; done; fi
+COMP_WORDS=(./contrib/tools/pinrail_advise --) COMP_CWORD=1
+_pinrail
+[[ " ${COMPREPLY[*]} " != *" --record "* ]] || { echo "FAIL: a word of its help is an option"; failures=$((failures + 1)); }
 COMP_WORDS=("$info" --nonsense) COMP_CWORD=1
 _pinrail
 [[ ${#COMPREPLY[@]} -eq 0 ]] || { echo "FAIL: --nonsense is completed to ${COMPREPLY[*]}"; failures=$((failures + 1)); }

@@ -126,6 +126,9 @@ if check "the component compiles" ${CC:-cc} $flags $cflags -shared -fPIC "$file"
   export PINRAIL_MCA_mca_base_component_path
   check "the component is listed, and open" says "nothing .*open" pinrail_info --param registrar nothing
   check "the component serves a pool" pinrail_perf --registrar nothing --size 64K --iterations 1000
+  conform=$top/test/conform/pinrail_conform
+  [ ! -x "$conform" ] || check "pinrail_conform finds nothing wrong with the component" \
+    "$conform" registrar "$work/mine/registrar_nothing.so" --components "$components" --seconds 40
   unset PINRAIL_MCA_mca_base_component_path
 fi
 

@@ -50,7 +50,7 @@ done
 echo "$checked traces"
 
 echo "a limit that a trial names is measured alike"
-limit=$(sed -n 's/.*with \([0-9.]*\) KiB the calls are.*/\1/p' "$work/out")
+limit=$(sed -n 's/.*With \([0-9.]*\) KiB the calls are.*/\1/p' "$work/out")
 if [ -n "$limit" ]; then
   calls=$(sed -n 's/.* KiB the calls are \([0-9]*\) instead.*/\1/p' "$work/out")
   "$perf" --json --registrar none --limit "${limit}K" --trace "$trace" >"$work/perf" 2>/dev/null
@@ -87,6 +87,36 @@ grep -q 'is in the way' "$work/out" && fail "the limit of the command line is no
 sed 's/ 2M$/ two/' "$work/set.trace" >"$work/word.trace"
 expect 1 "$work/word.trace"
 said 'word.trace'
+
+echo "where nothing is kept, that is said, and that it can be"
+expect 0 --mca mpool_grdma_leave_pinned no "$work/limit.trace"
+said 'nothing is kept registered: mpool_grdma_leave_pinned is no'
+said '^mpool_grdma_leave_pinned = auto$'
+expect 0 --mca monitor none "$work/limit.trace"
+said 'nothing is kept registered: no monitor is selected'
+
+echo "what the program asked to evict is not held against the limit"
+printf '%s\n' '1 0 R 7e0001000000 4096 5 0 0' '2 0 D 7e0001000000 4096 5 0 0' '3 0 E 0 0 0 0 0' >"$work/asked.trace"
+expect 0 --mca mpool_grdma_size_limit 8M "$work/asked.trace"
+grep -q 'is in the way' "$work/out" && fail "an eviction that was asked for is in the way"
+
+echo "what Pinrail says of settings is said once"
+expect 1 --mca mpool_grdma_leave_pinned maybe "$work/limit.trace"
+said '"maybe"'
+expect 0 --mca mpool_grdma_leav_pinned no "$work/limit.trace"
+said '[Dd]id you mean.*leave_pinned'
+[ "$(grep -c '[Dd]id you mean' "$work/err")" -eq 1 ] || fail "it is said more than once"
+
+echo "no advice of another pool than grdma"
+expect 1 --mca mpool mrall "$work/limit.trace"
+said mrall
+
+echo "calls that a recording had no room for are told"
+printf '%s\n' '# records: 2 dropped 7' '1 0 R 7e0001000000 4096 5 0 0' '2 0 D 7e0001000000 4096 5 0 0' >"$work/full.trace"
+expect 0 "$work/full.trace"
+said 'The recording ended early: 7 calls are missing'
+"$perf" --registrar none --trace "$work/full.trace" >"$work/out" 2>"$work/err" || fail "full.trace: pinrail_perf's exit status"
+said 'full.trace: The recording ended early: 7 calls are missing'
 
 echo "one page of several, with a program's name that is markup"
 cat >"$work/evil.trace" <<'END'
@@ -143,7 +173,16 @@ if command -v xz >/dev/null 2>&1; then
   [ "$refused" -gt $((tries / 4)) ] || fail "only $refused of $tries were refused"
 fi
 expect 1 --html /nonexistent/page "$work/evil.trace"
-said '/nonexistent/page cannot be written'
+said '/nonexistent/page cannot be written: No such file'
+
+echo "a recording is not overwritten where the page's name was left out, and a page is"
+cp "$work/evil.trace" "$work/kept.trace"
+expect 2 --html "$work/kept.trace" "$work/evil.trace"
+said 'kept.trace exists and is no page'
+cmp -s "$work/evil.trace" "$work/kept.trace" || fail "the recording has other contents"
+expect 0 --html "$work/page" "$work/evil.trace"
+: >"$work/empty"
+expect 0 --html "$work/empty" "$work/evil.trace"
 expect 2
 expect 2 --nonsense
 expect 0 --help

@@ -60,6 +60,12 @@ expect 1 --doctor --mca monitor none
 said '^WRONG  monitors: .*no monitor is selected'
 said 'What follows: nothing stays registered'
 said 'What to do: '
+grep -q 'leave_pinned=yes' "$work/out" && fail "nobody asked for leave_pinned=yes"
+said 'remove none from the parameter monitor'
+expect 1 --doctor --mca mpool_grdma_leave_pinned maybe
+said '^WRONG  start: Pinrail does not start: .*maybe'
+[ "$(grep -c '^WRONG' "$work/out")" -eq 1 ] || fail "more is wrong than the start"
+grep -q 'What happened' "$work/out" && fail "a finding has a whole message in it"
 expect 1 --doctor --mca registrar none
 said '^WRONG  device: '
 expect 2 --doctor --trace x
@@ -109,7 +115,10 @@ for figure in "registrar calls of a prepin and 20000 sends" "registrar calls of 
 done
 said '"reached": true'
 documented
+expect 0 --scenario chunks --size 16M
+said '16 MiB .*not measured: a buffer has at least 16 pieces'
 expect 0 --scenario chunks --size 32M
+grep -q 'not measured' "$work/out" && fail "something was left out"
 said 'registered after a stop half way .*: reached'
 # Times are not judged here, because other tests may run; but the exit status and the figures agree.
 "$tool" --scenario terabyte --size 64M --json >"$work/out" 2>"$work/err"
@@ -169,6 +178,17 @@ is errors 0
 expect 0 --size 1M,16M --iterations 100
 said 'mpool_grdma_size_limit is 8M, from the environment: less than one buffer'
 unset PINRAIL_MCA_mpool_grdma_size_limit
+
+echo "what is in use may exceed a limit by default, which is this rank's share of the machine"
+OMPI_COMM_WORLD_LOCAL_SIZE=1000000
+export OMPI_COMM_WORLD_LOCAL_SIZE
+expect 0 --size 4M --regions 8 --iterations 100 --json
+is errors 0
+[ "$(figure size_limit)" -lt 4194304 ] || echo "  not checked: a share is $(figure size_limit) bytes"
+printf '1 0 R 7e0000000000 4194304 5 0 0\n2 0 D 7e0000000000 4194304 5 0 0\n' >"$work/large.trace"
+expect 0 --trace "$work/large.trace" --json
+is errors 0
+unset OMPI_COMM_WORLD_LOCAL_SIZE
 
 echo "a limit of the system"
 if [ "$(id -u)" -eq 0 ] && command -v setpriv >/dev/null 2>&1; then
@@ -287,6 +307,15 @@ expect 0 --trace "$work/turns.trace" --exact --limit 4K --json
 is registrar_calls 3
 is evictions 2
 is errors 0
+
+echo "what is refused before anything is replayed"
+expect 1 --trace "$work/good.trace" "$work/missing.trace"
+grep -q . "$work/out" && fail "something was printed"
+expect 1 --trace "$work/good.trace" --pool mrall
+said mrall
+(echo '# rcache-trace 2' && cat "$work/good.trace") >"$work/new.trace"
+expect 1 --trace "$work/new.trace"
+said 'line 1: is the header of a newer kind'
 
 echo "traces that are none"
 head -n 5 "$work/good.trace" >"$work/short.trace"

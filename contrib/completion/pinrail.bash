@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # shellcheck shell=bash
-# pinrail.bash - completion of pinrail_info, pinrail_perf, pinrail_advise, pinrail_conform and pinrun in bash. The tools themselves list
+# pinrail.bash - completion of pinrail_info, pinrail_perf, pinrail_advise, pinrail_top, pinrail_conform and pinrun in bash. The tools themselves list
 # options, components and parameters.
 
 # _pinrail_listed FRAMEWORK: prints the names of its components; "all": of every framework.
@@ -22,7 +22,7 @@ _pinrail_words() {
         --param) _pinrail_listed "$info" "${2/#all/[^:]*}"; echo base all ;;
         --mca) ;;
         *)
-          "$1" --help 2>/dev/null | grep -o -e '--[a-z][a-z]*' | sort -u
+          "$1" --help 2>/dev/null | grep -e '^  -[-A-Za-z]' | grep -o -e '--[a-z][a-z]*' | sort -u
           [[ $1 != *pinrail_conform || $2 != "$1" ]] || echo mpool rcache registrar monitor
           ;;
       esac
@@ -68,4 +68,4 @@ _pinrail() {
   mapfile -t COMPREPLY < <(compgen -W "$(_pinrail_words "${COMP_WORDS[0]}" "$previous" "$before")" -- "$word")
 }
 
-complete -o default -F _pinrail pinrail_info pinrail_perf pinrail_advise pinrail_conform pinrun
+complete -o default -F _pinrail pinrail_info pinrail_perf pinrail_advise pinrail_top pinrail_conform pinrun

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* consumer.c - prints the version of Pinrail and which components this machine can use. */
+/* consumer.c - prints the version of Pinrail and which components are open. */
 #include <pinrail/listing.h>
 #include <pinrail/pinrail.h>
 #include <stdio.h>

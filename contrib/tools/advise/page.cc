@@ -48,6 +48,18 @@ std::string about_best(const Advised& advised, const perf::CostModel& cost) {
               now.cost_ms(cost), best.cost_ms(cost), 100 * (1 - best.cost_ms(cost) / now.cost_ms(cost)));
 }
 
+// Empty: the trace is whole.
+std::string about_missing(const Advised& advised) {
+  return advised.trace.missing == 0 ? "" : perf::missing_text(advised.trace.missing) + ".";
+}
+
+// Empty: idle registrations are kept.
+std::string about_kept(const Advised& advised) {
+  if (advised.pool.leave_pinned != 0) return "";
+  const std::string& why = advised.pool.why_not_kept;
+  return "As it is set, nothing is kept registered: " + (why.empty() ? "mpool_grdma_leave_pinned is no" : why) + ".";
+}
+
 // Empty: nothing was set, or it is not known.
 std::string about_recorded(const Advised& advised) {
   if (advised.recorded.empty()) return "";
@@ -55,14 +67,15 @@ std::string about_recorded(const Advised& advised) {
          ", and so each replay here has it, where no --mca says else.";
 }
 
-// Empty: the limit in force evicts nothing.
+// Empty: the limit in force evicts nothing. What the program asked to evict is no matter of the limit.
 std::string about_limit_in_force(const Advised& advised) {
   const Trial& now = advised.settings[0];
-  if (now.figures.stats.evictions == 0 && now.figures.refused == 0) return "";
+  const uint64_t evictions = now.figures.stats.evictions - std::min(now.figures.stats.evictions, now.figures.evicted);
+  if (now.figures.stats.size_limit == UINT64_MAX || (evictions == 0 && now.figures.refused == 0)) return "";
   return text("The limit in force, %s, is in the way: %" PRIu64 " registrations were evicted and %" PRIu64
               " requests refused. Without a limit at most %s would be registered at once; the limit of locked memory, "
               "\"ulimit -l\", must permit that, too.",
-              size_text(now.figures.stats.size_limit).c_str(), now.figures.stats.evictions, now.figures.refused,
+              size_text(now.figures.stats.size_limit).c_str(), evictions, now.figures.refused,
               size_text(most_registered(advised)).c_str());
 }
 
@@ -73,12 +86,14 @@ std::string about_limits(const Advised& advised, const perf::CostModel& cost) {
     return trial.cost_ms(cost) <= 1.02 * most.cost_ms(cost) && trial.figures.refused == 0;
   });
   const Trial& least = advised.limits.front();
+  const Trial& chosen = enough == advised.limits.end() ? most : *enough;
+  const perf::Replayed& now = advised.settings[0].figures;
   return text(
-      "At most %s were registered at once. A size_limit of %s costs as little as any larger one; with %s the calls are "
-      "%" PRIu64 " instead of %" PRIu64 "%s. A size_limit that is set keeps windows away (mpool_grdma_extent).",
-      size_text(advised.settings[0].figures.stats.peak_registered_bytes).c_str(),
-      size_text(enough == advised.limits.end() ? most.limit : enough->limit).c_str(), size_text(least.limit).c_str(),
-      least.figures.device.calls, most.figures.device.calls,
+      "At most %s were registered at once. A size_limit of %s costs as little as any larger one, with %" PRIu64
+      " calls; as it is set, there are %" PRIu64 ". With %s the calls are %" PRIu64 " instead of %" PRIu64
+      "%s. A size_limit that is set keeps windows away (mpool_grdma_extent).",
+      size_text(now.stats.peak_registered_bytes).c_str(), size_text(chosen.limit).c_str(), chosen.figures.device.calls,
+      now.device.calls, size_text(least.limit).c_str(), least.figures.device.calls, most.figures.device.calls,
       least.figures.refused == 0 ? "" : text(", and %" PRIu64 " requests are refused", least.figures.refused).c_str());
 }
 
@@ -143,8 +158,9 @@ const Trial& best_of(const Advised& advised, const perf::CostModel& cost) {
 }
 
 std::vector<std::string> sentences_of(const Advised& advised, const perf::CostModel& cost) {
-  std::vector<std::string> out = {about_recorded(advised), first_sentence(advised, cost), about_limit_in_force(advised),
-                                  about_best(advised, cost), about_limits(advised, cost)};
+  std::vector<std::string> out = {
+      about_missing(advised),        about_recorded(advised),   first_sentence(advised, cost), about_kept(advised),
+      about_limit_in_force(advised), about_best(advised, cost), about_limits(advised, cost)};
   out.erase(std::remove(out.begin(), out.end(), ""), out.end());
   add_reasons(advised.study, &out);
   out.push_back(about_lives(advised.study));

@@ -2,12 +2,14 @@
 // pinrail_advise.cc - reads recorded traces and says what to set, and what that saves.
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 
 #include "contrib/tools/advise/study.h"
 #include "contrib/tools/common/program.h"
 #include "contrib/tools/common/text.h"
+#include "contrib/tools/perf/basics.h"
 
 namespace pinrail::advise {
 
@@ -16,7 +18,7 @@ namespace {
 constexpr char kPurpose[] =
     "Reads recorded traces (mpool_base_record, pinrun --record) and says in words why requests miss the cache, what to "
     "set, and what that saves. Each figure of a setting comes from a replay through a real pool, whose registrar only "
-    "counts: pinrail_perf --trace FILE --registrar none prints the same.";
+    "counts: pinrail_perf --trace FILE --registrar none with the settings of its header prints the same.";
 
 constexpr char kNotes[] =
     "Exit status: 0 all is well; 1 a trace cannot be read or replayed, or the page cannot be written: a line says why; "
@@ -42,6 +44,15 @@ int complain(const std::string& why) {
   return 1;
 }
 
+// False: the file has other contents than a page, as where the page's name was left out before the traces.
+bool may_become_page(const std::string& file) {
+  std::error_code none;
+  if (!std::filesystem::is_regular_file(file, none)) return true;  // /dev/stdout
+  std::string line;
+  std::ifstream there(file);
+  return !std::getline(there, line) || line == "<!DOCTYPE html>";
+}
+
 void print(const std::vector<Advised>& all, const perf::CostModel& cost) {
   for (const Advised& each : all) {
     printf("%s%s%s%s\n", tools::name_of_trace(each.file).c_str(), each.program.empty() ? "" : " (",
@@ -57,8 +68,10 @@ int run(int argc, char** argv) {
   options.replay.registrar = perf::Device::kNone;
   if (const auto status = read_options(argc, argv, &options)) return *status;
   if (options.replay.traces.empty()) return complain("no trace is named (pinrail_advise --help)") + 1;
-  // A limit below one request is reported by the pool that is tried with it; that is a figure here.
-  pinrail_set_message_function([](void*, int, const char*, const char*) {}, nullptr);
+  if (!may_become_page(options.page))
+    return complain(options.page + " exists and is no page: --html is followed by the page's name") + 1;
+  // A limit that refuses requests is reported by the pool that is tried with it; that is a figure here.
+  const perf::Messages messages({"grdma never fits", "grdma no room"});
   std::vector<Advised> all(options.replay.traces.size());
   for (size_t i = 0; i < all.size(); i++) {
     const perf::Result tried = try_all(options.replay, options.replay.traces[i], &all[i]);
@@ -69,7 +82,7 @@ int run(int argc, char** argv) {
   std::ofstream page(options.page);
   page << page_of(all, options.replay.cost);
   page.close();
-  return page ? 0 : complain(options.page + " cannot be written");
+  return page ? 0 : complain(options.page + " cannot be written: " + perf::errno_text());
 }
 
 }  // namespace

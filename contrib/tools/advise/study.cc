@@ -3,6 +3,7 @@
 #include "contrib/tools/advise/study.h"
 
 #include <algorithm>
+#include <cinttypes>
 #include <iterator>
 #include <list>
 #include <map>
@@ -224,7 +225,8 @@ std::vector<Candidate> candidates() {
           {"extent 0", {{"mpool_grdma_extent", "0"}}},
           {"extent 64K", {{"mpool_grdma_extent", "64K"}}},
           {"extent 2M", {{"mpool_grdma_extent", "2M"}}},
-          {kNoLimit, {{"mpool_grdma_size_limit", "0"}}}};
+          {kNoLimit, {{"mpool_grdma_size_limit", "0"}}},
+          {"leave_pinned auto", {{"mpool_grdma_leave_pinned", "auto"}}}};
 }
 
 // Of what was set where the trace was recorded: what decides which calls the pool makes.
@@ -288,6 +290,11 @@ class Trials {
     perf::PoolFacts pool;
     perf::Result ran = perf::replay_trace(options, advised_->trace, &pool, &trial.figures);
     if (!ran.ok()) return ran;
+    if (pool.pool != "grdma")
+      return perf::Result::bad("advice is about pools grdma, and here the pool is " + pool.pool);
+    if (trial.figures.errors != 0)
+      return perf::Result::bad(perf::text("%" PRIu64 " errors in its replay (%s): its figures are worth nothing",
+                                          trial.figures.errors, trial.name.c_str()));
     if (advised_->settings.empty()) advised_->pool = pool;
     to->push_back(std::move(trial));
     return perf::Result::good();

@@ -4,6 +4,7 @@
 
 #include <pinrail/listing.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,11 +26,14 @@ constexpr uint64_t kFewBytes = uint64_t{64} << 20;  // less than that is too lit
 constexpr size_t kLength = size_t{1} << 20;
 
 // What the C library does must be seen. What code does by system calls or a ring of its own is told apart.
-void judge_default(const info::MonitorColumn& column, std::vector<Finding>* findings) {
+void judge_default(const info::MonitorTable& table, std::vector<Finding>* findings) {
+  const info::MonitorColumn& column = table.columns.back();
   if (!column.why_not.empty()) {
-    findings->push_back({Verdict::wrong, "monitors", column.why_not,
+    // The trial asked for leave_pinned=yes, which no user did: the reason by itself, where it is known.
+    const std::string why = table.kept.empty() ? "" : table.kept.front().why_not;
+    findings->push_back({Verdict::wrong, "monitors", why.empty() ? column.why_not : why,
                          "nothing stays registered: each transfer costs a registration.",
-                         "correct the parameter monitor, or look at \"pinrail_info --monitors\"."});
+                         "remove none from the parameter monitor, or look at \"pinrail_info --monitors\"."});
     return;
   }
   size_t tried = 0, raw = 0;
@@ -60,16 +64,18 @@ void judge_default(const info::MonitorColumn& column, std::vector<Finding>* find
   }
 }
 
-void examine_monitors(const Options& options, std::vector<Finding>* findings) {
+// False: Pinrail does not start, and there is nothing else to look at.
+bool examine_monitors(const Options& options, std::vector<Finding>* findings) {
   info::MonitorTable table;
   std::string why;
   if (!info::measure_default(tools::settings_of(options.mca), &table, &why)) {
-    findings->push_back({Verdict::wrong, "start", "Pinrail does not start: " + why, "no pool can be made.",
-                         "correct the setting that the message names."});
-    return;
+    const std::string sentence = tools::what_happened(why);
+    findings->push_back({Verdict::wrong, "start", "Pinrail does not start: " + (sentence.empty() ? why : sentence),
+                         "no pool can be made.", "correct the setting that is named."});
+    return false;
   }
-  judge_default(table.columns.back(), findings);
-  if (!table.columns.back().why_not.empty()) return;  // then nothing is kept, for that reason
+  judge_default(table, findings);
+  if (!table.columns.back().why_not.empty()) return true;  // then nothing is kept, for that reason
   for (const info::KeptKind& kind : table.kept) {
     const bool is_first = &kind == &table.kept.front();  // private anonymous memory, which every program has
     if (kind.why_not.empty()) continue;
@@ -77,20 +83,22 @@ void examine_monitors(const Options& options, std::vector<Finding>* findings) {
                          "each transfer of such memory costs a registration.",
                          "name in monitor_never events that no program here causes."});
   }
+  return true;
 }
 
-// The device sees the first byte of each page of the range as the process does.
-bool sees_right(pinrail_handle_t handle, const Buffers& buffer, bool* can_read_out) {
+// Whether the device sees the first byte of each page of the range as the process does. Another status than SUCCESS: it
+// could not be asked.
+pinrail_status_t look(pinrail_handle_t handle, const Buffers& buffer, bool* is_right_out) {
   const auto* const bytes = static_cast<const char*>(buffer.at(0));
   for (size_t offset = 0; offset < kLength; offset += page_size()) {
     char seen = 0;
     const size_t in_registration = static_cast<size_t>(bytes - static_cast<const char*>(handle.reg->base)) + offset;
     const pinrail_status_t status = pinrail_mpool_device_read(handle, in_registration, &seen, 1);
-    *can_read_out = status != PINRAIL_ERR_NOT_SUPPORTED;
-    if (status != PINRAIL_SUCCESS) return false;
-    if (seen != bytes[offset]) return false;
+    if (status != PINRAIL_SUCCESS) return status;
+    *is_right_out = seen == bytes[offset];
+    if (!*is_right_out) break;
   }
-  return true;
+  return PINRAIL_SUCCESS;
 }
 
 class Trial {
@@ -117,6 +125,13 @@ class Trial {
   void well(const char* subject, const std::string& found) {
     findings_->push_back({Verdict::well, subject, found, "", ""});
   }
+  // False, after a finding: the device could not be asked.
+  bool could_look(const char* subject, pinrail_status_t status) {
+    if (status == PINRAIL_SUCCESS) return true;
+    wrong(subject, std::string("reading through the device fails: ") + pinrail_status_name(status),
+          "transfers may fail, too.", "look at the device and its driver.");
+    return false;
+  }
   pinrail_status_t take(pinrail_handle_t* handle_out) const {
     return pinrail_mpool_register(session_.pool(), buffer_.at(0), kLength, PINRAIL_ACCESS_REMOTE_READ, 0, handle_out);
   }
@@ -129,13 +144,18 @@ class Trial {
             "no memory can be registered.", "raise \"ulimit -l\", or what the device permits.");
       return false;
     }
-    const bool is_right = sees_right(*handle_out, buffer_, &can_read_);
-    if (is_right) well("device", "registrar " + name + " reads what was written");
-    if (!can_read_)
+    bool is_right = false;
+    const pinrail_status_t looked = look(*handle_out, buffer_, &is_right);
+    can_read_ = looked == PINRAIL_SUCCESS;
+    if (looked == PINRAIL_ERR_NOT_SUPPORTED)
       findings_->push_back({Verdict::costs, "device", "registrar " + name + " registers, and cannot read by itself",
                             "neither bytes nor forks are checked here.",
                             "install what verbs or iouring need: pinrail_info names it."});
-    else if (!is_right)
+    else if (!could_look("device", looked))
+      return true;
+    else if (is_right)
+      well("device", "registrar " + name + " reads what was written");
+    else
       wrong("device", "registrar " + name + " reads other bytes than were written",
             "transfers are wrong even without a cache.", "look at the driver of the device.");
     return true;
@@ -147,13 +167,16 @@ class Trial {
     const pid_t child = fork();
     if (child < 0) return wrong("fork", "fork() fails", "", "");
     if (child == 0) {
+      (void)prctl(PR_SET_PDEATHSIG, SIGKILL);  // it has the registered memory
       pause();
       _exit(0);
     }
     fill_pages(reinterpret_cast<uintptr_t>(buffer_.at(0)), kLength, 77);
-    const bool is_right = sees_right(handle, buffer_, &can_read_);
+    bool is_right = false;
+    const pinrail_status_t looked = look(handle, buffer_, &is_right);
     kill(child, SIGKILL);
     (void)waitpid(child, nullptr, 0);
+    if (!could_look("fork", looked)) return;
     if (is_right) return well("fork", "the device sees what the parent writes while a child exists");
     wrong("fork", "the device sees other bytes than the parent writes while a child exists",
           "a program that forks, or calls system(), transfers wrong bytes.", "set registrar_fork_marks=always.");
@@ -164,8 +187,10 @@ class Trial {
     const Result remapped = buffer_.remap(0);
     pinrail_handle_t handle;
     if (!remapped.ok() || take(&handle) != PINRAIL_SUCCESS) return wrong("munmap", "the trial failed", "", "");
-    const bool is_right = sees_right(handle, buffer_, &can_read_);
+    bool is_right = false;
+    const pinrail_status_t looked = look(handle, buffer_, &is_right);
     (void)pinrail_mpool_deregister(handle);
+    if (!could_look("munmap", looked)) return;
     if (is_right) return well("munmap", "memory that was mapped again is registered anew");
     wrong("munmap", "a registration of memory that was mapped again is stale",
           "transfers corrupt data without an error.", "set leave_pinned=no, and report this.");
@@ -225,8 +250,7 @@ Finding judge_huge_pages(const std::string& setting) {
 std::vector<Finding> examine(const Options& options) {
   std::vector<Finding> findings;
   examine_memory(&findings);
-  examine_monitors(options, &findings);
-  Trial(&findings).run(options);
+  if (examine_monitors(options, &findings)) Trial(&findings).run(options);
   return findings;
 }
 

@@ -29,7 +29,8 @@ After the timing of a row, and in a replay at each call, the tool checks
   - that the device sees the bytes that the processor sees (iouring: all
     of them; verbs: the first, the last and random pieces of 64 bytes;
     mlock has no device: "unchecked"),
-  - that what is registered stays within mpool_<pool>_size_limit,
+  - that what is registered stays within mpool_<pool>_size_limit, if that
+    is set: what is in use may exceed a limit by default,
   - and, in the table, that it equals what the kernel counts: VmPin for
     iouring and verbs, VmLck for mlock.
 A row that this user's limits do not allow prints the reason instead. That is no error, but a refusal while something idle could have been evicted is one.

@@ -4,10 +4,9 @@
 
 #include <cmath>
 #include <cstdio>
-#include <mutex>
-#include <set>
 #include <sstream>
 #include <unordered_set>
+#include <utility>
 
 #include "contrib/tools/perf/basics.h"
 
@@ -43,32 +42,14 @@ double mean(const std::vector<ReplayedTrace>& replayed, Figure figure) {
   return std::exp(sum / static_cast<double>(replayed.size()));  // 0 if a figure is 0
 }
 
-// The topics that were said. Each replay starts the library anew, which then repeats what it says once.
-struct Said {
-  ~Said() { pinrail_set_message_function(nullptr, nullptr); }
-  std::mutex mutex;
-  std::set<std::string> topics;
-};
-
-// Prints a message as the library does, unless another one of its topic was printed.
-void say_once(void* said_pointer, int, const char* channel, const char* message) {
-  auto* const said = static_cast<Said*>(said_pointer);
-  std::istringstream lines(message);
-  std::string topic, line;
-  std::getline(lines, topic);
-  const std::lock_guard<std::mutex> guard(said->mutex);
-  const bool is_help = lines.peek() != EOF;
-  if (is_help && !said->topics.insert(channel + topic).second) return;
-  fprintf(stderr, "[pinrail:%s] %s\n", channel, topic.c_str());
-  while (std::getline(lines, line)) fprintf(stderr, "  %s\n", line.c_str());
-}
-
 Result replay_file(const Options& options, const std::string& file, ReplayedTrace* replayed) {
   Trace trace;
   Result read = read_trace(file, &trace);
   if (!read.ok()) return read;
   replayed->trace = file;
   replayed->program = trace.program;
+  if (trace.missing != 0)
+    fprintf(stderr, "pinrail_perf: trace %s: %s\n", file.c_str(), missing_text(trace.missing).c_str());
   Result ran = replay_trace(options, trace, &replayed->pool, &replayed->figures);
   if (ran.ok() && options.compare) {
     Options exactly = options;
@@ -80,6 +61,22 @@ Result replay_file(const Options& options, const std::string& file, ReplayedTrac
 }
 
 }  // namespace
+
+Messages::Messages(std::set<std::string> silent) : said_(std::move(silent)) { pinrail_set_message_function(say, this); }
+
+Messages::~Messages() { pinrail_set_message_function(nullptr, nullptr); }
+
+void Messages::say(void* messages_pointer, int, const char* channel, const char* message) {
+  auto* const messages = static_cast<Messages*>(messages_pointer);
+  std::istringstream lines(message);
+  std::string topic, line;
+  std::getline(lines, topic);
+  const std::lock_guard<std::mutex> guard(messages->mutex_);
+  const bool is_help = lines.peek() != EOF;
+  if (is_help && !messages->said_.insert(std::string(channel) + " " + topic).second) return;
+  fprintf(stderr, "[pinrail:%s] %s\n", channel, topic.c_str());
+  while (std::getline(lines, line)) fprintf(stderr, "  %s\n", line.c_str());
+}
 
 Replay::Replay(const Session& session, Touch touch, Errors* errors)
     : session_(session), errors_(errors), bytes_(session.registrar_name(), errors), memory_(touch) {}
@@ -100,7 +97,7 @@ Result Replay::run(const Trace& trace) {
   figures_.bytes_checked = bytes_.said();
   figures_.compared_bytes = bytes_.compared_bytes();
   figures_.unchecked_bytes = bytes_.unchecked_bytes();
-  if (figures_.stats.peak_registered_bytes > figures_.stats.size_limit)
+  if (is_exceeded(figures_.stats, figures_.stats.peak_registered_bytes))
     fail(trace.records.back(), "more was registered in between than the size_limit allows");
   release_rest();
   progress_.erase();
@@ -176,7 +173,9 @@ void Replay::invalidate(const TraceRecord& record) {
 
 void Replay::evict(const TraceRecord& record) {
   const pinrail_status_t status = timed(&figures_.nanoseconds, [&] { return pinrail_mpool_evict(session_.pool()); });
-  if (status != PINRAIL_SUCCESS && status != PINRAIL_ERR_NOT_FOUND)
+  if (status == PINRAIL_SUCCESS)
+    figures_.evicted++;
+  else if (status != PINRAIL_ERR_NOT_FOUND)
     fail(record, std::string("evict: ") + pinrail_status_name(status));
 }
 
@@ -192,7 +191,7 @@ void Replay::refuse(const TraceRecord& record, pinrail_status_t status) {
 void Replay::check_limit(const TraceRecord& record, size_t index) {
   const pinrail_mpool_stats_t stats = session_.stats();
   figures_.samples.push_back({index, stats.registered_bytes, stats.evictions, stats.invalidations});
-  if (stats.registered_bytes > stats.size_limit)
+  if (is_exceeded(stats, stats.registered_bytes))
     fail(record, text("%s are registered, the limit is %s", size_text(stats.registered_bytes).c_str(),
                       size_text(stats.size_limit).c_str()));
 }
@@ -249,8 +248,10 @@ Result replay_trace(const Options& options, const Trace& trace, PoolFacts* pool_
 }
 
 Result replay_all(const Options& options, std::vector<ReplayedTrace>* replayed_out) {
-  Said said;
-  pinrail_set_message_function(say_once, &said);
+  const Messages messages;
+  for (const std::string& file : options.traces) {  // before the first one has taken its time
+    if (access(file.c_str(), R_OK) != 0) return Result::bad(text("trace %s: %s", file.c_str(), errno_text().c_str()));
+  }
   for (const std::string& file : options.traces) {
     const Result ran = replay_file(options, file, &replayed_out->emplace_back());
     if (!ran.ok()) return ran;

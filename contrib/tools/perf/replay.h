@@ -11,7 +11,9 @@
 #include <pinrail/pinrail.h>
 
 #include <cstdint>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -23,6 +25,23 @@
 
 namespace pinrail::perf {
 
+// Prints messages as the library does as long as it lives, but each topic once: each replay starts the library anew,
+// which then repeats what it says once.
+class Messages {
+ public:
+  // silent: "grdma never fits", the channels and topics that are not printed.
+  explicit Messages(std::set<std::string> silent = {});
+  ~Messages();
+  Messages(const Messages&) = delete;
+  Messages& operator=(const Messages&) = delete;
+
+ private:
+  static void say(void* messages, int level, const char* channel, const char* message);
+
+  std::mutex mutex_;
+  std::set<std::string> said_;
+};
+
 // What the pool had after some records of a trace.
 struct Sample {
   size_t record;  // index
@@ -33,6 +52,7 @@ struct Replayed {
   uint64_t calls = 0;    // register calls
   uint64_t reports = 0;  // I lines
   uint64_t refused = 0;  // register calls that referenced registrations prevented
+  uint64_t evicted = 0;  // by E lines
   pinrail_mpool_stats_t stats = {};
   uint64_t nanoseconds = 0;  // in calls of Pinrail
   DeviceCalls device;

@@ -148,7 +148,7 @@ void print_replay(const Options& options, const ReplayedTrace& replayed) {
   const Replayed& figures = replayed.figures;
   const pinrail_mpool_stats_t& stats = figures.stats;
   print_facts(replayed.pool);
-  printf("trace          %s%s%s%s\n", replayed.trace.c_str(), replayed.program.empty() ? "" : " (",
+  printf("trace          %s%s%s%s\n", printable(replayed.trace).c_str(), replayed.program.empty() ? "" : " (",
          replayed.program.c_str(), replayed.program.empty() ? "" : ")");
   printf("calls          %" PRIu64 " of register\n", figures.calls);
   printf("hits           %" PRIu64 " (%s)\n", stats.hits, percent(stats.hits, figures.calls).c_str());

@@ -218,6 +218,8 @@ Result run_chunks(const Options& options, const Session& session, Figures* figur
   Run run;
   if (result.ok()) result = take(session, memory, SIZE_MAX, &run);
   if (!result.ok()) return result;
+  if (options.sizes_given && options.sizes.front() < bytes)
+    figures_out->leave_out(size_text(options.sizes.front()), "a buffer has at least 16 pieces of 2 MiB");
   const std::string size = size_text(bytes);
   figures_out->add("the whole buffer as one registration, " + size, whole_ms, "ms");
   figures_out->add("all pieces, " + std::to_string(kAhead) + " ahead", run.total_ms, "ms");

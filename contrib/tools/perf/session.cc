@@ -181,7 +181,10 @@ Result Session::open_replayed(const Options& options) {
   pinrail_mpool_options_t limits = PINRAIL_MPOOL_OPTIONS_INIT;
   if (options.limit != 0) limits.size_limit = static_cast<int64_t>(options.limit);
   const pinrail_status_t status = pinrail_mpool_create(mpool, &choice, nullptr, &limits, &cached_);
-  return status == PINRAIL_SUCCESS ? Result::good() : refused(mpool, device_.table()->name, status);
+  if (status != PINRAIL_SUCCESS) return refused(mpool, device_.table()->name, status);
+  if (std::string_view(pool_name()) == "mrall")
+    return Result::bad("the pool is mrall, which registers all memory by itself: it cannot repeat a trace");
+  return Result::good();
 }
 
 Result Session::open_pools(const Options& options) {
@@ -322,7 +325,7 @@ void Budget::check(const std::string& when) {
   if (compare_ && !knows_others_) measure_others();
   if (!soon(agreed)) errors_->add(when + ": " + differences());
   const pinrail_mpool_stats_t now = session_.stats();
-  if (now.registered_bytes > now.size_limit)
+  if (is_exceeded(now, now.registered_bytes))
     errors_->add(text("%s: %" PRIu64 " bytes are registered, the limit is %" PRIu64, when.c_str(), now.registered_bytes,
                       now.size_limit));
   if (now.registered_count > now.count_limit)

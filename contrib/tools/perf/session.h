@@ -36,6 +36,11 @@ struct DeviceCalls {
   uint64_t register_ns = 0, deregister_ns = 0;
 };
 
+// Whether more is registered than the limit allows. One by default is of what is idle: what is in use may exceed it.
+inline bool is_exceeded(const pinrail_mpool_stats_t& stats, uint64_t registered_bytes) {
+  return stats.evicts_idle_only == 0 && registered_bytes > stats.size_limit;
+}
+
 // Of a pool whose every register call, with CACHE_BYPASS, is a call of the registrar.
 pinrail_mpool_options_t keep_nothing();
 

@@ -40,17 +40,16 @@ bool take(std::string_view* text, int base, Number* number_out) {
   return !field.empty() && error == std::errc() && end == field.data() + field.size();
 }
 
-// Without what would control a terminal.
+bool is_op(std::string_view field) { return field.size() == 1 && std::string_view("RDFIEX").find(field) < 6; }
+
+}  // namespace
+
 std::string printable(std::string_view text) {
   std::string out(text.substr(0, 200));
   for (char& letter : out)
     if (letter < ' ' || letter > '~') letter = '?';
   return out;
 }
-
-bool is_op(std::string_view field) { return field.size() == 1 && std::string_view("RDFIEX").find(field) < 6; }
-
-}  // namespace
 
 Result TraceParser::malformed(const std::string& why) const {
   return Result::bad(text("line %llu: %s", static_cast<unsigned long long>(line_), why.c_str()));
@@ -100,6 +99,12 @@ Result TraceParser::header(std::string_view text) {
   const std::string_view key = next_field(&text);
   if (key == "records:" && !take(&text, 10, &announced_)) return malformed("'# records:' names no number");
   if (key == "records:" && announced_ > kMaxRecords) return malformed("'# records:' names more than a trace may have");
+  std::string_view rest = text;
+  uint32_t version = 1;
+  if (key == "rcache-trace" && (!take(&rest, 10, &version) || version > 1))
+    return malformed("is the header of a newer kind of trace than this program reads");
+  if (key == "records:" && next_field(&rest) == "dropped" && !take(&rest, 10, &trace_.missing))
+    return malformed("'# records:' names no number of dropped ones");
   const size_t start = text.find_first_not_of(' ');
   if (key == "program:" && start != std::string_view::npos) trace_.program = printable(text.substr(start));
   const std::string_view name = key == "setting:" ? next_field(&text) : std::string_view();
@@ -268,6 +273,10 @@ Result read_all(int fd, TraceParser* parser) {
 }
 
 }  // namespace
+
+std::string missing_text(uint64_t missing) {
+  return text("The recording ended early: %" PRIu64 " calls are missing", missing);
+}
 
 Result read_trace(const std::string& path, Trace* trace_out) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);

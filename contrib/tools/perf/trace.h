@@ -39,6 +39,7 @@ struct Trace {
   // Names and values that were set where it was recorded, as far as the header says. Anybody may have written them.
   std::vector<std::pair<std::string, std::string>> settings;
   uint64_t registers = 0;
+  uint64_t missing = 0;  // calls that were made when the recording was full
 };
 
 // Takes text in pieces of any length.
@@ -64,6 +65,12 @@ class TraceParser {
   uint64_t announced_ = UINT64_MAX;  // number of records by the header
   std::unordered_set<int64_t> seen_, held_;
 };
+
+// The first 200 bytes, without what would control a terminal.
+std::string printable(std::string_view text);
+
+// "The recording ended early: 3 calls are missing"
+std::string missing_text(uint64_t missing);
 
 // Reads a whole file.
 Result read_trace(const std::string& path, Trace* trace_out);

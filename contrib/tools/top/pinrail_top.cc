@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cinttypes>
+#include <exception>
 #include <iostream>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -42,7 +44,7 @@ class Screen {
     before_ = std::move(now_);
     seconds_ = seconds_since_sample();
     sampled_ = Clock::now();
-    now_ = read_pools(pid_, is_open_);
+    now_ = read_pools(pid_, true);  // with ranges, which may be opened when the figures are frozen
     sort();
   }
 
@@ -71,8 +73,8 @@ class Screen {
       case 'q': return false;
       case ' ': is_frozen_ = !is_frozen_; break;
       case '\n':
-      case KEY_ENTER: open(true); break;
-      case 27: open(false); break;
+      case KEY_ENTER: is_open_ = true; break;
+      case 27: is_open_ = false; break;
       case KEY_UP: move(-1); break;
       case KEY_DOWN: move(1); break;
       case KEY_PPAGE: move(-rows()); break;
@@ -91,10 +93,6 @@ class Screen {
       default: break;
     }
     return true;
-  }
-  void open(bool is_open) {
-    is_open_ = is_open;
-    if (!is_frozen_) sample();
   }
   void move(int by) {
     for (size_t i = 0; i < now_.size(); ++i) {
@@ -115,8 +113,8 @@ class Screen {
     erase();
     put(0, sum_line(now_, before_, seconds_) + (is_frozen_ ? "; frozen" : ""), A_BOLD);
     put(1, is_open_ ? "Esc back  space freeze  q quit"
-                    : "sort: h hit rate  m misses  b bytes  u held  e evictions  r registrar  l longest call  p pid   "
-                      "Enter open  space freeze  q quit");
+                    : "q quit  Enter open  space freeze   sort: h hit rate  m misses  b bytes  u held  e evictions  "
+                      "r registrar  l longest call  p pid");
     const auto chosen = std::find_if(now_.begin(), now_.end(), [&](const Pool& pool) { return pool.file == chosen_; });
     if (now_.empty()) {
       put(3, "No process of this user has a Pinrail pool.");
@@ -183,13 +181,13 @@ class Screen {
 
 int run_screen(int pid, unsigned interval_ms) {
   initscr();
+  const std::shared_ptr<void> terminal(nullptr, [](void*) { endwin(); });  // also where memory runs out
   cbreak();
   noecho();
   keypad(stdscr, TRUE);
   set_escdelay(25);
   curs_set(0);
   Screen(pid, interval_ms).run();
-  endwin();
   return 0;
 }
 
@@ -226,7 +224,7 @@ int print_once(const Options& options) {
   return end_of(options, !now.empty());
 }
 
-int run(const Options& options) {
+int show(const Options& options) {
   if (options.port >= 0) return serve(static_cast<uint16_t>(options.port), options.pid);
   if (options.json) {
     const std::vector<Pool> pools = read_pools(options.pid, true);
@@ -237,9 +235,7 @@ int run(const Options& options) {
   return options.once || !is_terminal ? print_once(options) : run_screen(options.pid, options.interval_ms);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   Options options;
   pinrail::tools::CommandLine line(
       "pinrail_top", "Shows hit rates, misses and their reasons, of the processes of this user that use Pinrail.",
@@ -255,5 +251,16 @@ int main(int argc, char** argv) {
   line.exclude("--listen", "--json");
   line.exclude("--listen", "--once");
   const std::optional<int> status = line.read(argc, argv, std::cout, std::cerr);
-  return pinrail::tools::close_output("pinrail_top", status ? *status : run(options));
+  return status ? *status : show(options);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return pinrail::tools::close_output("pinrail_top", run(argc, argv));
+  } catch (const std::exception& failure) {  // out of memory
+    std::cerr << "pinrail_top: " << failure.what() << '\n';
+    return 1;
+  }
 }

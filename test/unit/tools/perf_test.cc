@@ -380,6 +380,11 @@ TEST(PerfTrace, a_header_that_counts_records_shows_that_lines_are_missing) {
   const std::string head = "# records: 2 dropped 0 threads 1\n", line = "1 0 R 1000 10 0 0 ";
   Trace trace;
   EXPECT_TRUE(parse(head + line + "0\n" + line + "1\n", &trace).ok());
+  EXPECT_EQ(trace.missing, 0u);
+  expect_refused("# rcache-trace 2\n" + line + "0\n", "line 1: is the header of a newer kind");
+  EXPECT_TRUE(parse("# records: 1 dropped 3\n" + line + "0\n", &trace).ok());
+  EXPECT_EQ(trace.missing, 3u);
+  expect_refused("# records: 1 dropped x\n" + line + "0\n", "line 1:");
   expect_refused(head + line + "0\n", "line 2: is the last one, but the header speaks of 2 records");
   expect_refused("# records: 18446744073709551615\n" + line + "0\n", "line 1: '# records:' names more");
   expect_refused("# records: many\n" + line + "0\n", "line 1:");
