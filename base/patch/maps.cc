@@ -43,7 +43,7 @@ long read_some(long file, char* buffer, size_t length) {
 
 }  // namespace
 
-bool for_each_mapping(bool (*visit)(void* arg, const Mapping& mapping), void* arg) {
+bool for_each_mapping(bool (*visit)(void* arg, const Mapping& mapping), void* arg, char* piece, size_t most) {
   const long file = system_call_hook(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC);
   if (is_error_hook(file)) {
     errno = static_cast<int>(-file);
@@ -51,15 +51,14 @@ bool for_each_mapping(bool (*visit)(void* arg, const Mapping& mapping), void* ar
   }
   const auto close = [](const long* number) { system_call_hook(SYS_close, *number); };
   const std::unique_ptr<const long, decltype(close)> closed_at_the_end(&file, close);  // visit() may throw
-  char buffer[512];  // small, because the calling thread may have a stack of 16 KiB
-  char line[1152];   // its beginning, which may be in the buffer before
+  char line[1152];  // its beginning, which may be in the piece before
   size_t length = 0;
   bool goes_on = true;
   long got = 0;
-  while (goes_on && (got = read_some(file, buffer, sizeof(buffer))) > 0) {
+  while (goes_on && (got = read_some(file, piece, most)) > 0) {
     for (long i = 0; i < got && goes_on; ++i) {
-      const bool is_end = buffer[i] == '\n';  // NOLINT(clang-analyzer-core.UndefinedBinaryOperatorResult): it is read
-      if (!is_end && length < sizeof(line) - 1) line[length++] = buffer[i];
+      const bool is_end = piece[i] == '\n';  // NOLINT(clang-analyzer-core.UndefinedBinaryOperatorResult): it is read
+      if (!is_end && length < sizeof(line) - 1) line[length++] = piece[i];
       if (!is_end) continue;
       line[std::exchange(length, 0)] = 0;
       Mapping mapping;
@@ -68,16 +67,6 @@ bool for_each_mapping(bool (*visit)(void* arg, const Mapping& mapping), void* ar
   }
   if (got < 0) errno = static_cast<int>(-got);
   return got >= 0;
-}
-
-bool find_mapping(uintptr_t at, Mapping* mapping_out) {
-  bool is_found = false;
-  for_each_mapping([&](const Mapping& mapping) {
-    is_found = mapping.end > at;
-    if (is_found) *mapping_out = mapping;
-    return !is_found;
-  });
-  return is_found;
 }
 
 }  // namespace pinrail::patch

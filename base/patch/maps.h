@@ -6,6 +6,7 @@
 #ifndef PINRAIL_BASE_PATCH_MAPS_H
 #define PINRAIL_BASE_PATCH_MAPS_H
 
+#include <cstddef>
 #include <cstdint>
 
 namespace pinrail::patch {
@@ -20,17 +21,27 @@ struct Mapping {
 };
 
 // Calls visit for each mapping in rising order until it returns false. Returns false if the list cannot be read;
-// errno is why.
-bool for_each_mapping(bool (*visit)(void* arg, const Mapping& mapping), void* arg);
-template <typename Visit>
+// errno is why. kPiece: bytes of it that are on the stack at a time.
+bool for_each_mapping(bool (*visit)(void* arg, const Mapping& mapping), void* arg, char* piece, size_t most);
+template <size_t kPiece = 4096 /* the kernel returns no more at once */, typename Visit>
 bool for_each_mapping(Visit visit) {
+  char piece[kPiece];
   return for_each_mapping([](void* arg, const Mapping& mapping) { return (*static_cast<Visit*>(arg))(mapping); },
-                          &visit);
+                          &visit, piece, kPiece);
 }
 
 // Finds the mapping that holds the address, or else the next one above it. False: there is none, or the list cannot be
 // read.
-bool find_mapping(uintptr_t at, Mapping* mapping_out);
+template <size_t kPiece = 4096>
+bool find_mapping(uintptr_t at, Mapping* mapping_out) {
+  bool is_found = false;
+  for_each_mapping<kPiece>([&](const Mapping& mapping) {
+    is_found = mapping.end > at;
+    if (is_found) *mapping_out = mapping;
+    return !is_found;
+  });
+  return is_found;
+}
 
 }  // namespace pinrail::patch
 

@@ -15,13 +15,14 @@
 
 struct pinrail_host_shortcut_t {
   size_t size;
-  char* const* chunks;               // base/registration/registration_arena.h
-  bool (*is_told_afterwards)(void);  // framework/monitor/monitor.h
+  char* const* chunks;                                  // base/registration/registration_arena.h
+  bool (*is_told_afterwards)(void);                     // framework/monitor/monitor.h
+  bool (*was_reported)(uintptr_t base, size_t length);  // the same
 };
 
 namespace pinrail::shortcut {
 constexpr const char* kName = "shortcut";
-constexpr uint32_t kVersion = 7;
+constexpr uint32_t kVersion = 8;
 inline bool is_asked_for(const char* name, uint32_t version) {
   return version == kVersion && std::strcmp(name, kName) == 0;
 }

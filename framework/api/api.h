@@ -204,7 +204,8 @@ void stop();
 void fork_reinit();
 
 // A register ('R') or find ('F') has returned the handle; NULL: it has failed. Nothing if no recording is on.
-void took(char op, const void* addr, size_t length, uint64_t access_and_flags, const pinrail_handle_t* handle);
+void took(const pinrail_mpool_t* pool, char op, const void* addr, size_t length, uint64_t access_and_flags,
+          const pinrail_handle_t* handle);
 void dropping(pinrail_handle_t handle);
 void evicted(pinrail_status_t status);
 

@@ -79,7 +79,7 @@ __attribute__((noinline)) pinrail_status_t call_pool(pinrail_mpool_t* pool, void
   } while (unlikely(is_watched) && status == PINRAIL_SUCCESS && drop_stale(pool, thread, addr, length, *into));
   if (unlikely(is_watched) && status == PINRAIL_SUCCESS) *handle_out = watched;
   if (unlikely(is_watched))
-    record::took('R', addr, length, access_and_flags, status == PINRAIL_SUCCESS ? handle_out : nullptr);
+    record::took(pool, 'R', addr, length, access_and_flags, status == PINRAIL_SUCCESS ? handle_out : nullptr);
   else if (status == PINRAIL_SUCCESS && flags == 0)
     remember(thread, pool, reinterpret_cast<uintptr_t>(addr), access, *handle_out);
   if (Status(status).is_lack()) report_no_room(pool, Span::of(reinterpret_cast<uintptr_t>(addr), length), status);
@@ -173,7 +173,7 @@ pinrail_status_t pinrail_mpool_find(pinrail_mpool_t* pool, void* addr, size_t le
     if (likely(!is_watched)) return found;
     if (found == PINRAIL_SUCCESS && api::drop_stale(pool, thread, addr, length, watched)) found = PINRAIL_ERR_NOT_FOUND;
     if (found == PINRAIL_SUCCESS) *handle_out = watched;
-    record::took('F', addr, length, access, found == PINRAIL_SUCCESS ? &watched : nullptr);
+    record::took(pool, 'F', addr, length, access, found == PINRAIL_SUCCESS ? &watched : nullptr);
     return found;
   });
   return api::report_if_bad(status, __func__, api::kNoWholePages);

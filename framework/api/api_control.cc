@@ -96,7 +96,7 @@ pinrail_status_t register_with(pinrail_mpool_t* pool, void* addr, size_t length,
     return pool->ops->register_with(pool->module, thread, reinterpret_cast<uintptr_t>(addr), length, access_and_flags,
                                     &options, handle_out);
   });
-  record::took('R', addr, length, access_and_flags, status == PINRAIL_SUCCESS ? handle_out : nullptr);
+  record::took(pool, 'R', addr, length, access_and_flags, status == PINRAIL_SUCCESS ? handle_out : nullptr);
   return status;
 }
 
@@ -131,6 +131,7 @@ pinrail_status_t pinrail_mpool_invalidate_range(pinrail_mpool_t* pool, void* add
   const Span span = Span::of(addr, length);
   const Span lost = is_host ? monitor::whole_pages_hook(span) : span;
   const deferred::CauseScope cause("program");
+  if (is_host) monitor::note_reported_hook(lost.base, lost.length());
   api::invalidate_hook(pool, lost.base, lost.length());
   return PINRAIL_SUCCESS;
 }
@@ -196,6 +197,7 @@ void pinrail_monitor_unsubscribe(pinrail_subscription_t* subscription) {
 // Hook or API context.
 void pinrail_monitor_report(void* addr, size_t length) {
   const deferred::CauseScope cause("program");
+  monitor::note_reported_hook(reinterpret_cast<uintptr_t>(addr), length);
   monitor::report_hook(0, reinterpret_cast<uintptr_t>(addr), length);
 }
 

@@ -229,7 +229,7 @@ const void* extension(const pinrail_host_t*, const char* name, uint32_t version)
 }  // namespace
 
 pinrail_host_t make_services() {
-  host_shortcut = {sizeof(host_shortcut), arena::chunks(), monitor::is_told_afterwards};
+  host_shortcut = {sizeof(host_shortcut), arena::chunks(), monitor::is_told_afterwards, monitor::was_reported};
   pinrail_host_t host{};
   host.size = sizeof(host);
   host.abi = PINRAIL_HOST_ABI;

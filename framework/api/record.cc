@@ -240,7 +240,7 @@ bool find_id(const Record& record, char op, Held* held, int64_t* next, int64_t* 
   if (op == 'I') return length_in_memory(record) != 0;
   if (op == 'E') return true;
   const bool is_taken = op != 'D';
-  if (length_in_memory(record) != record.length) return false;
+  if (is_taken && length_in_memory(record) != record.length) return false;
   if (is_taken && record.reg == nullptr) {
     *id_out = -1;
     return true;
@@ -377,9 +377,10 @@ void fork_reinit() {
   munmap(area.records, kMost * sizeof(Record));
 }
 
-void took(char op, const void* addr, size_t length, uint64_t access_and_flags, const pinrail_handle_t* handle) {
-  // What is registered on demand pins nothing, and may be all memory.
-  if (!is_on() || (access_and_flags & PINRAIL_TRAIT_ON_DEMAND) != 0) return;
+// What is registered on demand pins nothing, and may be all memory.
+void took(const pinrail_mpool_t* pool, char op, const void* addr, size_t length, uint64_t access_and_flags,
+          const pinrail_handle_t* handle) {
+  if (!is_on() || api::is_on_demand(pool, access_and_flags)) return;
   const auto access = static_cast<uint32_t>(access_and_flags & PINRAIL_RIGHTS_MASK);
   const auto flags = static_cast<uint32_t>(access_and_flags >> PINRAIL_ACCESS_FLAGS_SHIFT);
   if (handle != nullptr) state::unquicken(handle->reg);

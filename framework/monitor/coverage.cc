@@ -177,7 +177,8 @@ Verdict Coverage::find_verdict(uintptr_t at) {
   bool kept = is_covered(mapping);
   // What happened to it before it was watched was no event. Then what is there now is watched, until it stays as it is.
   for (int looks = 0; kept && is_watched_.load() && !is_there_still(at, &mapping); ++looks) {
-    if (looks == kMostLooks || mapping.base > at) return {{at, at + 1}, false};
+    const bool is_memory = mapping.base <= at && mapping.kind != PINRAIL_MAPPING_NONE;
+    if (looks == kMostLooks || !is_memory) return {{at, at + 1}, false};
     kept = is_covered(mapping);
   }
   kept = kept && has_place(mapping);

@@ -98,8 +98,9 @@ bool find_mapping(uintptr_t at, pinrail_mapping_t* mapping_out) {
   const int kept = list_file->number();
   const Descriptor another(kept < 0 ? open_list() : -1);
   const int file = another.is_open() ? another.get() : kept;
-  patch::Mapping found;  // one for both ways: a thread may have a stack of 16 KiB
-  const bool is_found = ask_kernel(file, at, &found) || (errno != ENOENT && patch::find_mapping(at, &found));
+  constexpr size_t kPiece = 512;  // and one mapping for both ways: a thread may have a stack of 16 KiB
+  patch::Mapping found;
+  const bool is_found = ask_kernel(file, at, &found) || (errno != ENOENT && patch::find_mapping<kPiece>(at, &found));
   if (is_found) *mapping_out = judged(found);
   return is_found;
 }

@@ -43,6 +43,10 @@ void unsubscribe(void* subscription, Subscriptions* list = &subscriptions);
 void report_hook(uint32_t kinds, uintptr_t base, size_t length);
 // Delivers an event from the monitor with this host table, for the kinds of memory that it watches.
 void report_of_hook(const pinrail_host_t* host, uintptr_t base, size_t length);
+// Before the program's report of host memory.
+void note_reported_hook(uintptr_t base, size_t length);
+// Whether there was such a report near the range.
+bool was_reported(uintptr_t base, size_t length);
 // Delivers an event for each range of kept memory that shows these bytes of a file.
 void report_file_hook(const pinrail_file_part_t& part);
 // Rounds a range of host memory out to pages, as the kernel rounds what is unmapped and what loses its pages.

@@ -4,6 +4,8 @@
 // one, never from its own, where a test's --wrap would not meet it.
 #include "framework/monitor/started_hook.h"
 
+#include <algorithm>
+
 #include "base/sync/call_scope.h"
 #include "base/sync/deferred_hook.h"
 #include "base/sync/gate.h"
@@ -13,6 +15,7 @@
 namespace pinrail::monitor {
 
 StartedMonitors started;
+Reported marks_of_reports;
 
 StartedMonitor* StartedMonitors::add(const pinrail_component_t& descriptor, void* context, const pinrail_host_t* host) {
   const size_t count = count_.load();
@@ -32,6 +35,16 @@ StartedMonitor* StartedMonitors::add(const pinrail_component_t& descriptor, void
   return &entry;
 }
 
+bool StartedMonitors::tell_again_hook() {
+  bool is_any = false;
+  for (const StartedMonitor& each : *this) {
+    if (!each.is_for_host() || each.is_stopped.load()) continue;
+    if (!each.tells_again()) return false;
+    is_any = true;
+  }
+  return is_any;
+}
+
 StartedMonitor* StartedMonitors::find_hook(const pinrail_host_t* host) {
   for (StartedMonitor& each : *this) {
     if (each.host == host && !each.is_stopped.load()) return &each;
@@ -39,12 +52,28 @@ StartedMonitor* StartedMonitors::find_hook(const pinrail_host_t* host) {
   return nullptr;
 }
 
+namespace {
+
+// What is rounded out to pages ends in the same neighbourhoods.
+void mark_hook(uintptr_t base, size_t length) {
+  marks_of_reports.mark_hook(Span::of(base, std::min(length, UINTPTR_MAX - base)));
+}
+
+}  // namespace
+
 // Delivers an event from the monitor with this host table, for the kinds of memory that it watches. Hook context.
 void report_of_hook(const pinrail_host_t* host, uintptr_t base, size_t length) {
   const StartedMonitor* const monitor = started.find_hook(host);
   const deferred::CauseScope cause(monitor != nullptr ? monitor->name : nullptr);
+  if (monitor == nullptr || !monitor->tells_again()) mark_hook(base, length);
   report_hook(monitor != nullptr ? monitor->kinds : 0, base, length);
 }
+
+void note_reported_hook(uintptr_t base, size_t length) {
+  if (!started.tell_again_hook()) mark_hook(base, length);
+}
+
+bool was_reported(uintptr_t base, size_t length) { return marks_of_reports.has(Span::of(base, length)); }
 
 // Delivers an event that names a file, as one for each range of kept memory that shows it. If the event must be
 // deferred, this thread may hold the lock of the table of files: all memory is reported then. Hook context.

@@ -86,7 +86,7 @@ TEST_F(GrdmaExtent, a_miss_registers_its_window_of_touched_pages_and_later_reque
   EXPECT_EQ(pool_->stats().extent_lost, 0u);
 }
 
-// The program reports memory before it goes, and no monitor reports it again afterwards (grdma_extent/X3).
+// The program reports memory before it goes, and no monitor reports it again afterwards.
 TEST_F(GrdmaExtent, memory_that_was_reported_and_is_still_there_is_not_registered_with_its_neighbour) {
   const TouchedMemory memory(2);
   const uintptr_t neighbour = memory.base + 16 * kPage;
@@ -162,18 +162,17 @@ TEST_F(GrdmaExtent, mappings_of_files_are_registered_as_asked_for) {
   const int file = memfd_create("extent", 0);
   ASSERT_GE(file, 0);
   ASSERT_EQ(ftruncate(file, kWindow), 0);
-  for (const int flags : {MAP_PRIVATE, MAP_SHARED}) {
-    const Memory memory(1, flags, file);
-    memory.touch_all();
-    expect_exact(registered(memory.base + 20 * kPage), memory.base + 20 * kPage);
-  }
   // Anonymous memory within whose window a mapping of a file begins.
-  make_pool();
   const Memory memory(1);
   ASSERT_NE(mmap(memory.at(30 * kPage), 10 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, file, 0),
             MAP_FAILED);
   memory.touch_all();
   expect_exact(registered(memory.base + 20 * kPage), memory.base, 30 * kPage);
+  for (const int flags : {MAP_PRIVATE, MAP_SHARED}) {
+    const Memory of_file(1, flags, file);
+    of_file.touch_all();
+    expect_exact(registered(of_file.base + 20 * kPage), of_file.base + 20 * kPage);
+  }
   close(file);
 }
 

@@ -80,7 +80,9 @@ constexpr uint32_t kSeen = PINRAIL_EVENTS_ALL & ~uint32_t{PINRAIL_EVENT_DIRECT_W
 
 // Returns whether the comma-separated list contains the function's name.
 bool lists(const std::string& list, const Function& function) {
-  const std::string name = function.home == Home::loader ? "loader" : function.name;
+  const std::string name = function.home == Home::loader       ? "loader"
+                           : function.home == Home::libpthread ? "open"
+                                                               : function.name;
   return ("," + list + ",").find("," + name + ",") != std::string::npos;
 }
 

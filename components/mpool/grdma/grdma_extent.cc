@@ -25,18 +25,6 @@ void Extents::note_refused_wider(const Span& asked, bool lacks_room) {
   note(asked, seen_at(asked) | kRefusesWider);
 }
 
-void Extents::reported_hook(const Span& span) {
-  if (!is_on() || span.base >= span.end) return;
-  visit_marks_hook(reported_, span, [](std::atomic<bool>& mark) {
-    if (!mark.load()) mark.store(true);
-    return false;
-  });
-}
-
-bool Extents::was_reported(const Span& span) const {
-  return visit_marks_hook(reported_, span, [](const std::atomic<bool>& mark) { return mark.load(); });
-}
-
 void Extents::mark_wider(pinrail_registration_t* reg, const Span& asked) {
   const Span whole = span_of(reg);
   const auto pages = [](uintptr_t bytes) {

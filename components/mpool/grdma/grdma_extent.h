@@ -13,9 +13,6 @@
 // grdma_extent/X2  A miss looks beyond its range while the pool has chances left. An event takes one when it ends a
 //     registration whose wider part answered too few requests for its pages. Without any the windows rest for some
 //     thousand misses, and the pool has a few again.
-// grdma_extent/X3  Where monitors report memory before it goes and not again afterwards, a wider part reaches into no
-//     neighbourhood that an event has reached: what was reported there may be there still, and nothing would end its
-//     registration later. Neighbourhoods share marks, which stay.
 #ifndef PINRAIL_COMPONENTS_MPOOL_GRDMA_EXTENT_H
 #define PINRAIL_COMPONENTS_MPOOL_GRDMA_EXTENT_H
 
@@ -60,11 +57,6 @@ class Extents {
   // An event has ended an indexed registration. The caller holds the lock of the index that had it.
   void died_hook(const pinrail_registration_t* reg);
 
-  // An event has reached the range. seq_cst, as the look at the marks: an event that finds no announcement has left its
-  // marks for the call that announces afterwards.
-  void reported_hook(const Span& span);
-  bool was_reported(const Span& span) const;
-
   // Marks a registration that is being made as wider than what was asked for.
   static void mark_wider(pinrail_registration_t* reg, const Span& asked);
   // A registration has answered a request that the pool was asked for. The calling thread has a reference.
@@ -80,7 +72,6 @@ class Extents {
   static constexpr uint32_t kWithoutAtomics = PINRAIL_RIGHTS_MASK & ~uint32_t{PINRAIL_ACCESS_REMOTE_ATOMIC};
   static constexpr unsigned kShift = 21;  // 2 MiB
   static constexpr unsigned kEntries = 1024;
-  static constexpr uintptr_t kMarks = 8192;  // of neighbourhoods, 16 GiB in a row
   // An entry: what was seen, below the neighbourhood's number but for the bits that choose the entry.
   static constexpr uint32_t kRefusesRights = 1, kRefusesWider = 2;
   static constexpr uint32_t kSeen = 0xff;
@@ -106,15 +97,6 @@ class Extents {
   void note(const Span& span, uint32_t seen) {
     entries_[index_of(span)].store(tag_of(span) | seen, std::memory_order_relaxed);
   }
-  // Calls visit(mark) for the neighbourhoods of the range, until it returns true; whether it has.
-  template <typename Marks, typename Visit>
-  static bool visit_marks_hook(Marks& marks, const Span& span, Visit&& visit) {
-    const uintptr_t first = span.base >> kShift, count = ((span.end - 1) >> kShift) - first + 1;
-    for (uintptr_t i = 0; i < std::min(count, kMarks); ++i) {
-      if (visit(marks[(first + i) % kMarks])) return true;
-    }
-    return false;
-  }
   bool is_looking_around();
   void answered_by_wider(pinrail_registration_t* reg, uint32_t link, const Span& asked);
 
@@ -125,7 +107,6 @@ class Extents {
   std::atomic<int> chances_{kChances};  // below 0: how many misses the windows rest
   std::atomic<uint64_t> hits_{0}, lost_{0};
   std::atomic<uint32_t> entries_[kEntries] = {};
-  std::atomic<bool> reported_[kMarks] = {};  // grdma_extent/X3
 };
 
 }  // namespace pinrail::grdma

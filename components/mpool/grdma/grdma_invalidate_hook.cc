@@ -66,7 +66,6 @@ void Pool::record_hook(const Ending& ending) const {
 
 // grdma/G6. The caller has passed a full barrier.
 void Pool::invalidate_range_hook(const Span& span) {
-  extents_.reported_hook(span);
   Ending ending{this, span};
   rcache_.ops.invalidate_hook(rcache_.module, span.base, span.length(), invalidated_hook, &ending);
   if (ending.count != 0) record_hook(ending);

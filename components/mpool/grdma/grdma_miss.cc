@@ -120,13 +120,14 @@ uint64_t Pool::marks_of(const Request& request) const {
   return (is_kept ? 0 : state::kTransient) | (is_quick ? state::kQuick : 0);
 }
 
-// Whether an event will end what the call registers. It is announced. Monitors know memory by its mapping, and a dmabuf
-// by none: it is kept only where the program reports all memory, which then counts as covered anywhere.
+// Whether an event will end what the call registers. It is announced. What was reported near a wider part may be there
+// still, and not be reported again. Monitors know memory by its mapping, and a dmabuf by none: it is kept only where
+// the program reports all memory, which then counts as covered anywhere.
 bool Pool::may_keep(const Request& request, const Miss& miss) const {
   constexpr Span kNowhere{UINTPTR_MAX - 1, UINTPTR_MAX};
   const bool is_dmabuf = request.extra != nullptr && request.extra->fd >= 0;
-  const bool is_told = !miss.is_wider || shortcut::of(host_)->is_told_afterwards() || !extents_.was_reported(miss.span);
-  return is_told && is_covered(is_dmabuf ? kNowhere : miss.span);
+  if (miss.is_wider && shortcut::of(host_)->was_reported(miss.span.base, miss.span.length())) return false;
+  return is_covered(is_dmabuf ? kNowhere : miss.span);
 }
 
 // The call is announced. Its announcement has ended on success, and lasts after an error. What is wider than the

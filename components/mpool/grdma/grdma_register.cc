@@ -74,7 +74,7 @@ Status Pool::find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint6
                   pinrail_handle_t* handle_out) {
   Request request{Span::of(addr, length), access_and_flags};
   if (!round_out(&request.span, page_mask_ + 1)) return PINRAIL_ERR_BAD_PARAM;
-  if (gc_list.is_due()) drain(thread, SIZE_MAX);
+  if (thread->in_registrar == 0 && gc_list.is_due()) drain(thread, SIZE_MAX);
   pinrail_registration_t* reg;
   if (!find_answer(thread, request, &reg)) return PINRAIL_ERR_NOT_FOUND;
   *handle_out = handle_of(reg);

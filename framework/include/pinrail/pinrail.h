@@ -409,7 +409,8 @@ PINRAIL_API pinrail_status_t pinrail_chunk_stream_close(pinrail_chunk_stream_t *
  * all memory, for example before the reset of a GPU, which also ends peers' mappings. Of host memory whole pages are
  * reported, as the kernel unmaps them; memory of a GPU is reported to the byte. May be called before init, after
  * finalize, in an allocator, in a memory hook and in a signal handler; it allocates nothing, logs nothing and
- * preserves errno.
+ * preserves errno. Beside other monitors, what none of them sees is reported again when it is gone: a request for its
+ * neighbour may have registered it meanwhile (mpool_grdma_extent).
  */
 PINRAIL_API void pinrail_monitor_report(void *addr, size_t length);
 

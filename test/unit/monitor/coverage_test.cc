@@ -655,11 +655,40 @@ TEST_F(MonitorKinds, a_blind_monitor_ends_the_memory_that_it_watched_once) {
   EXPECT_EQ(heard(), (std::vector<int>{1, 1, 2}));
 }
 
+pinrail_monitor_ops_t telling_again(const StartedMonitor& monitor) {
+  pinrail_monitor_ops_t ops = *monitor.ops;
+  ops.flags |= PINRAIL_MONITOR_AFTERWARDS;
+  return ops;
+}
+
+// By what does not report it again, it may be there still.
+TEST_F(MonitorKinds, what_is_reported_before_it_goes_alone_is_marked_with_its_neighbourhood) {
+  constexpr uintptr_t kFar = 2 << 20;
+  StartedMonitor* const host = started.find_hook(&host_table_);
+  ASSERT_NE(host, nullptr);
+  report_of_hook(&host_table_, 4 * kFar + 4096, 4096);
+  note_reported_hook(9 * kFar - 4096, 8192);
+  report_of_hook(&gpu_table_, 12 * kFar, 4096);
+  for (const uintptr_t at : {4, 8, 9}) EXPECT_TRUE(was_reported(at * kFar, 4096)) << at;
+  for (const uintptr_t at : {3, 5, 7, 10}) EXPECT_FALSE(was_reported(at * kFar, kFar)) << at;
+  EXPECT_TRUE(was_reported(3 * kFar, 2 * kFar));
+  started.clear();
+  EXPECT_FALSE(was_reported(0, UINTPTR_MAX)) << "another start";
+  started.add(host_monitor, nullptr, &host_table_);
+  const pinrail_monitor_ops_t again = telling_again(*host);
+  host->ops = &again;
+  report_of_hook(&host_table_, 0, UINTPTR_MAX);
+  note_reported_hook(0, UINTPTR_MAX);
+  EXPECT_FALSE(was_reported(0, UINTPTR_MAX)) << "what is there is reported again";
+}
+
 // uffd alone sees what such an allocator drops, and reports it before.
 TEST_F(MonitorKinds, beside_an_allocator_that_makes_raw_system_calls_nothing_is_told_afterwards) {
   StartedMonitor* const host = started.find_hook(&host_table_);
   ASSERT_NE(host, nullptr);
   host->events.store(PINRAIL_EVENT_DONTNEED);
+  const pinrail_monitor_ops_t again = telling_again(*host);
+  host->ops = &again;
   EXPECT_TRUE(is_told_afterwards());
   note_raw_callers();
   EXPECT_FALSE(is_told_afterwards());

@@ -285,14 +285,11 @@ TEST(Patch, only_the_jump_changes_and_the_page_is_protected_as_before) {
     uintptr_t code, island;
     int code_protection, island_protection;
   } look{address_of(page.code), patch.islands[0], 0, 0};
-  for_each_mapping(
-      [](void* arg, const Mapping& mapping) {
-        auto* it = static_cast<Look*>(arg);
-        if (it->code >= mapping.base && it->code < mapping.end) it->code_protection = mapping.protection;
-        if (it->island >= mapping.base && it->island < mapping.end) it->island_protection = mapping.protection;
-        return true;
-      },
-      &look);
+  for_each_mapping([&look](const Mapping& mapping) {
+    if (look.code >= mapping.base && look.code < mapping.end) look.code_protection = mapping.protection;
+    if (look.island >= mapping.base && look.island < mapping.end) look.island_protection = mapping.protection;
+    return true;
+  });
   EXPECT_EQ(look.code_protection, PROT_READ | PROT_EXEC);
   EXPECT_EQ(look.island_protection, PROT_READ | PROT_EXEC);
 }
@@ -385,25 +382,22 @@ TEST(Patch, an_island_lies_in_the_gap_that_is_near) {
 }
 
 TEST(Maps, the_list_is_read_as_it_is_written_until_the_visitor_has_seen_enough) {
-  struct All {
-    std::vector<Mapping> mappings;
-    size_t most;
-  } all{{}, SIZE_MAX};
-  all.mappings.reserve(4096);
-  const auto look = [](void* arg, const Mapping& mapping) {
-    auto* const self = static_cast<All*>(arg);
-    self->mappings.push_back(mapping);
-    return self->mappings.size() < self->most;
+  std::vector<Mapping> all;
+  all.reserve(4096);
+  size_t most = SIZE_MAX;
+  const auto look = [&](const Mapping& mapping) {
+    all.push_back(mapping);
+    return all.size() < most;
   };
   const int fd = static_cast<int>(syscall(SYS_memfd_create, "maps", 0));
   ASSERT_EQ(ftruncate(fd, 1 << 20), 0);
   void* const mapped = mmap(nullptr, 8192, PROT_READ, MAP_SHARED, fd, 0x3000);
   struct stat about {};
   ASSERT_EQ(fstat(fd, &about), 0);
-  ASSERT_TRUE(for_each_mapping(look, &all));
+  ASSERT_TRUE(for_each_mapping(look));
   uintptr_t last_end = 0;
   bool has_file = false, has_stack = false;
-  for (const Mapping& mapping : all.mappings) {
+  for (const Mapping& mapping : all) {
     EXPECT_TRUE(last_end <= mapping.base && mapping.base < mapping.end);
     last_end = mapping.end;
     has_stack = has_stack || std::string(mapping.path) == "[stack]";
@@ -418,11 +412,16 @@ TEST(Maps, the_list_is_read_as_it_is_written_until_the_visitor_has_seen_enough) 
     EXPECT_EQ(std::string(mapping.path), "/memfd:maps (deleted)");
   }
   EXPECT_TRUE(has_file && has_stack);
+  Mapping found;
+  ASSERT_TRUE(find_mapping(reinterpret_cast<uintptr_t>(mapped), &found));
+  EXPECT_EQ(found.base, reinterpret_cast<uintptr_t>(mapped));
+  EXPECT_EQ(std::string(found.path), "/memfd:maps (deleted)");
   munmap(mapped, 8192);
   close(fd);
-  all = {{}, 1};
-  EXPECT_TRUE(for_each_mapping(look, &all));
-  EXPECT_EQ(all.mappings.size(), 1u);
+  all.clear();
+  most = 1;
+  EXPECT_TRUE(for_each_mapping(look));
+  EXPECT_EQ(all.size(), 1u);
 }
 
 }  // namespace
