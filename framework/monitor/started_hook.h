@@ -5,7 +5,7 @@
 // Owns     one entry for each; not the components behind them.
 // Threads  add() and clear() exclude each other; all else may run at any time. Entries stay until clear(), which runs
 //          at start-up and shut-down, when no monitor reports.
-// Hook     find_hook(), tell_again_hook(), begin() and end(); Reported.
+// Hook     find_hook(), tell_again_hook(), begin(), end(), is_for_host() and tells_again(); Reported, but for forget().
 #ifndef PINRAIL_FRAMEWORK_MONITOR_STARTED_HOOK_H
 #define PINRAIL_FRAMEWORK_MONITOR_STARTED_HOOK_H
 
