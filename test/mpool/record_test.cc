@@ -108,6 +108,13 @@ TEST_F(Record, what_cannot_be_replayed_is_left_out) {
   EXPECT_EQ(pinrail_mpool_find(pool_->get(), wild, kPage, 1, &none), PINRAIL_ERR_NOT_FOUND);
   device_->fail_every_register(PINRAIL_SUCCESS);
   pool_->use(kBase, kPage, 1 | PINRAIL_TRAIT_ON_DEMAND);
+  const pinrail_registrar_choice_t choice = lend(*device_);
+  pinrail_mpool_t* on_demand = nullptr;
+  ASSERT_EQ(pinrail_mpool_create("odp", &choice, nullptr, nullptr, &on_demand), PINRAIL_SUCCESS);
+  pinrail_handle_t handle;
+  ASSERT_EQ(pinrail_mpool_register(on_demand, reinterpret_cast<void*>(kBase), kPage, 1, 0, &handle), PINRAIL_SUCCESS);
+  drop(handle);
+  EXPECT_EQ(pinrail_mpool_destroy(on_demand, 0), PINRAIL_SUCCESS);
   pool_->use(kBase, kPage);
   EXPECT_EQ(ops_of(end()), "RD");
 }

@@ -267,6 +267,18 @@ TEST_F(CoverageTest, a_mapping_that_goes_before_it_is_watched_or_changes_all_the
   EXPECT_TRUE(covers(14) && covers(22));
 }
 
+TEST_F(CoverageTest, a_mapping_that_may_not_be_accessed_when_it_is_watched_is_neither_kept_nor_known) {
+  coverage.start({}, 0, true);
+  world.mappings[1].inode = 7;
+  world.meanwhile = [] { world.mappings[1].kind = PINRAIL_MAPPING_NONE; };
+  EXPECT_FALSE(covers(22));
+  EXPECT_FALSE(covers(22)) << "at the first look";
+  world.mappings[1].kind = PINRAIL_MAPPING_SHARED_FILE;  // by mprotect(), which is no event
+  EXPECT_TRUE(covers(22));
+  Span span;
+  EXPECT_TRUE(coverage.files_hook().find_hook({7, 0, UINT64_MAX, 0}, 0, &span));
+}
+
 // As by mprotect(), which is no event.
 TEST(KeptFiles, what_is_known_stays_known_when_a_mapping_is_split_and_there_is_no_room) {
   KeptFiles files;
