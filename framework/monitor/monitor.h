@@ -4,8 +4,8 @@
 // Owns     the list of subscriptions.
 // Threads  subscribe(), unsubscribe(), works(), kept_at(), covers(), blind() and check() may run at any time, in API
 //          context. declare(), start() and stop() run at start-up and shut-down.
-// Hook     report_hook(), report_of_hook(), report_file_hook(), note_reported_hook() and whole_pages_hook(); also before
-//          init, after finalize, and in a forked child, where the reports do nothing.
+// Hook     report_hook(), report_of_hook(), report_file_hook(), note_reported_hook() and whole_pages_hook().
+//          Also before init, after finalize, and in a forked child, where the reports do nothing.
 //
 // monitor/M1  After unsubscribe() has returned, the subscriber is not called any more, and no call is in flight.
 //

@@ -13,8 +13,8 @@
  *          pinrail_mpool_invalidate_range(), whatever it interrupted. It must make no other call: if the interrupted
  *          thread was inside a call on a pool, the handler's call returns BUSY and changes nothing; inside a call on
  *          parameters, monitors' subscriptions or the message function it may wait for that thread's lock for ever; if
- *          it was inside a hit, the handler's call may spoil what the thread remembers of its requests. A handler must not
- *          leave by longjmp. Threads of Pinrail's own block asynchronous signals. Those that a thread causes itself, such
+ *          it was inside a hit, the handler's call may spoil what the thread remembers of its requests. A handler must
+ *          not leave by longjmp. Threads of Pinrail's own block asynchronous signals. Those that a thread causes itself, such
  *          as SIGSEGV, reach the program's handlers there as well.
  * Unwind   Calls are no cancellation points, and neither are the functions of the embedder that they run: such a
  *          function must return. If it throws, the call returns ERROR; if its thread ends inside it, by pthread_exit(),
@@ -74,8 +74,8 @@ PINRAIL_API pinrail_status_t pinrail_init(const pinrail_init_options_t *options)
 
 /**
  * Undoes one pinrail_init(). The last call destroys the remaining pools; it returns BUSY, with a message, if one cannot
- * be destroyed, and destroys none. BUSY also if the caller is a registrar's function. OUT_OF_RESOURCE, and nothing has changed: there is
- * no memory for the calling thread's record.
+ * be destroyed, and destroys none. BUSY also if the caller is a registrar's function. OUT_OF_RESOURCE, and nothing has
+ * changed: there is no memory for the calling thread's record.
  */
 PINRAIL_API pinrail_status_t pinrail_finalize(void);
 
@@ -151,8 +151,8 @@ enum {
 /**
  * Destroys the pool. Without PINRAIL_DESTROY_FORCE in flags: BUSY if memory of the pool is allocated, a job of
  * pinrail_mpool_prepin_start() or a stream of chunks has not ended, or a registration is referenced. A message says
- * which; the pool is unchanged, but for free memory of pinrail/alloc.h, which may go back to the kernel. BUSY also if the caller is a registrar's function, whatever flags is.
- * OUT_OF_RESOURCE as for pinrail_finalize().
+ * which; the pool is unchanged, but for free memory of pinrail/alloc.h, which may go back to the kernel. BUSY also if
+ * the caller is a registrar's function, whatever flags is. OUT_OF_RESOURCE as for pinrail_finalize().
  */
 PINRAIL_API pinrail_status_t pinrail_mpool_destroy(pinrail_mpool_t *pool, uint32_t flags);
 
