@@ -42,8 +42,9 @@ size_t sequence_length(size_t regions) {
   return length;
 }
 
+// Readable: what may not be accessed is not kept. Not writable, for there is no memory behind it.
 char* reserve(size_t bytes) {
-  void* const start = mmap(nullptr, bytes + kAlignment, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const start = mmap(nullptr, bytes + kAlignment, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (start == MAP_FAILED) fail("address space cannot be reserved");
   const uintptr_t address = reinterpret_cast<uintptr_t>(start);
   return reinterpret_cast<char*>((address + kAlignment - 1) / kAlignment * kAlignment);
