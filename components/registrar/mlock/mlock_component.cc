@@ -159,8 +159,8 @@ int probe_page() {
 }
 
 // Whether the program has locked memory itself. Its locks would be taken away. What registrars of this component have
-// locked is not the program's, so nobody asks after the first registration: even when all have ended, memory that an
-// event has named may be mapped and locked.
+// locked is not the program's, so the kernel is asked only before the first registration: when all have ended, memory
+// that an event has named may still be mapped and locked.
 bool has_locks_of_its_own(Component* component) {
   pinrail_param_value_t permitted{};
   const bool is_asked =
