@@ -38,6 +38,9 @@ class Descriptor : NonCopyable {
   int number_;
 };
 
+// Whether a file could not be opened or read for what the process or the system lacks, which says nothing of the file.
+inline bool is_lack(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM; }
+
 // Keeps files of ours from the numbers of standard input, output and error. A program may have closed these, as daemons
 // do. The next file that is opened would get such a number, and what the
 // program or this library then writes to its standard error would be written into that file.

@@ -42,9 +42,6 @@ bool may_be_unreadable(int strength, const FileError& error) {
   return strength == kUserFile && error.error_number == EACCES;
 }
 
-// Says nothing about the file.
-bool is_lack(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM; }
-
 void report_unreadable(const std::string& path, int strength, const FileError& error) {
   const bool goes_on = may_be_unreadable(strength, error), lacks = is_lack(error.error_number);
   const char* const stops = lacks ? "Pinrail does not start (OUT_OF_RESOURCE)." : "Pinrail does not start (BAD_PARAM).";

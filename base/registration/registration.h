@@ -147,7 +147,6 @@ inline Drop drop(pinrail_handle_t handle) {
   do {
     if (state::generation(word) != handle.generation || state::references(word) == 0) return Drop::stale;
     next = word - state::kOne;
-    if ((word & state::kLast) != 0) continue;
     const bool ends = state::references(next) == 0 && (next & (state::kDead | state::kTransient)) != 0;
     if (ends) next = state::dead(next);
   } while (!state::exchange(handle.reg, &word, next));

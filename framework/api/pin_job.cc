@@ -15,6 +15,7 @@
 #include "base/sync/lock.h"
 #include "base/sync/own_threads.h"
 #include "framework/api/api.h"
+#include "framework/mpool/pool_area.h"
 
 namespace pinrail::api {
 namespace {
@@ -130,7 +131,7 @@ bool PinJob::can_never_fit() {
   // Registrations that are there count as well, so more bytes than the limit never fit, and no chunk needs a look.
   std::vector<Span> asked;
   for (const PinPlan::Range& range : plan_.ranges()) {
-    const bool is_free = range.span.length() > SIZE_MAX / 2 && plan_.chunks_of(range) == 1;  // mpool::charge_of()
+    const bool is_free = mpool::charge_of(range.span.length()) == 0 && plan_.chunks_of(range) == 1;
     if (!is_free) asked.push_back(range.span);
   }
   const uint64_t bytes = union_length(&asked);

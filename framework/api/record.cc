@@ -59,9 +59,8 @@ constexpr pinrail_param_t kParam = mpool::param(
     "record", "",
     "File to which each process writes its calls on pools and its memory events when it exits or finalizes, for "
     "pinrail_perf --trace and pinrail_advise; %p is the process id, which is appended where it is missing, and .2 "
-    "where "
-    "the process starts Pinrail again. Hits take some 0.2 us more, and each call takes 56 bytes. Empty: nothing is "
-    "recorded.",
+    "where the process starts Pinrail again. Hits take some 0.2 us more, and each call takes 56 bytes. Empty: nothing "
+    "is recorded.",
     PINRAIL_TYPE_STRING, 3);
 
 // Not freed: at exit other threads may still append.

@@ -194,10 +194,8 @@ bool kept_at(size_t index, const char** kind_out, const char** why_not_out) {
 bool is_told_afterwards() {
   if (has_raw_callers()) return false;  // what they drop uffd alone sees
   uint32_t before = 0, afterwards = 0;
-  for_each_seeing([&](const StartedMonitor& monitor) {
-    const bool is_again = (monitor.ops->flags & PINRAIL_MONITOR_AFTERWARDS) != 0;
-    (is_again ? afterwards : before) |= monitor.events.load();
-  });
+  for_each_seeing(
+      [&](const StartedMonitor& monitor) { (monitor.tells_again() ? afterwards : before) |= monitor.events.load(); });
   return (afterwards & PINRAIL_EVENT_DONTNEED) != 0 && (before & ~afterwards) == 0;
 }
 

@@ -46,28 +46,6 @@ Forever<OwnFile> list_file, page_map;
 int open_list() { return ::open("/proc/self/maps", O_RDONLY | O_CLOEXEC); }
 int open_page_map() { return ::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC); }
 
-// Asks the kernel by ioctl (since 6.11) for the mapping at the address or the next one. False, and errno: ENOENT: there
-// is none; else the kernel or a filter refuses, or the path is too long.
-bool ask_kernel(int file, uintptr_t at, patch::Mapping* mapping_out) {
-  Query query{};
-  query.size = sizeof(query);
-  query.flags = kThisOrNext;
-  query.address = at;
-  query.name_size = sizeof(mapping_out->path);
-  query.name = reinterpret_cast<uintptr_t>(mapping_out->path);
-  if (ioctl_of(file, kAsk, &query) != 0) return false;
-  mapping_out->base = query.start;
-  mapping_out->end = query.end;
-  mapping_out->offset = query.offset;
-  mapping_out->device = makedev(query.device_major, query.device_minor);
-  mapping_out->inode = query.inode;
-  mapping_out->protection = ((query.vma_flags & kReadable) != 0 ? PROT_READ : PROT_NONE) |
-                            ((query.vma_flags & kWritable) != 0 ? PROT_WRITE : PROT_NONE);
-  mapping_out->is_shared = (query.vma_flags & kShared) != 0;
-  if (query.name_size == 0) mapping_out->path[0] = 0;
-  return true;
-}
-
 // What may not be accessed is no memory of the process: where a driver has reserved the addresses of a GPU's, no event
 // of the mapping tells what becomes of that.
 pinrail_mapping_t judged(const patch::Mapping& found) {
@@ -78,6 +56,31 @@ pinrail_mapping_t judged(const patch::Mapping& found) {
   return {sizeof(pinrail_mapping_t), found.base, found.end, found.offset, found.device, found.inode, kind, writable};
 }
 
+// Asks the kernel by ioctl (since 6.11) for the mapping at the address or the next one. False, and errno: ENOENT: there
+// is none; else the kernel or a filter refuses, or the path is too long. Out of line, so that what it has on the stack
+// is gone when the list is read.
+__attribute__((noinline)) bool ask_kernel(int file, uintptr_t at, pinrail_mapping_t* mapping_out) {
+  patch::Mapping found;
+  Query query{};
+  query.size = sizeof(query);
+  query.flags = kThisOrNext;
+  query.address = at;
+  query.name_size = sizeof(found.path);
+  query.name = reinterpret_cast<uintptr_t>(found.path);
+  if (ioctl_of(file, kAsk, &query) != 0) return false;
+  found.base = query.start;
+  found.end = query.end;
+  found.offset = query.offset;
+  found.device = makedev(query.device_major, query.device_minor);
+  found.inode = query.inode;
+  found.protection = ((query.vma_flags & kReadable) != 0 ? PROT_READ : PROT_NONE) |
+                     ((query.vma_flags & kWritable) != 0 ? PROT_WRITE : PROT_NONE);
+  found.is_shared = (query.vma_flags & kShared) != 0;
+  if (query.name_size == 0) found.path[0] = 0;
+  *mapping_out = judged(found);
+  return true;
+}
+
 }  // namespace
 
 const char* kind_name(pinrail_mapping_kind_t kind) {
@@ -86,9 +89,11 @@ const char* kind_name(pinrail_mapping_kind_t kind) {
   return kNames[kind];
 }
 
+// In small pieces, because the calling thread may have a stack of 16 KiB.
 bool find_mapping_in_list(uintptr_t at, pinrail_mapping_t* mapping_out) {
+  constexpr size_t kPiece = 512;
   patch::Mapping found;
-  const bool is_found = patch::find_mapping(at, &found);
+  const bool is_found = patch::find_mapping<kPiece>(at, &found);
   if (is_found) *mapping_out = judged(found);
   return is_found;
 }
@@ -98,11 +103,7 @@ bool find_mapping(uintptr_t at, pinrail_mapping_t* mapping_out) {
   const int kept = list_file->number();
   const Descriptor another(kept < 0 ? open_list() : -1);
   const int file = another.is_open() ? another.get() : kept;
-  constexpr size_t kPiece = 512;  // and one mapping for both ways: a thread may have a stack of 16 KiB
-  patch::Mapping found;
-  const bool is_found = ask_kernel(file, at, &found) || (errno != ENOENT && patch::find_mapping<kPiece>(at, &found));
-  if (is_found) *mapping_out = judged(found);
-  return is_found;
+  return ask_kernel(file, at, mapping_out) || (errno != ENOENT && find_mapping_in_list(at, mapping_out));
 }
 
 namespace {

@@ -44,7 +44,7 @@ void report_hook(uint32_t kinds, uintptr_t base, size_t length);
 void report_of_hook(const pinrail_host_t* host, uintptr_t base, size_t length);
 // Before the program's report of host memory.
 void note_reported_hook(uintptr_t base, size_t length);
-// Whether there was such a report near the range.
+// Whether host memory near the range was reported, by the program or a monitor, and may be there still.
 bool was_reported(uintptr_t base, size_t length);
 // Delivers an event for each range of kept memory that shows these bytes of a file.
 void report_file_hook(const pinrail_file_part_t& part);

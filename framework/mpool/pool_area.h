@@ -36,7 +36,8 @@ inline const Area& area_of(const pinrail_registration_t* reg) { return *static_c
 inline pinrail_handle_t handle_of(pinrail_registration_t* reg) { return {reg, generation_of(reg)}; }
 
 // Bytes that it takes of the budget: none if it is of all memory.
-inline uint64_t charge_of(const pinrail_registration_t* reg) { return reg->length > SIZE_MAX / 2 ? 0 : reg->length; }
+constexpr uint64_t charge_of(uint64_t length) { return length > SIZE_MAX / 2 ? 0 : length; }
+inline uint64_t charge_of(const pinrail_registration_t* reg) { return charge_of(reg->length); }
 
 // The memory of a dead registration goes away, too. Written before the state word changes, or under a lock that the
 // owner takes before it reads it. relaxed: ordered by these.

@@ -232,7 +232,7 @@ class Cache {
     if (count != 0) begin_release(count);
     return count;
   }
-  // The hint, surely: no other thread is taking what is dead.
+  // As pool->has_dead(), while no other thread is taking what is dead.
   bool has_dead(const Member* pool) const EXCLUDES(mutex) {
     Guard guard(mutex);
     return pool->has_dead();

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <string_view>
 
+#include "base/core/files.h"
 #include "components/mpool/mrall/mrall.h"
 
 namespace pinrail::mrall {
@@ -32,8 +33,7 @@ Status Maps::read() {
     return true;
   });
   if (is_read) return success();
-  const bool is_lack = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
-  return is_lack ? PINRAIL_ERR_TEMP_OUT_OF_RESOURCE : PINRAIL_ERR_NOT_AVAILABLE;
+  return is_lack(errno) ? PINRAIL_ERR_TEMP_OUT_OF_RESOURCE : PINRAIL_ERR_NOT_AVAILABLE;
 }
 
 void Maps::add(const patch::Mapping& mapping) {
