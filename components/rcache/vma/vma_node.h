@@ -70,14 +70,20 @@ inline void fetch(const Node* node) {
   for (size_t at = 0; at < kNodeBytes; at += kLine) __builtin_prefetch(reinterpret_cast<const char*>(node) + at);
 }
 
-// Returns how many of a node's sorted words are <= key, which is below kUnused; those before kFirst count. It looks at
-// each, of unused slots too: these looks do not wait for each other, as the steps of a binary search do, and no branch
-// depends on the node.
+// Returns how many of a node's sorted words are <= key, which is below kUnused; those before kFirst count, and need not
+// be sorted. It looks at every fifth word, and then at the four behind the last of these that is not larger: these
+// looks do not wait for each other, as the steps of a binary search do, and no branch depends on the node.
 template <uint32_t kFirst = 0, uint32_t kSlots>
 inline uint32_t upper_bound(const Word<uintptr_t> (&words)[kSlots], uintptr_t key) {
-  uint32_t up_to = kFirst;
-#pragma GCC unroll 32
-  for (uint32_t i = kFirst; i < kSlots; ++i) up_to += words[i].get() <= key ? 1 : 0;
+  constexpr uint32_t kBetween = 4;
+  static_assert(kFirst <= kBetween && kSlots > kBetween, "every fifth word is sorted, and there is one");
+  uint32_t up_to = 0;
+#pragma GCC unroll 8
+  for (uint32_t i = kBetween; i < kSlots; i += kBetween + 1) up_to += words[i].get() <= key ? kBetween + 1 : 0;
+  const uint32_t first = std::min(up_to, kSlots - kBetween);
+  up_to = first;
+#pragma GCC unroll 8
+  for (uint32_t i = 0; i < kBetween; ++i) up_to += first + i < kFirst || words[first + i].get() <= key ? 1 : 0;
   return up_to;
 }
 
