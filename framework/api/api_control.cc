@@ -96,7 +96,8 @@ pinrail_status_t register_with(pinrail_mpool_t* pool, void* addr, size_t length,
     return pool->ops->register_with(pool->module, thread, reinterpret_cast<uintptr_t>(addr), length, access_and_flags,
                                     &options, handle_out);
   });
-  record::took(pool, 'R', addr, length, access_and_flags, status == PINRAIL_SUCCESS ? handle_out : nullptr);
+  if (options.dmabuf_fd < 0)
+    record::took(pool, 'R', addr, length, access_and_flags, status == PINRAIL_SUCCESS ? handle_out : nullptr);
   return status;
 }
 

@@ -23,6 +23,7 @@
 #include "base/core/status.h"
 #include "base/registration/registration.h"
 #include "base/registration/thread.h"
+#include "base/report/report.h"
 #include "base/sync/fork_reinit.h"
 #include "config.h"
 #include "framework/monitor/monitor.h"
@@ -59,14 +60,13 @@ constexpr pinrail_param_t kParam = mpool::param(
     "record", "",
     "File to which each process writes its calls on pools and its memory events when it exits or finalizes, for "
     "pinrail_perf --trace and pinrail_advise; %p is the process id, which is appended where it is missing, and .2 "
-    "where the process starts Pinrail again. Hits take some 0.2 us more, and each call takes 56 bytes. Empty: nothing "
-    "is recorded.",
+    "where there is such a file. Hits take some 0.2 us more, and each call takes 56 bytes. Empty: nothing is recorded.",
     PINRAIL_TYPE_STRING, 3);
 
 // Not freed: at exit other threads may still append.
 Area area{};
 char path[4096];
-unsigned again = 0;  // how many starts of this process had that name
+std::atomic<bool> is_claimed{false};  // a thread writes the file, or has written it
 void* subscription = nullptr;
 
 void tell(const char* topic, const char* why) {
@@ -81,19 +81,25 @@ std::string absolute(const std::string& name) {
 }
 
 std::string named_by_process(std::string name) {
-  if (name.find("%p") == std::string::npos) name += ".%p";
+  const size_t base = name.rfind('/') + 1;
+  if (name.find("%p", base) == std::string::npos) name += ".%p";
   const std::string id = std::to_string(getpid());
-  for (size_t at = name.find("%p"); at != std::string::npos; at = name.find("%p", at + id.size()))
+  for (size_t at = name.find("%p", base); at != std::string::npos; at = name.find("%p", at + id.size()))
     name.replace(at, 2, id);
   return name;
 }
 
-// So that a wrong name is known at once, and not at the end.
-const char* why_not_writable() {
-  const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (fd < 0) return std::strerror(errno);
-  close(fd);
-  return nullptr;
+// Makes the file, so that a wrong name is known at once, and not at the end. What is there stays, whoever has written
+// it: an earlier start, another copy of the library, a process of another machine.
+const char* why_not_made(const std::string& name) {
+  for (int number = 1;; ++number) {
+    const std::string full = number == 1 ? name : name + "." + std::to_string(number);
+    std::snprintf(path, sizeof(path), "%s", full.c_str());
+    if (full.size() >= sizeof(path)) return "its name is too long";
+    const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd >= 0) close(fd);
+    if (fd >= 0 || errno != EEXIST) return fd >= 0 ? nullptr : std::strerror(errno);
+  }
 }
 
 const char* why_no_area() {
@@ -324,14 +330,22 @@ void record_event_hook(void* /*arg*/, uintptr_t base, size_t length) {
   append_hook('I', base, length, {nullptr, 0}, 0, 0);
 }
 
-void write_if_ours() {
-  if (!is_on() || area.owner != getpid()) return;
+// One thread alone writes the file: the process may exit while another thread is in pinrail_finalize().
+bool write_if_ours() {
+  if (!is_on() || area.owner != getpid() || is_claimed.exchange(true)) return false;
   const char* const why = write_file();
   if (why != nullptr) tell("record lost", why);
+  return true;
 }
 
-// Not by atexit(), which no part of the library calls (R10). Other threads may append meanwhile.
-__attribute__((destructor)) void at_exit() { write_if_ours(); }
+// Not by atexit(), which no part of the library calls (R10). Other threads may append meanwhile. The program's message
+// function may be gone already. What pinrail_finalize() writes on another thread is waited for, but not for ever.
+__attribute__((destructor)) void at_exit() {
+  constexpr int kMostLooks = 60000;  // one a millisecond
+  report::divert(nullptr, nullptr);
+  if (write_if_ours()) return;
+  for (int looks = 0; looks < kMostLooks && is_on() && area.owner == getpid(); ++looks) usleep(1000);
+}
 
 }  // namespace
 
@@ -340,16 +354,11 @@ Status declare(param::Registry* params) { return params->declare("mpool", "base"
 void start(const param::Registry& params) {
   const std::string name = params.value("mpool_base_record").s;
   if (name.empty()) return;
-  // What an earlier start of this process has written stays.
-  std::string full = absolute(named_by_process(name));
-  again = std::strncmp(path, full.c_str(), full.size()) == 0 ? again + 1 : 1;
-  if (again > 1) full += "." + std::to_string(again);
-  const bool fits = full.size() < sizeof(path);
-  std::memcpy(path, full.c_str(), fits ? full.size() + 1 : 0);
-  const char* why = fits ? why_not_writable() : "its name is too long";
+  const char* why = why_not_made(absolute(named_by_process(name)));
   if (why == nullptr) why = why_no_area();
   if (why != nullptr) return tell("record refused", why);
   note_settings(params);
+  is_claimed.store(false);
   // release: the area is filled in; pairs with the acquire in append_hook()
   recording.store(&area, std::memory_order_release);
   mpool::watchers.fetch_add(1, std::memory_order_relaxed);
@@ -362,10 +371,10 @@ void stop() {
   if (!is_on()) return;
   if (subscription != nullptr) monitor::unsubscribe(subscription, &monitor::foreign_subscriptions);
   subscription = nullptr;
-  write_if_ours();
+  const bool is_ended = write_if_ours();
   mpool::watchers.fetch_sub(1, std::memory_order_relaxed);
   recording.store(nullptr);
-  munmap(area.records, kMost * sizeof(Record));
+  if (is_ended) munmap(area.records, kMost * sizeof(Record));  // otherwise a thread that exits reads it
 }
 
 // The parent's records are not the child's; its copy of them goes back to the kernel.
@@ -376,10 +385,10 @@ void fork_reinit() {
   munmap(area.records, kMost * sizeof(Record));
 }
 
-// What is registered on demand pins nothing, and may be all memory.
+// What is registered on demand pins nothing, and may be all memory; what is no host memory cannot be replayed.
 void took(const pinrail_mpool_t* pool, char op, const void* addr, size_t length, uint64_t access_and_flags,
           const pinrail_handle_t* handle) {
-  if (!is_on() || api::is_on_demand(pool, access_and_flags)) return;
+  if (!is_on() || api::is_on_demand(pool, access_and_flags) || (pool->ops->kinds & PINRAIL_KIND_HOST) == 0) return;
   const auto access = static_cast<uint32_t>(access_and_flags & PINRAIL_RIGHTS_MASK);
   const auto flags = static_cast<uint32_t>(access_and_flags >> PINRAIL_ACCESS_FLAGS_SHIFT);
   if (handle != nullptr) state::unquicken(handle->reg);

@@ -168,13 +168,26 @@ TEST_F(Record, a_forked_child_has_a_file_of_its_own_with_its_own_calls) {
   EXPECT_EQ(ops_of(trace_in(folder_.path("t." + std::to_string(child) + ".xz"))), "RDRD");
 }
 
-TEST_F(Record, a_second_start_writes_a_file_of_its_own) {
-  for (const char* const suffix : {"", ".2", ".3"}) {
-    start();
-    pool_->use(kBase + (*suffix == 0 ? 0 : kPage), kPage);
-    end(suffix);
+TEST_F(Record, no_start_writes_over_a_file_that_is_there) {
+  const std::string process = std::to_string(getpid());
+  for (const std::string& file : {"t." + process, "u." + process, "t." + process + ".2"}) {
+    start({{"mpool_base_record", folder_.path(file.substr(0, 1))}});
+    pool_->use(kBase + (file[0] == 't' ? 0 : kPage), kPage);
+    pool_.reset();
+    library_.reset();
+    EXPECT_EQ(trace_in(folder_.path(file)).records[0].addr, kBase + (file[0] == 't' ? 0 : kPage)) << file;
   }
-  EXPECT_EQ(trace_in(folder_.path("t." + std::to_string(getpid()))).records[0].addr, kBase);
+  EXPECT_EQ(ops_of(trace_in(folder_.path("t." + process))), "RD");
+}
+
+TEST_F(Record, the_process_is_in_the_name_of_the_file_and_not_of_its_folder) {
+  const std::string folder = folder_.path("a%pb");
+  ASSERT_TRUE(std::filesystem::create_directory(folder));
+  start({{"mpool_base_record", folder + "/t"}});
+  pool_->use(kBase, kPage);
+  pool_.reset();
+  library_.reset();
+  EXPECT_EQ(ops_of(trace_in(folder + "/t." + std::to_string(getpid()))), "RD");
 }
 
 TEST_F(Record, a_child_that_only_exits_writes_nothing) {
@@ -196,6 +209,10 @@ TEST_F(Record, a_file_that_cannot_be_written_is_named_and_everything_else_works)
   for (const char* const part : {"record refused", "/nonexistent/folder/t", "No such file"}) {
     EXPECT_TRUE(has(said, part)) << said;
   }
+  const std::string said_of_length = said_by([] {
+    const Library library({{"mpool_base_record", "/long" + std::string(5000, 'g')}});
+  });
+  EXPECT_TRUE(has(said_of_length, "/longggg") && has(said_of_length, "too long")) << said_of_length;
 }
 
 // What pools record is whole whatever becomes of the process: exec, exit, signals, a thousand threads. Another process
@@ -275,6 +292,42 @@ TEST_F(RecordLife, an_exit_while_threads_record_leaves_a_whole_trace) {
 }
 
 volatile sig_atomic_t reported = 0;
+
+TEST_F(RecordLife, an_exit_while_another_thread_finalizes_leaves_a_whole_trace) {
+  constexpr int kUses = 100000;
+  const int status = exit_status_of([&]() -> int {
+    start();
+    for (int i = 0; i < kUses; ++i) pool_->use(kBase, kPage);
+    std::thread([&] {
+      pool_.reset();
+      library_.reset();
+    }).detach();
+    const std::string file = folder_.path("t." + std::to_string(getpid()));
+    while (std::filesystem::file_size(file) == 0) usleep(100);  // until the other thread writes
+    exit(0);
+  });
+  EXPECT_EQ(status, 0);
+  std::string ops;
+  EXPECT_EQ(why_refused(&ops), "");
+  EXPECT_EQ(ops.size(), size_t{2} * kUses);
+}
+
+// Static objects that a message function uses are gone when the library's own end begins.
+TEST_F(RecordLife, a_trace_that_is_lost_at_exit_is_said_without_the_message_function_of_the_program) {
+  static bool is_over = false;
+  const int status = exit_status_of([&]() -> int {
+    start();
+    const auto function = [](void*, int, const char*, const char*) {
+      if (is_over) _exit(98);
+    };
+    pinrail_set_message_function(function, nullptr);
+    pool_->use(kBase, kPage);
+    std::filesystem::remove_all(folder_.path());
+    if (freopen("/dev/null", "w", stderr) == nullptr || std::atexit([] { is_over = true; }) != 0) return 99;
+    exit(0);
+  });
+  EXPECT_EQ(status, 0);
+}
 
 TEST_F(RecordLife, events_of_a_signal_handler_are_whole_and_counted) {
   start();
