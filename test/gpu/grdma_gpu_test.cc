@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "test/support/gpu_memory.h"
@@ -54,12 +55,13 @@ struct Device {
     auto* device = static_cast<Device*>(context);
     EXPECT_EQ(device->live.erase(reg), 1u);
     device->reasons.push_back(reason);
+    if (device->while_deregistering) std::exchange(device->while_deregistering, nullptr)();
     return PINRAIL_SUCCESS;
   }
   pinrail_registrar_t table{};
   uint32_t refused = 0;  // kinds
   pinrail_status_t refusal = PINRAIL_ERR_NOT_SUPPORTED;
-  std::function<void()> meanwhile;
+  std::function<void()> meanwhile, while_deregistering;  // the latter once
   std::vector<Told> told;
   std::map<const pinrail_registration_t*, Told> live;
   std::vector<pinrail_reason_t> reasons;
@@ -312,6 +314,23 @@ TEST_P(GrdmaGpuOnce, a_pool_whose_gpu_memory_is_held_is_busy_and_goes_on) {
   EXPECT_EQ(close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
   EXPECT_TRUE(device_.live.empty());
   drop(held);
+}
+
+// R10.
+TEST_P(GrdmaGpuOnce, a_registrar_may_drop_what_is_held_while_the_pool_is_destroyed) {
+  for (const uint32_t flag : {PINRAIL_FLAG_CACHE_BYPASS, PINRAIL_FLAG_PERSISTENT}) {
+    open({});
+    const GpuMemory cached(PINRAIL_GPU_IPC), memory(PINRAIL_GPU_IPC);
+    pool_->use(cached.at(), 100);
+    pinrail_handle_t held{};
+    ASSERT_EQ(pool_->reg(memory.at(), 100, &held, PINRAIL_ACCESS_REMOTE_WRITE, flag), PINRAIL_SUCCESS);
+    // What is dead is given back first.
+    EXPECT_EQ(pinrail_mpool_invalidate_range(pool_->get(), reinterpret_cast<void*>(cached.at()), 1), PINRAIL_SUCCESS);
+    device_.while_deregistering = [held] { drop(held); };
+    EXPECT_EQ(close(PINRAIL_DESTROY_FORCE), PINRAIL_SUCCESS);
+    EXPECT_TRUE(device_.live.empty());
+    EXPECT_FALSE(device_.while_deregistering);
+  }
 }
 
 TEST_P(GrdmaGpuOnce, a_checkpoint_gives_back_gpu_memory_too_and_a_restart_ends_it_without_the_device) {

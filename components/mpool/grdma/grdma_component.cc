@@ -45,7 +45,8 @@ class Both {
       return PINRAIL_ERR_BUSY;
     }
     if (host_->settings_.print_stats) mpool::report_last_stats(host_->host_, this);
-    if (gpu_ != nullptr) std::exchange(gpu_, nullptr)->destroy_closed(thread);
+    if (gpu_ != nullptr) gpu_->destroy_closed(thread);
+    gpu_ = nullptr;  // not before: its registrar's functions may drop what is held
     host_->destroy_closed(thread);
     delete this;
     return success();
