@@ -184,6 +184,20 @@ TEST_F(Prepin, in_an_exact_pool_each_range_takes_room_once) {
   EXPECT_EQ(device_->live_count(), 0u);
 }
 
+// What can be evicted keeps nothing pinned.
+TEST_F(Prepin, in_an_exact_pool_what_is_cached_can_be_pinned) {
+  PoolOptions options;
+  options.flags = PINRAIL_POOL_EXACT;
+  make_pool({}, options);
+  pool_->use(kBase, 2 * kPage);
+  ASSERT_EQ(pin({range(kBase, 2 * kPage)}), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_mpool_evict(pool_->get()), PINRAIL_SUCCESS);
+  EXPECT_TRUE(pool_->has(kBase, 2 * kPage));
+  EXPECT_TRUE(pool_->invariants_hold());
+  EXPECT_EQ(unpin({range(kBase, 2 * kPage)}), PINRAIL_SUCCESS);
+  EXPECT_EQ(device_->live_count(), 0u);
+}
+
 TEST_F(Prepin, with_partial_the_answer_is_the_error_of_the_callers_first_range_that_failed) {
   pinrail_registrar_t table = host_table(nullptr);
   table.register_mem = [](void*, const pinrail_register_request_t* request, pinrail_registration_t*) {

@@ -80,7 +80,7 @@ class Index {
   // Returns the tree of the registration's class, which is made on first use; NULL: there is no such class.
   Tree* class_of_locked(const pinrail_registration_t* reg) REQUIRES(mutex_);
   // Returns whether the index has a registration that makes this one, of the tree's class, superfluous (vma/I4). Where
-  // registrations nest that is only an equal one.
+  // registrations nest that is only an equal one of the same class.
   __attribute__((noinline)) bool is_dominated_locked(const Tree& own, const pinrail_registration_t* reg)
       REQUIRES(mutex_);
   // Removes the registrations that `by` makes superfluous and passes them to `displaced`. May release the lock in

@@ -126,7 +126,8 @@ Status Index::withdraw(pinrail_announcement_t* announcement) {
 bool Index::is_dominated_locked(const Tree& own, const pinrail_registration_t* reg) {
   const Query query{span_of(reg), reg->rights, reg->traits};
   const auto may_dominate = [&](const Tree& tree) {
-    return own.nests ? tree.nests && tree.rights == own.rights && tree.traits == own.traits : answers(tree, query);
+    if (!own.nests) return answers(tree, query);
+    return tree.is_persistent == own.is_persistent && tree.rights == own.rights && tree.traits == own.traits;
   };
   const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
   for (uint32_t i = 0; i < count; ++i) {

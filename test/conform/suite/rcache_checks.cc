@@ -190,6 +190,8 @@ void an_exact_index_finds_only_equals(Index& index, Verdict* verdict) {
         "an EXACT index answers a request that is not equal");
   if (index.put_new(kBase, kPage, kRead) == nullptr) return;
   KEEPS("R3", index.count() == 2 && index.left().regs.empty(), "in an EXACT index one registration displaces another");
+  KEEPS("R3", index.put_new(kBase, 4 * kPage, kRead, 0, PINRAIL_FLAG_PERSISTENT) != nullptr,
+        "a PERSISTENT registration is refused beside an equal one that is not");
 }
 
 void what_a_new_one_dominates_leaves(Index& index, Verdict* verdict) {
