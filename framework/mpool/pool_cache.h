@@ -347,13 +347,15 @@ class Cache {
       return idle >= wanted && idle_count >= wanted_count;
     });
   }
-  // What is parked was referenced when a search looked at it.
+  // What is parked was referenced when a search looked at it. What is dead, or of a pool that is being destroyed, makes
+  // room in a moment.
   bool are_others_held_locked(const pinrail_registration_t* own) const REQUIRES(mutex) {
     bool are_held = releasing_.load(std::memory_order_relaxed) != 0 || registrations_.active() != registrations_.size();
     for (size_t place = 0; place < registrations_.active() && !are_held; ++place) {
-      const uint64_t word = state::load(registrations_.at(place));
-      const bool is_pending = (word & (state::kIndexed | state::kDead)) == 0;
-      are_held = (is_pending || state::references(word) != 0) && registrations_.at(place) != own;
+      const pinrail_registration_t* const reg = registrations_.at(place);
+      const uint64_t word = state::load(reg);
+      const bool is_idle = (word & state::kIndexed) != 0 && state::references(word) == 0;
+      are_held = reg != own && (!is_idle || owner_of_locked(reg)->is_closing);
     }
     return are_held;
   }

@@ -169,6 +169,26 @@ TEST_F(GrdmaRequest, what_was_idle_and_is_taken_again_leaves_no_room_for_another
 }
 
 // R2: refused for its arguments.
+// R7: the message comes when the pool is closed to others, and before the first of what it has is given back.
+TEST_F(GrdmaRequest, what_a_pool_has_that_is_being_destroyed_will_make_room) {
+  make({{"mpool_grdma_print_stats", "yes"}});
+  Pool first(*device_, room_for_one()), other(*device_, room_for_one());
+  first.use(kBase, kPage);
+  struct Asked {
+    const Pool* pool;
+    pinrail_status_t answer;
+  } asked{&other, PINRAIL_SUCCESS};
+  const auto ask = [](void* arg, int, const char*, const char*) {
+    auto* const own = static_cast<Asked*>(arg);
+    std::thread([own] { own->answer = own->pool->answer_to(2 * kBase, kPage); }).join();
+  };
+  pinrail_set_message_function(ask, &asked);
+  EXPECT_EQ(first.close(), PINRAIL_SUCCESS);
+  pinrail_set_message_function(nullptr, nullptr);
+  EXPECT_EQ(asked.answer, PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  other.use(2 * kBase, kPage);
+}
+
 TEST_F(GrdmaRequest, a_range_in_the_first_page_evicts_nothing_and_is_no_miss) {
   make_pool({}, at_most(1));
   pool_->use(kLow, kPage);
