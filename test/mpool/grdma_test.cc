@@ -196,6 +196,23 @@ TEST_F(Grdma, a_device_that_refuses_all_rights_gets_what_was_asked_and_is_not_as
   EXPECT_EQ(pool_->hold(kBase, kPage, 2).reg->rights, uint32_t{PINRAIL_RIGHTS_MASK}) << "other memory";
 }
 
+TEST_F(Grdma, a_device_that_is_full_once_has_refused_no_rights) {
+  device_->fail_register(1, PINRAIL_ERR_OUT_OF_RESOURCE);
+  pool_->use(kBase, kPage);
+  pool_->use(kBase + kPage, kPage);
+  EXPECT_EQ(pool_->hold(kBase + kPage, kPage, 2).reg->rights, uint32_t{PINRAIL_RIGHTS_MASK});
+  EXPECT_EQ(device_->register_calls(), 3u);
+}
+
+// R3: a request of an EXACT pool names the rights of what answers it.
+TEST_F(Grdma, rights_that_a_registrar_adds_do_not_keep_an_exact_pool_from_hits) {
+  make_pool({}, {1, PINRAIL_UNSET, PINRAIL_UNSET, PINRAIL_POOL_EXACT});
+  device_->on_register([](const pinrail_register_request_t&, pinrail_registration_t* reg) { reg->rights |= 2; });
+  for (int i = 0; i < 3; ++i) pool_->use(kBase, kPage, 4);
+  device_->on_register(nullptr);
+  EXPECT_EQ(device_->register_calls(), 1u);
+}
+
 TEST(GrdmaRights, a_device_without_atomics_refuses_one_call) {
   const Library library;
   fake::FakeRegistrar fake(fake::options_with(&fake::FakeOptions::refused_rights, PINRAIL_ACCESS_REMOTE_ATOMIC));

@@ -95,16 +95,22 @@ Status Pool::register_wider(pinrail_thread_t* thread, const Request& request, pi
 // R4: with the registration's rights, or, if the registrar refuses those, with the rights that were asked for. No room
 // is made for rights that it has never granted.
 Status Pool::register_with_rights(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg) {
-  if (reg->rights == request.rights()) return register_range(thread, request, reg, Room::made);
+  if (reg->rights == request.rights()) {
+    const Status status = register_range(thread, request, reg, Room::made);
+    // What the registrar adds would be rights that no request names exactly.
+    if ((config_.flags & PINRAIL_POOL_EXACT) != 0) reg->rights = request.rights();
+    return status;
+  }
   const Room room = extents_.has_granted_all() ? Room::made : Room::as_it_is;
   Status status = register_range(thread, request, reg, room);
   if (status.ok()) {
     extents_.granted_all();
     return status;
   }
+  const bool is_refused = !status.is_lack();
   reg->rights = request.rights();
   status = register_range(thread, request, reg, Room::made);
-  if (status.ok()) extents_.note_refused_rights(request.span);
+  if (status.ok() && is_refused) extents_.note_refused_rights(request.span);
   return status;
 }
 
