@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -91,6 +92,34 @@ TEST_F(Mrall, a_forked_child_finds_nothing_and_makes_its_own) {
     return is_right && device.live_count() == 0 ? 0 : 1;
   });
   EXPECT_EQ(pool_->find(memory.base(), kPage), PINRAIL_SUCCESS);
+}
+
+// own_threads/S1. The round has 5 s of work.
+TEST_F(Mrall, a_fork_waits_for_a_call_of_the_registrar_and_not_for_a_round) {
+  std::atomic<bool> is_slow{false};
+  std::atomic<int> calls{0};
+  start({}, fake::options_with(&fake::FakeOptions::max_length, 16 * kPage));
+  device_->on_register([&](const pinrail_register_request_t&, pinrail_registration_t*) {
+    if (!is_slow) return;
+    usleep(5000);
+    ++calls;
+  });
+  bool is_short = false;
+  for (int tries = 0; tries < 5 && !is_short; ++tries) {
+    calls = 0;
+    is_slow = true;
+    const Mapping memory(size_t{1000} * 16 * kPage);
+    EXPECT_TRUE(comes_true([&] { return calls > 0; }));
+    const auto began = std::chrono::steady_clock::now();
+    const pid_t child = fork();
+    if (child == 0) _exit(0);
+    is_short = std::chrono::steady_clock::now() - began < std::chrono::milliseconds(900);
+    expect_success_of(child);
+    is_slow = false;
+    pool_->catch_up();
+  }
+  EXPECT_TRUE(is_short);
+  pool_.reset();  // before what its registrar uses
 }
 
 TEST_F(Mrall, the_process_may_exit_while_it_works) {

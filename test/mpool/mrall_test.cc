@@ -93,9 +93,18 @@ TEST_F(Mrall, protection_is_followed_by_requests) {
   mprotect(memory.base() + kPage, 7 * kPage, PROT_READ | PROT_WRITE);
   EXPECT_EQ(pool_->use(memory.base() + kPage, 7 * kPage, kWrite), PINRAIL_SUCCESS);
   EXPECT_EQ(pool_->use(memory.base(), 8 * kPage, kRead), PINRAIL_SUCCESS) << "across both";
+  std::vector<pinrail_reason_t> reasons;
+  device_->on_deregister([&](const pinrail_registration_t* reg, pinrail_reason_t reason) {
+    if (reg->base >= memory.base() && reg->base < memory.base() + 8 * kPage) reasons.push_back(reason);
+  });
   mprotect(memory.base(), 8 * kPage, PROT_NONE);
   pool_->catch_up();
+  EXPECT_EQ(pinrail_mpool_progress(pool_->get()), PINRAIL_SUCCESS);
+  device_->on_deregister(nullptr);
   EXPECT_EQ(pool_->pinned(memory.base(), 8 * kPage), PINRAIL_PINNED_NONE);
+  // Otherwise registrar mlock would leave the memory locked, which is the process's still.
+  EXPECT_GT(reasons.size(), size_t{0});
+  EXPECT_EQ(std::count(reasons.begin(), reasons.end(), PINRAIL_REASON_INVALIDATED), 0);
   EXPECT_TRUE(pool_->leaves_out(memory.base() + 4 * kPage, PINRAIL_LEFT_OUT_PROTECTED));
 }
 

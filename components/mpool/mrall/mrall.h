@@ -12,8 +12,7 @@
 //     one lock. The maker inserts under the same lock, and only what no event has touched since the round began, so no
 //     registration that is in the index is older than its mapping (E1, E2).
 //
-// What is dead is given back with the reason INVALIDATED: its memory may be another's by now (R12). If it is not, a
-// registration that replaced it covers the same pages.
+// What an event has ended is given back with the reason INVALIDATED: its memory may be another's by now (R12).
 #ifndef PINRAIL_COMPONENTS_MPOOL_MRALL_MRALL_H
 #define PINRAIL_COMPONENTS_MPOOL_MRALL_MRALL_H
 

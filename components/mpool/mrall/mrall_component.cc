@@ -238,7 +238,6 @@ Status Pool::catch_up() {
 // Marks it as dead. Without references the maker gives it back, otherwise its last drop does (engine/P1).
 void Pool::kill_hook(pinrail_registration_t* reg) {
   const size_t length = reg->length;  // if it is held, another thread may end it as soon as it is dead
-  mpool::mark_invalidated_hook(reg);
   if (kill(reg) == Killed::owned) gc_list.push(reg, reg, length);
 }
 
@@ -249,6 +248,7 @@ void Pool::invalidated_hook(void* pool_pointer, pinrail_registration_t* const* r
   assert_held(pool->work_.mutex, LockRank::pending);
   for (size_t i = 0; i < count; ++i) {
     pool->work_.touch_locked_hook(span_of(regs[i]));
+    mpool::mark_invalidated_hook(regs[i]);
     pool->kill_hook(regs[i]);
     mpool::count_one_hook(&pool->invalidations_);
   }
