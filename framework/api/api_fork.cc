@@ -33,7 +33,7 @@ void invalidate_range(void*, uintptr_t, size_t) {}
 
 const pinrail_mpool& pool_of(void* module) { return *static_cast<const pinrail_mpool*>(module); }
 
-// The statistics as of the fork; the child has no registrations in this pool.
+// The counts go on as the parent counts, in memory that both have; the child has no registrations in this pool.
 pinrail_status_t stats(void* module, pinrail_mpool_stats_t* stats_out) {
   pinrail_mpool_stats_t totals{};
   totals.size = stats_out->size;

@@ -103,6 +103,13 @@ pinrail_status_t deregister_mem(pinrail_bound_registrar_t* registrar, pinrail_th
   return status;
 }
 
+// Host service registrar_abandon.
+void abandon_mem(pinrail_bound_registrar_t* registrar, pinrail_thread_t* thread, pinrail_registration_t* reg,
+                 pinrail_reason_t reason) {
+  registrar::abandon_mem(registrar, thread, reg, reason);
+  if (registrar->pool != nullptr) registrar->pool->counts.add_released(thread, reason, mpool::charge_of(reg), 0);
+}
+
 pinrail_status_t gc_join(const pinrail_host_t*, gc::Drain drain, void* arg, uint32_t every_ms, void** member_out) {
   return guarded([&] { return gc::join(drain, arg, every_ms, member_out); });
 }
@@ -195,7 +202,7 @@ constexpr pinrail_registration_services_t kRegistrations = make_registration_ser
 constexpr pinrail_pool_services_t kPools = {sizeof(pinrail_pool_services_t),
                                             register_mem,
                                             deregister_mem,
-                                            registrar::abandon_mem,
+                                            abandon_mem,
                                             registrar::restart,
                                             in_registrar,
                                             open_registrar,
