@@ -91,6 +91,24 @@ TEST_P(CudaKinds, a_thread_without_a_context_may_export_and_open) {
   }).join();
 }
 
+// Another thread's. Its mode is the calling thread's own business.
+TEST_P(CudaKinds, a_capture_of_a_stream_goes_on_beside_an_export_and_an_open) {
+  const GpuMemory memory(GetParam());
+  char byte = 0;
+  cuda_double_begin_capture();
+  {
+    GpuRegistration own(table()), peer(table());
+    EXPECT_TRUE(own.make(memory).ok());
+    EXPECT_TRUE(peer.open(block_of(own)).ok());
+    EXPECT_EQ(peer.device_write(0, &byte, 1).code(), PINRAIL_SUCCESS);
+    EXPECT_EQ(peer.device_read(0, &byte, 1).code(), PINRAIL_SUCCESS);
+  }
+  EXPECT_TRUE(cuda_double_end_capture());
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  EXPECT_EQ(cuThreadExchangeStreamCaptureMode(&mode), CUDA_SUCCESS);
+  EXPECT_EQ(mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
 // What is not given back at the first try is at the second.
 TEST_P(CudaKinds, whichever_call_of_the_driver_fails_nothing_stays_open) {
   const GpuMemory memory(GetParam());

@@ -122,6 +122,14 @@ TEST_F(CudaIpc, what_others_may_read_is_there_when_a_copy_returns) {
   EXPECT_EQ(cuda_double_calls("cuCtxSynchronize"), before + 1) << "its owner may read it";
 }
 
+TEST_F(CudaIpc, a_capture_of_a_stream_goes_on_beside_an_open) {
+  GpuRegistration peer(table());
+  cuda_double_begin_capture();
+  EXPECT_TRUE(peer.open(peer_).ok());
+  EXPECT_TRUE(peer.give_back().ok());
+  EXPECT_TRUE(cuda_double_end_capture());
+}
+
 // By its attributes it is a GPU's.
 TEST_F(CudaIpc, managed_memory_is_not_supported) {
   CUdeviceptr managed = 0;
