@@ -3,6 +3,7 @@
 // refuses.
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -115,6 +116,7 @@ TEST_F(CudaIpc, what_others_may_read_is_there_when_a_copy_returns) {
   ASSERT_EQ(table().export_dmabuf(table().context, memory.pointer(), GpuMemory::kBytes, &descriptor, &offset),
             PINRAIL_SUCCESS);
   EXPECT_TRUE(cuda_double_copies_wait(memory.at())) << "an RDMA device may read it";
+  EXPECT_EQ(fcntl(descriptor, F_GETFD), FD_CLOEXEC);
   close(descriptor);
   ASSERT_TRUE(peer.open(peer_).ok());
   const uint64_t before = cuda_double_calls("cuCtxSynchronize");

@@ -234,7 +234,7 @@ bool is_memory(int descriptor, uint64_t* id_out, size_t* bytes_out) {
 }
 
 CUresult hand_out(int descriptor, void* into) {
-  const int copied = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+  const int copied = fcntl(descriptor, F_DUPFD, 0);  // programs that are executed have it, too
   if (copied < 0) return CUDA_ERROR_OPERATING_SYSTEM;
   *static_cast<int*>(into) = copied;
   return CUDA_SUCCESS;
