@@ -126,6 +126,7 @@ Status Server::put(const slots::Process& self, int descriptor, FileKind kind, ui
   if (descriptor < 0) return PINRAIL_ERR_BAD_PARAM;
   Descriptor owned(above_standard(descriptor));
   if (!owned.is_open()) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  fcntl(owned.get(), F_SETFD, FD_CLOEXEC);  // a program that is executed would keep what it is of
   uint64_t number = 0;
   const Status started = start(self);
   if (!started.ok()) return started;

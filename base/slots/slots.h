@@ -61,6 +61,8 @@ class Exporter {
   // NOT_SUPPORTED: shared memory does not exist or is used up. OUT_OF_RESOURCE: memory is used up.
   Status create(const Process& self, uint32_t slots);
   uint64_t segment() const { return segment_; }  // the segment's number; 0: create() did not succeed
+  // False: the program has closed it, and no other process can open it any more.
+  bool has_file() const { return file_.is_open(); }
 
   // Takes a free slot. word_out: the value that the slot's word has as long as the memory lives. OUT_OF_RESOURCE: all
   // slots are taken. TEMP_OUT_OF_RESOURCE: there is no shared memory for more slots at present.

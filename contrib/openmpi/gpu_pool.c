@@ -93,21 +93,28 @@ static pinrail_status_t make_pool_locked(void) {
   return pinrail_mpool_create(side.mpool, &registrar, "openmpi", NULL, &side.pool);
 }
 
+// Whether the next request may succeed.
+static bool may_pass(pinrail_status_t status) {
+  return status == PINRAIL_ERR_BUSY || status == PINRAIL_ERR_OUT_OF_RESOURCE ||
+         status == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
+}
+
 // By each process: others may have pools.
 static void print_failure(pinrail_status_t status) {
   opal_output(0,
               "What happened  Pinrail's rcache %s has no pool: %s.\n"
-              "What follows   this process copies GPU memory through host memory.\n"
+              "What follows   this process copies GPU memory through host memory%s.\n"
               "What to do     read what Pinrail said above; pinrail_info shows its parameters and their sources.",
-              side.mpool, pinrail_status_text(status));
+              side.mpool, pinrail_status_text(status), may_pass(status) ? ", and tries again at each message" : "");
 }
 
 pinrail_mpool_t* gpu_pool(void) {
   pthread_mutex_lock(&side_mutex);
   if (side.pool == NULL && !side.has_failed) {
     const pinrail_status_t status = make_pool_locked();
-    side.has_failed = status != PINRAIL_SUCCESS;
-    if (side.has_failed) print_failure(status);
+    if (status != PINRAIL_SUCCESS && !side.has_said) print_failure(status);
+    side.has_said |= status != PINRAIL_SUCCESS;
+    side.has_failed = status != PINRAIL_SUCCESS && !may_pass(status);
   }
   pinrail_mpool_t* const pool = side.pool;
   pthread_mutex_unlock(&side_mutex);
@@ -149,7 +156,7 @@ void drop_module(mca_rcache_base_module_t* module) {
   if (--side.modules == 0) {
     close_pool_locked();
     if (side.started) (void)pinrail_finalize();
-    side.started = false;
+    side.started = side.has_failed = false;  // a program may start MPI anew
   }
   pthread_mutex_unlock(&side_mutex);
   destruct_module(module);

@@ -22,7 +22,8 @@ typedef struct side {
   bool print_stats;
   unsigned modules;       // that Open MPI has now
   bool started;           // Pinrail is
-  bool has_failed;        // no pool can be made, and a message said so
+  bool has_said;          // in a message, that no pool could be made
+  bool has_failed;        // for good
   pinrail_mpool_t* pool;  // NULL: none yet
 } side_t;
 extern side_t side;

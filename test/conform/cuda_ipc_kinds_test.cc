@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // registrar/cuda_ipc, kinds beyond cuMemAlloc's: physical memory by a descriptor or a fabric handle, stream-ordered
 // memory. Exporter and importer are one process here; test/gpu/soak has two.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <cstdlib>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -91,6 +93,24 @@ TEST_P(CudaKinds, a_thread_without_a_context_may_export_and_open) {
   }).join();
 }
 
+// Another thread's. Its mode is the calling thread's own business.
+TEST_P(CudaKinds, a_capture_of_a_stream_goes_on_beside_an_export_and_an_open) {
+  const GpuMemory memory(GetParam());
+  char byte = 0;
+  cuda_double_begin_capture();
+  {
+    GpuRegistration own(table()), peer(table());
+    EXPECT_TRUE(own.make(memory).ok());
+    EXPECT_TRUE(peer.open(block_of(own)).ok());
+    EXPECT_EQ(peer.device_write(0, &byte, 1).code(), PINRAIL_SUCCESS);
+    EXPECT_EQ(peer.device_read(0, &byte, 1).code(), PINRAIL_SUCCESS);
+  }
+  EXPECT_TRUE(cuda_double_end_capture());
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  EXPECT_EQ(cuThreadExchangeStreamCaptureMode(&mode), CUDA_SUCCESS);
+  EXPECT_EQ(mode, CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
 // What is not given back at the first try is at the second.
 TEST_P(CudaKinds, whichever_call_of_the_driver_fails_nothing_stays_open) {
   const GpuMemory memory(GetParam());
@@ -143,7 +163,10 @@ TEST_P(CudaKinds, memory_that_was_not_made_to_be_shared_is_not_supported) {
 }
 
 // The kinds that come by a descriptor.
-class CudaDescriptors : public CudaKinds {};
+class CudaDescriptors : public CudaKinds {
+ protected:
+  static constexpr int kNumbers = 256;  // of descriptors, more than are open
+};
 
 TEST_P(CudaDescriptors, a_forged_block_is_refused_and_nothing_stays_open) {
   const GpuMemory memory(GetParam());
@@ -164,6 +187,24 @@ TEST_P(CudaDescriptors, a_forged_block_is_refused_and_nothing_stays_open) {
   refused(PINRAIL_ERR_NOT_FOUND, [](auto* block) { block->pid = 4999999; });
   refused(PINRAIL_ERR_PERM, [](auto* block) { block->user += 1; });
   refused(PINRAIL_ERR_NOT_SUPPORTED, [](auto* block) { block->kind = 5; });
+}
+
+// It would keep the memory for as long as it runs.
+TEST_P(CudaDescriptors, a_program_that_is_executed_inherits_no_descriptor) {
+  const GpuMemory memory(GetParam());
+  std::set<int> before;
+  for (int i = 0; i < kNumbers; ++i) {
+    if (fcntl(i, F_GETFD) >= 0) before.insert(i);
+  }
+  GpuRegistration own(table());
+  ASSERT_TRUE(own.make(memory).ok());
+  int ours = 0;
+  for (int i = 0; i < kNumbers; ++i) {
+    if (before.count(i) != 0 || fcntl(i, F_GETFD) < 0) continue;
+    EXPECT_EQ(fcntl(i, F_GETFD), FD_CLOEXEC) << i;
+    ++ours;
+  }
+  EXPECT_EQ(ours, 3) << "the table, the socket, and the memory's";
 }
 
 // An eviction would free no descriptor, so the pool is not asked for one (R7).

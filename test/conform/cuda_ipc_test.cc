@@ -3,6 +3,7 @@
 // refuses.
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -115,11 +116,20 @@ TEST_F(CudaIpc, what_others_may_read_is_there_when_a_copy_returns) {
   ASSERT_EQ(table().export_dmabuf(table().context, memory.pointer(), GpuMemory::kBytes, &descriptor, &offset),
             PINRAIL_SUCCESS);
   EXPECT_TRUE(cuda_double_copies_wait(memory.at())) << "an RDMA device may read it";
+  EXPECT_EQ(fcntl(descriptor, F_GETFD), FD_CLOEXEC);
   close(descriptor);
   ASSERT_TRUE(peer.open(peer_).ok());
   const uint64_t before = cuda_double_calls("cuCtxSynchronize");
   EXPECT_EQ(peer.device_write(0, "x", 1).code(), PINRAIL_SUCCESS);
   EXPECT_EQ(cuda_double_calls("cuCtxSynchronize"), before + 1) << "its owner may read it";
+}
+
+TEST_F(CudaIpc, a_capture_of_a_stream_goes_on_beside_an_open) {
+  GpuRegistration peer(table());
+  cuda_double_begin_capture();
+  EXPECT_TRUE(peer.open(peer_).ok());
+  EXPECT_TRUE(peer.give_back().ok());
+  EXPECT_TRUE(cuda_double_end_capture());
 }
 
 // By its attributes it is a GPU's.

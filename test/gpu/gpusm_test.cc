@@ -106,6 +106,38 @@ TEST_F(Gpusm, the_file_of_the_slots_does_not_become_standard_error) {
   EXPECT_EQ(answer, (ChildAnswer{1, 0}));
 }
 
+// Each memory that goes by a descriptor keeps one open: what is idle makes room, and what is held stays as it is.
+TEST_F(Gpusm, a_process_that_has_no_descriptor_left_gives_up_idle_blocks_for_new_ones) {
+  start();
+  const GpuMemory first(PINRAIL_GPU_VMM), second(PINRAIL_GPU_VMM), third(PINRAIL_GPU_VMM);
+  const pinrail_gpu_block_t idle = exported(first.at());
+  pinrail_gpu_block_t block{}, refused{};
+  pinrail_handle_t held{};
+  {
+    const FewDescriptors none;
+    EXPECT_EQ(pinrail_mpool_register(pool_->get(), second.pointer(), 1, 0, 0, &held), PINRAIL_SUCCESS);
+    EXPECT_EQ(export_of(second.pointer(), 1, &block), PINRAIL_SUCCESS);
+    EXPECT_EQ(export_of(third.pointer(), 1, &refused), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+  }
+  EXPECT_FALSE(is_alive(idle));
+  EXPECT_TRUE(is_alive(block));
+  EXPECT_EQ(refused.magic, 0u);
+  drop(held);
+  EXPECT_TRUE(is_alive(exported(third.at())));
+}
+
+// No peer can open the slots of what is exported now.
+TEST_F(Gpusm, a_program_that_closed_the_slots_is_told_so_once) {
+  start();
+  const CUdeviceptr first = alloc(), second = alloc();
+  ASSERT_EQ(close(slots::file_of(exported(first).segment)), 0);
+  pinrail_gpu_block_t block{};
+  const auto refused = [&] { EXPECT_EQ(export_of(pointer_of(second), 1, &block), PINRAIL_ERR_NOT_AVAILABLE); };
+  EXPECT_NE(said_by(refused).find("[pinrail:gpusm] slots closed"), std::string::npos);
+  EXPECT_EQ(said_by(refused), "");
+  EXPECT_EQ(pool_->stats().registered_count, 1u);
+}
+
 TEST_F(Gpusm, memory_that_was_freed_unseen_is_dead_when_what_overlaps_it_is_exported_whatever_its_base) {
   start();
   const CUdeviceptr pad = alloc(4096), at = alloc();

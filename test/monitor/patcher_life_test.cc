@@ -298,6 +298,7 @@ TEST_F(PatcherFiles, a_file_that_is_opened_to_be_cut_is_reported_first) {
        [path](int flags) {
          return static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC | flags, 0));
        }},
+#ifdef __GLIBC__
       {"fopen",
        [path](int flags) {
          std::FILE* const stream = std::fopen(path, flags != 0 ? "w+e" : "r+e");
@@ -305,6 +306,7 @@ TEST_F(PatcherFiles, a_file_that_is_opened_to_be_cut_is_reported_first) {
          if (stream != nullptr) std::fclose(stream);
          return file;
        }},
+#endif
 #ifdef SYS_open
       {"syscall open, whose path lies where its address says the opposite",
        [&](int flags) {

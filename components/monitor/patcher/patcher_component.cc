@@ -76,7 +76,12 @@ void close(void* context_pointer) {
 
 #if PINRAIL_CAN_PATCH
 
-constexpr uint32_t kSeen = PINRAIL_EVENTS_ALL & ~uint32_t{PINRAIL_EVENT_DIRECT_WRITE};
+#ifdef __GLIBC__
+constexpr uint32_t kUnseen = PINRAIL_EVENT_DIRECT_WRITE;
+#else  // musl's fopen() and freopen() cut files by a system call of their own
+constexpr uint32_t kUnseen = uint32_t{PINRAIL_EVENT_DIRECT_WRITE} | uint32_t{PINRAIL_EVENT_TRUNCATE};
+#endif
+constexpr uint32_t kSeen = PINRAIL_EVENTS_ALL & ~kUnseen;
 
 // Returns whether the comma-separated list contains the function's name.
 bool lists(const std::string& list, const Function& function) {

@@ -83,7 +83,7 @@ class Session {
     own->deaths = exporter_.segment() != 0 ? exporter_.deaths() : nullptr;
   }
   // Fills in the owner's part of a block and takes a slot. OUT_OF_RESOURCE, TEMP_OUT_OF_RESOURCE: there is no free
-  // slot, which is reported.
+  // slot, which is reported. NOT_AVAILABLE: no peer could open the slots, which is reported once.
   Status fill_owner(const gpu_pool::Key& key, gpu_pool::Identity* name, pinrail_gpu_block_t* block) {
     block->pid = self_.pid;
     block->user = self_.user;
@@ -92,6 +92,10 @@ class Session {
     block->segment = exporter_.segment();
     block->slot_word = block->slot = 0;
     if (exporter_.segment() != 0) {
+      if (!exporter_.has_file()) {
+        if (!is_loss_reported_.exchange(true)) show(host_, "slots closed");
+        return PINRAIL_ERR_NOT_AVAILABLE;
+      }
       uint32_t slot = 0;
       uint64_t slot_word = 0;
       Status taken = exporter_.take(&slot, &slot_word);
@@ -244,6 +248,7 @@ class Session {
   std::atomic<uintptr_t> lowest_{UINTPTR_MAX}, highest_{0};  // of all memory that was ever exported
   Free free_ = Free::notify;
   uint64_t free_timeout_ms_ = 0;
+  std::atomic<bool> is_loss_reported_{false};
   void* subscription_ = nullptr;
 };
 

@@ -62,6 +62,7 @@
   X(has_needed, cuCtxPushCurrent)                     \
   X(has_needed, cuCtxPopCurrent)                      \
   X(has_needed, cuCtxSynchronize)                     \
+  X(has_needed, cuThreadExchangeStreamCaptureMode)    \
   X(has_needed, cuPointerGetAttributes)               \
   X(has_needed, cuPointerSetAttribute)                \
   X(has_needed, cuIpcGetMemHandle)                    \
@@ -222,8 +223,8 @@ struct Found {
 constexpr unsigned long long kDescriptorType = 1;  // a number, because the driver's constants are an enum
 
 // While an object of this class exists, the device's primary context is current on its thread, and the thread is not
-// cancelled: the driver's calls may be cancellation points (R10). It takes no lock: each thread has its own stack of
-// contexts.
+// cancelled: the driver's calls may be cancellation points (R10). A stream that any thread is capturing neither makes
+// these calls fail nor is spoilt by them. It takes no lock: each thread has its own stack of contexts and capture mode.
 class CurrentContext : NonCopyable {
  public:
   CurrentContext(Registrar* registrar, int device);
@@ -235,6 +236,7 @@ class CurrentContext : NonCopyable {
   const NoCancel no_cancel_;
   Registrar* const registrar_;
   const int device_;
+  CUstreamCaptureMode capture_mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;  // then the caller's, until the end
   bool is_spare_ = false;  // this object has a reference of its own, which it releases
   CUresult result_;
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Registers and deregisters: exports local memory, maps a peer's memory; and transfers. API context, no lock.
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -268,6 +269,7 @@ pinrail_status_t export_dmabuf(void* context, const void* addr, size_t length, i
                                                                        CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
   if (error != CUDA_SUCCESS)
     return status_of(*registrar, "cuMemGetHandleForAddressRange", error, PINRAIL_ERR_NOT_SUPPORTED).code();
+  fcntl(descriptor, F_SETFD, FD_CLOEXEC);
   *fd_out = descriptor;
   *fd_offset_out = 0;
   return PINRAIL_SUCCESS;

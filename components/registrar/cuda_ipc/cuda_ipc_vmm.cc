@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Physical memory of virtual memory management (cuMemCreate), exported as a file descriptor or a fabric handle; and
 // closing a peer's memory of every kind. API context, no lock; a context is current.
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <iterator>
 #include <new>
 #include <type_traits>
 
+#include "base/core/files.h"
 #include "components/registrar/cuda_ipc/cuda_ipc.h"
 
 namespace pinrail::cuda_ipc {
@@ -16,6 +19,15 @@ namespace {
 
 constexpr auto kFabricType = CU_MEM_HANDLE_TYPE_FABRIC;
 constexpr auto kDescriptorHandle = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+
+// As status_of(), of a call that makes a descriptor. OUT_OF_RESOURCE: this process has none left, of which drivers have
+// no error of their own; the pool then gives up what is idle, and its descriptor.
+Status status_of_export(const Registrar& registrar, const char* call, CUresult error,
+                        pinrail_status_t of_invalid = PINRAIL_ERR_ERROR) {
+  const Descriptor another(eventfd(0, EFD_CLOEXEC));
+  if (!another.is_open() && is_lack(errno)) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  return status_of(registrar, call, error, of_invalid);
+}
 
 // The memory is mapped from its beginning on: the driver supports no other offset yet.
 Status export_physical(const Registrar& registrar, const Found& found, CUmemGenericAllocationHandle physical,
@@ -25,7 +37,7 @@ Status export_physical(const Registrar& registrar, const Found& found, CUmemGene
   void* const into = by_fabric ? static_cast<void*>(block->driver) : &descriptor;
   const auto type = by_fabric ? kFabricType : kDescriptorHandle;
   const CUresult error = registrar.cuda.cuMemExportToShareableHandle(into, physical, type, 0);
-  if (error != CUDA_SUCCESS) return status_of(registrar, "cuMemExportToShareableHandle", error);
+  if (error != CUDA_SUCCESS) return status_of_export(registrar, "cuMemExportToShareableHandle", error);
   *descriptor_out = descriptor;
   return success();
 }
@@ -180,7 +192,7 @@ Status export_pool(Registrar* registrar, const Found& found, pinrail_gpu_block_t
   int descriptor = -1;
   error = cuda.cuMemPoolExportToShareableHandle(&descriptor, found.pool, kDescriptorHandle, 0);
   if (error != CUDA_SUCCESS)
-    return status_of(*registrar, "cuMemPoolExportToShareableHandle", error, PINRAIL_ERR_NOT_SUPPORTED);
+    return status_of_export(*registrar, "cuMemPoolExportToShareableHandle", error, PINRAIL_ERR_NOT_SUPPORTED);
   error = export_pointer();
   if (error != CUDA_SUCCESS) {
     close(descriptor);

@@ -283,7 +283,7 @@ PINRAIL_API pinrail_status_t pinrail_mpool_ft_event(pinrail_mpool_t *pool, pinra
  * block is valid until the memory is freed. The pool learns of the free from monitor "cuda" or from
  * pinrail_monitor_report(). NOT_FOUND: the range is not GPU memory. NOT_SUPPORTED: another mpool, or memory that the
  * driver cannot share. BAD_PARAM: the range does not lie within one allocation. OUT_OF_RESOURCE:
- * mpool_gpusm_max_exports allocations are exported already.
+ * mpool_gpusm_max_exports allocations are exported already. NOT_AVAILABLE: the program closed the validity slots' file.
  */
 PINRAIL_API pinrail_status_t pinrail_mpool_export(pinrail_mpool_t *pool, void *addr, size_t length,
                                                   pinrail_gpu_block_t *block_out, size_t *offset_out);

@@ -30,6 +30,8 @@
  *               release, ends what cuMemAlloc, cuIpcOpenMemHandle and cuEventCreate made there. After a reset the
  *               context is current where it was, and retained by whom it was; calls in it say CONTEXT_IS_DESTROYED
  *               until it is retained again (seen with driver 590)
+ *   capture     of a stream by another thread, in the default mode: what waits, or changes memory at once, says
+ *               STREAM_CAPTURE_UNSUPPORTED and spoils it, unless the calling thread's mode is RELAXED (as documented)
  *   cuGetProcAddress  knows cuMemFree alone, as another function than the symbol
  *
  * Environment: CUDA_DOUBLE_DEVICES (1), CUDA_DOUBLE_MEMORY (bytes of one process, unlimited), CUDA_DOUBLE_NO_IPC (set:
@@ -70,6 +72,10 @@ size_t cuda_double_open_events(void);                    /**< created or opened,
 /** From now on, until it ends, the stream has work that is not done. NULL: the default one of the first device. */
 void cuda_double_begin_work(CUstream stream);
 void cuda_double_end_work(CUstream stream);
+
+/** From now on, until it ends, another thread captures a stream. */
+void cuda_double_begin_capture(void);
+int cuda_double_end_capture(void); /**< whether no call has spoilt it */
 
 size_t cuda_double_context_depth(void); /**< of the calling thread */
 size_t cuda_double_used(void);          /**< bytes allocated */

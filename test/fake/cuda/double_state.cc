@@ -234,7 +234,7 @@ bool is_memory(int descriptor, uint64_t* id_out, size_t* bytes_out) {
 }
 
 CUresult hand_out(int descriptor, void* into) {
-  const int copied = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+  const int copied = fcntl(descriptor, F_DUPFD, 0);  // programs that are executed have it, too
   if (copied < 0) return CUDA_ERROR_OPERATING_SYSTEM;
   *static_cast<int*>(into) = copied;
   return CUDA_SUCCESS;
@@ -286,6 +286,17 @@ static bool uses_context(const char* function) {
   return true;
 }
 
+static thread_local CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+static bool may_not_be_captured(const char* function) {
+  for (const char* unsafe : {"cuMemAlloc", "cuMemFree", "cuMemcpyDtoH", "cuMemcpyHtoD", "cuMemCreate", "cuMemMap",
+                             "cuMemUnmap", "cuIpcOpenMemHandle", "cuIpcCloseMemHandle", "cuMemPoolDestroy",
+                             "cuMemPoolImportPointer", "cuEventQuery", "cuCtxSynchronize"}) {
+    if (std::strcmp(function, unsafe) == 0) return true;
+  }
+  return false;
+}
+
 CUresult enter(const char* function) {
   State& in = state();
   if (in.gate.function == function) wait_at_gate(&in);
@@ -293,6 +304,10 @@ CUresult enter(const char* function) {
   ++in.calls["*"];
   if (!in.initialised) return CUDA_ERROR_NOT_INITIALIZED;
   if (uses_context(function) && !no_context() && !contexts().back()->is_active) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  if (in.is_captured && capture_mode != CU_STREAM_CAPTURE_MODE_RELAXED && may_not_be_captured(function)) {
+    in.is_spoilt = true;
+    return static_cast<CUresult>(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  }
   const CUresult any = obey(&in, "*");
   const CUresult own = obey(&in, function);
   return own != CUDA_SUCCESS ? own : any;
@@ -303,6 +318,24 @@ CUresult enter(const char* function) {
 using namespace pinrail::cuda_double;
 
 extern "C" {
+
+// It cannot fail here, and is not counted.
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
+  std::swap(capture_mode, *mode);
+  return CUDA_SUCCESS;
+}
+
+void cuda_double_begin_capture(void) {
+  const std::lock_guard<std::mutex> lock(state().mutex);
+  state().is_captured = true;
+  state().is_spoilt = false;
+}
+
+int cuda_double_end_capture(void) {
+  const std::lock_guard<std::mutex> lock(state().mutex);
+  state().is_captured = false;
+  return state().is_spoilt ? 0 : 1;
+}
 
 void cuda_double_gate(const char* function) {
   const std::lock_guard<std::mutex> lock(state().mutex);

@@ -217,6 +217,7 @@ struct State {
   std::map<std::string, uint64_t> calls;
   std::map<std::string, Order> orders;
   CUctx_st primary[kMaxDevices];
+  bool is_captured = false, is_spoilt = false;  // a stream, by another thread
 
   uintptr_t take(size_t bytes, size_t alignment = kGrain);  // a place in the arena, or 0
   void give_back(uintptr_t at);
