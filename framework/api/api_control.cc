@@ -182,6 +182,17 @@ int pinrail_monitor_sees_all_memory(void) {
   return api::library() != nullptr && monitor::sees_all_memory() ? 1 : 0;
 }
 
+int pinrail_monitor_covers(const void* addr, size_t length) {
+  const deferred::Call call;
+  if (!call) return 0;
+  api::handle_fork();
+  bool covered = false;
+  (void)guarded([&] {
+    covered = api::library() != nullptr && length != 0 && monitor::covers(reinterpret_cast<uintptr_t>(addr), length);
+  });
+  return covered ? 1 : 0;
+}
+
 pinrail_status_t pinrail_monitor_subscribe(pinrail_monitor_event_t event, void* arg,
                                            pinrail_subscription_t** subscription_out) {
   return guarded([&] { return api::subscribe(event, arg, subscription_out); });
