@@ -130,13 +130,15 @@ Status prepin_start(const Call& call, pinrail_prepin_t** prepin_out) {
   if (job == nullptr) return PINRAIL_ERR_BAD_PARAM;
   if (job->can_never_fit()) return PINRAIL_ERR_OUT_OF_RESOURCE;
   call.pool->works.add(job);
-  if (!job->is_unfinished() || job->start_helpers(helpers_of(call, When::later))) {
-    *prepin_out = prepin.release();
-    return success();
+  if (job->is_unfinished() && !job->start_helpers(helpers_of(call, When::later))) {
+    job->stop();
+    if (job->wait(nullptr).is(PINRAIL_ERR_NOT_FOUND)) {  // else requests of other threads have done it
+      call.pool->works.remove(job.get());
+      return PINRAIL_ERR_OUT_OF_RESOURCE;
+    }
   }
-  job->stop();
-  call.pool->works.remove(job.get());
-  return PINRAIL_ERR_OUT_OF_RESOURCE;
+  *prepin_out = prepin.release();
+  return success();
 }
 
 // pinrail_mpool_unpin() after its checks: removes the pins under the table's lock, then drops references without it.
