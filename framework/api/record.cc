@@ -66,7 +66,7 @@ constexpr pinrail_param_t kParam = mpool::param(
 // Not freed: at exit other threads may still append.
 Area area{};
 char path[4096];
-unsigned again = 0;  // how many starts of this process had that name
+Forever<std::map<std::string, unsigned>> starts;  // of this process, by name; of its parents, too
 void* subscription = nullptr;
 
 void tell(const char* topic, const char* why) {
@@ -342,7 +342,7 @@ void start(const param::Registry& params) {
   if (name.empty()) return;
   // What an earlier start of this process has written stays.
   std::string full = absolute(named_by_process(name));
-  again = std::strncmp(path, full.c_str(), full.size()) == 0 ? again + 1 : 1;
+  const unsigned again = ++(*starts)[full];
   if (again > 1) full += "." + std::to_string(again);
   const bool fits = full.size() < sizeof(path);
   std::memcpy(path, full.c_str(), fits ? full.size() + 1 : 0);

@@ -177,6 +177,21 @@ TEST_F(Record, a_second_start_writes_a_file_of_its_own) {
   EXPECT_EQ(trace_in(folder_.path("t." + std::to_string(getpid()))).records[0].addr, kBase);
 }
 
+TEST_F(Record, a_start_with_another_name_between_them_changes_nothing) {
+  const auto record = [this](const char* name, uintptr_t at) {
+    make({{"mpool_base_record", folder_.path(name)}});
+    pool_->use(at, kPage);
+    pool_.reset();
+    library_.reset();
+  };
+  record("a", kBase);
+  record("b", kBase);
+  record("a", kBase + kPage);
+  const std::string first = folder_.path("a." + std::to_string(getpid()));
+  EXPECT_EQ(trace_in(first).records[0].addr, kBase);
+  EXPECT_EQ(trace_in(first + ".2").records[0].addr, kBase + kPage);
+}
+
 TEST_F(Record, a_child_that_only_exits_writes_nothing) {
   start();
   pool_->use(kBase, kPage);
