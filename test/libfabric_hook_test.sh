@@ -20,6 +20,7 @@ if [ -x test/libfabric/hook_calls ]; then
   calls pinrail FI_PINRAIL_SHARE=1
   calls "pinrail;pinrail"
 fi
+test/libfabric/import --kinds || status=1
 "${srcdir:-..}/contrib/libfabric/hook-cases" "tcp;ofi_rxm" 127.0.0.1 basic || cases=$?
 [ $status -ne 0 ] || status=$cases
 exit $status

@@ -145,7 +145,8 @@ static hooked_domain_t* domain_of(struct fid* fid) { return table_owner(((struct
 
 // What pools would refuse with a message about a call that the program did not make.
 static bool is_range(const struct iovec* range) {
-  return range->iov_base != NULL && range->iov_len != 0 && range->iov_len <= UINTPTR_MAX - (uintptr_t)range->iov_base;
+  return range->iov_base != NULL && range->iov_len != 0 && range->iov_len <= SIZE_MAX / 4 &&
+         range->iov_len <= UINTPTR_MAX - (uintptr_t)range->iov_base;
 }
 
 // Ranges and access that a cached registration can serve.

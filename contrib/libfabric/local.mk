@@ -14,6 +14,7 @@ libpinrail_libfabric_la_LDFLAGS = $(AM_LDFLAGS) -version-info 0:0:0 -Wl,-z,nodel
 # Needs an RDMA device: contrib/libfabric/run-guest.
 check_PROGRAMS += test/libfabric/import
 test_libfabric_import_SOURCES = test/libfabric/import.c
+test_libfabric_import_CPPFLAGS = $(AM_CPPFLAGS) -D_GNU_SOURCE
 test_libfabric_import_LDADD = libpinrail-libfabric.la libpinrail.la $(FABRIC_LIBS)
 endif
 

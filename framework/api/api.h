@@ -66,9 +66,10 @@ void check_known(const pinrail_mpool_t* pool);
 inline void check_known(const pinrail_mpool_t* /*pool*/) {}
 #endif
 
-// Whether a registrar's function calls. It must not wait for other threads, nor destroy a pool: both may wait for the
-// registrar call that it is made in.
-bool is_inside_registrar();
+// Whether a registrar's function calls, or a handler of pthread_atfork() inside this thread's fork. They must not wait
+// for other threads, nor destroy a pool: both may wait for the registrar call that it is made in, or for threads of
+// Pinrail's own, which the fork has stopped.
+bool must_not_wait();
 
 // Deregisters memory of the pool that is not allocated, to make room for a request that has failed so. False if there
 // is none, or room is not what the request lacks. The caller holds no lock.
@@ -254,6 +255,9 @@ class NoFork : NonCopyable {
   const bool entered_;
 };
 
+// Whether this thread is inside its own fork(). The caller has called handle_fork().
+bool is_inside_fork();
+
 // Whether this thread is inside init or finalize: a registrar's function asks, which finalize has called.
 bool is_in_init_or_finalize();
 
@@ -290,18 +294,17 @@ pinrail_status_t in_call(const pinrail_mpool_t* pool, Body&& body) {
   });
 }
 
-// Calls body(work) and returns its status. BUSY: inside a registrar, where the work could wait for its own thread.
-// NOT_AVAILABLE: in a forked child, which has no helper threads. After the pool was destroyed the work is detached:
-// its pool is not read.
+// Calls body(work) and returns its status. BUSY: inside a registrar or a fork, where the work could wait for its own
+// thread. NOT_AVAILABLE: in a forked child, which has no helper threads. After the pool was destroyed the work is
+// detached: its pool is not read.
 template <typename Work, typename Body>
 pinrail_status_t on_work(Work* work, Body&& body) {
   const deferred::Call call;
   if (!call) return PINRAIL_ERR_BUSY;
   handle_fork();
   if (work->is_inherited()) return PINRAIL_ERR_NOT_AVAILABLE;
-  const pinrail_thread_t* const thread = thread::current();
-  if (thread == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  if (thread->in_registrar != 0) return PINRAIL_ERR_BUSY;
+  if (thread::current() == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  if (must_not_wait()) return PINRAIL_ERR_BUSY;
   return guarded([&] { return body(work); });
 }
 

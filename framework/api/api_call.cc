@@ -34,7 +34,7 @@ constexpr const char* kDeregister = "pinrail_mpool_deregister";
 // so that the request hits it. What is cached already, or was asked for inside a registrar, is not delayed.
 __attribute__((noinline)) void pin_queued_chunk(pinrail_mpool_t* pool, void* addr, size_t length, uint32_t access) {
   const pinrail_thread_t* const thread = thread::current();
-  if (thread == nullptr || thread->in_registrar != 0) return;
+  if (thread == nullptr || must_not_wait()) return;
   const NoCancel no_cancel;  // another thread would wait for the chunk for ever
   const Span span = Span::of(addr, length);
   const mpool::PoolWorks::Work work = pool->works.find_queued(span, access);

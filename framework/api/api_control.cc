@@ -55,7 +55,7 @@ void pass_on_hook(void* subscription, uintptr_t base, size_t length) {
 
 pinrail_status_t ft_event(pinrail_mpool_t* pool, pinrail_thread_t* thread, pinrail_ft_state_t state) {
   if (pool->ops->ft_event == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
-  if (thread->in_registrar != 0) return PINRAIL_ERR_BUSY;  // it would wait for its own caller
+  if (must_not_wait()) return PINRAIL_ERR_BUSY;  // it would wait for its own caller
   const bool gives_back = state == PINRAIL_FT_CHECKPOINT || state == PINRAIL_FT_TERM;
   if (gives_back) (void)give_back_unused(pool, thread, PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
   if (state != PINRAIL_FT_RESTART) return pool->ops->ft_event(pool->module, thread, state);
@@ -181,6 +181,17 @@ int pinrail_monitor_works(void) {
 int pinrail_monitor_sees_all_memory(void) {
   api::handle_fork();
   return api::library() != nullptr && monitor::sees_all_memory() ? 1 : 0;
+}
+
+int pinrail_monitor_covers(const void* addr, size_t length) {
+  const deferred::Call call;
+  if (!call) return 0;
+  api::handle_fork();
+  bool covered = false;
+  (void)guarded([&] {
+    covered = api::library() != nullptr && length != 0 && monitor::covers(reinterpret_cast<uintptr_t>(addr), length);
+  });
+  return covered ? 1 : 0;
 }
 
 pinrail_status_t pinrail_monitor_subscribe(pinrail_monitor_event_t event, void* arg,

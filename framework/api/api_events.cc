@@ -118,7 +118,9 @@ Lack limits_of(const pinrail_mpool_stats_t& stats, size_t length) {
 
 Lack lack_of(const pinrail_mpool_t* pool, const pinrail_mpool_stats_t& stats, size_t length, uint32_t reason) {
   if (reason == PINRAIL_MISS_REFUSED) {
-    return {refusal_text(pool), "deregister earlier, raise \"ulimit -l\", or what the device permits"};
+    const bool is_bounded = mpool::memlock_limit() != UINT64_MAX;
+    return {refusal_text(pool), is_bounded ? "deregister earlier, raise \"ulimit -l\", or what the device permits"
+                                           : "deregister earlier, or raise what the device permits"};
   }
   if (reason == PINRAIL_MISS_RACED) {
     return {"each time its memory was unmapped or replaced while the registrar ran",

@@ -147,6 +147,8 @@ void prepare_for_forks() { pthread_atfork(before_fork, after_fork, in_child); }
 
 }  // namespace
 
+bool is_inside_fork() { return holds_forking() && fork_depth != 0; }
+
 bool is_in_init_or_finalize() { return is_loading(); }
 
 // Takes `forking`, and marks this thread as the loading one, whose own forks do not wait.

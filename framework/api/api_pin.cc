@@ -63,7 +63,7 @@ struct Call {
 enum class When : uint8_t { now, later };
 
 unsigned helpers_of(const Call& call, When when) {
-  if (when == When::now && is_inside_registrar()) return 0;
+  if (when == When::now && must_not_wait()) return 0;
   if (call.pool->registrar->table.thread_mode == PINRAIL_THREAD_CALLER) return 0;
   if (call.options.threads != 0) return when == When::now ? call.options.threads - 1 : call.options.threads;
   return when == When::now ? 0 : std::min(usable_processors(), kMostDefaultThreads);
@@ -113,7 +113,7 @@ Status prepin(const Call& call, pinrail_status_t* statuses_out) {
   if (job == nullptr) return PINRAIL_ERR_BAD_PARAM;
   for (size_t i = 0; i < call.count && statuses_out != nullptr; ++i) statuses_out[i] = PINRAIL_ERR_ERROR;  // not tried
   if (job->can_never_fit()) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  if (!is_inside_registrar()) call.pool->works.add(job);  // else no other thread may take a chunk: this one would wait
+  if (!must_not_wait()) call.pool->works.add(job);  // else no other thread may take a chunk: this one would wait
   const std::unique_ptr<PinJob, Unlist> listed(job.get());
   (void)job->start_helpers(helpers_of(call, When::now));  // without them this thread does it all
   job->work();
@@ -130,13 +130,15 @@ Status prepin_start(const Call& call, pinrail_prepin_t** prepin_out) {
   if (job == nullptr) return PINRAIL_ERR_BAD_PARAM;
   if (job->can_never_fit()) return PINRAIL_ERR_OUT_OF_RESOURCE;
   call.pool->works.add(job);
-  if (!job->is_unfinished() || job->start_helpers(helpers_of(call, When::later))) {
-    *prepin_out = prepin.release();
-    return success();
+  if (job->is_unfinished() && !job->start_helpers(helpers_of(call, When::later))) {
+    job->stop();
+    if (job->wait(nullptr).is(PINRAIL_ERR_NOT_FOUND)) {  // else requests of other threads have done it
+      call.pool->works.remove(job.get());
+      return PINRAIL_ERR_OUT_OF_RESOURCE;
+    }
   }
-  job->stop();
-  call.pool->works.remove(job.get());
-  return PINRAIL_ERR_OUT_OF_RESOURCE;
+  *prepin_out = prepin.release();
+  return success();
 }
 
 // pinrail_mpool_unpin() after its checks: removes the pins under the table's lock, then drops references without it.

@@ -156,7 +156,7 @@ Status destroy_one(pinrail_mpool_t* pool, uint32_t flags) {
   if (!is_known_now(in, pool)) return refuse(kCall, kUnknown);
   if (is_inherited(pool)) return success();
   if (thread::current() == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;  // it could drop no reference
-  if (is_inside_registrar()) return PINRAIL_ERR_BUSY;
+  if (must_not_wait()) return PINRAIL_ERR_BUSY;
   const bool is_forced = (flags & PINRAIL_DESTROY_FORCE) != 0;
   if (is_forced) pool->works.stop_all();
   const Status used = is_forced ? success() : refuse_in_use(pool);
@@ -234,9 +234,9 @@ pinrail_status_t with_allocator(pinrail_mpool_t* pool, Function&& function) {
 
 }  // namespace
 
-bool is_inside_registrar() {
+bool must_not_wait() {
   const pinrail_thread_t* const thread = thread::current();
-  return thread != nullptr && thread->in_registrar != 0;
+  return is_inside_fork() || (thread != nullptr && thread->in_registrar != 0);
 }
 
 #ifdef PINRAIL_DEBUG
@@ -256,7 +256,7 @@ pinrail_mpool* first_pool() { return pools.load(); }
 // or the caller is a registrar's function.
 Status close_pools(Library* in) {
   if (thread::current() == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;  // it could drop no reference
-  if (is_inside_registrar()) return PINRAIL_ERR_BUSY;
+  if (must_not_wait()) return PINRAIL_ERR_BUSY;
   std::vector<pinrail_mpool_t*> own;
   {
     Guard guard(in->mutex);

@@ -132,7 +132,7 @@ pinrail_status_t open_registrar(const pinrail_host_t*, const char* name, pinrail
 void close_registrar(const pinrail_host_t*, pinrail_bound_registrar_t* registrar) { delete registrar; }
 
 int in_registrar(const pinrail_thread_t* thread) {
-  const bool is_inside = thread == nullptr ? is_inside_registrar() : thread->in_registrar != 0;
+  const bool is_inside = thread == nullptr ? must_not_wait() : thread->in_registrar != 0 || is_inside_fork();
   return is_inside ? 1 : 0;
 }
 

@@ -3,9 +3,11 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <liburing.h>
+#include <sys/utsname.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <vector>
 
@@ -22,6 +24,22 @@ extern "C" __attribute__((visibility("default"))) int io_uring_submit(io_uring* 
   static const auto original = reinterpret_cast<decltype(&io_uring_submit)>(dlsym(library, "io_uring_submit"));
   ++submissions;
   return submissions >= first_refused && submissions <= last_refused ? -EAGAIN : original(ring);
+}
+
+// How many buffers are refused, as they are where the limit is in use, and how many were asked for.
+namespace {
+int buffers_refused = 0, buffers = 0;
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) int io_uring_register_buffers_update_tag(io_uring* ring, unsigned at,
+                                                                                           const iovec* vectors,
+                                                                                           const __u64* tags,
+                                                                                           unsigned count) {
+  static void* const library = dlopen("liburing.so.2", RTLD_NOW);
+  static const auto original = reinterpret_cast<decltype(&io_uring_register_buffers_update_tag)>(
+      dlsym(library, "io_uring_register_buffers_update_tag"));
+  ++buffers;
+  return buffers_refused-- > 0 ? -ENOMEM : original(ring, at, vectors, tags, count);
 }
 
 namespace pinrail::test {
@@ -71,6 +89,28 @@ TEST_F(IouringFault, what_was_refused_never_runs) {
     EXPECT_EQ(std::memcmp(mapping_.base(), twos.data(), kTwoWindows), 0) << refused;
     EXPECT_EQ(bytes, threes) << refused;
   }
+}
+
+// The limit was in use at the start. Linux 6.4 and later unpin at once: a request that meets the limit need not wait.
+TEST_F(IouringFault, a_start_at_the_limit_makes_no_later_request_wait) {
+  utsname kernel{};
+  int major = 0, minor = 0;
+  if (uname(&kernel) != 0 || std::sscanf(kernel.release, "%d.%d", &major, &minor) != 2 || major * 100 + minor < 604)
+    GTEST_SKIP() << "this kernel unpins late";
+  std::string why;
+  device_.reset();
+  buffers_refused = 1;
+  ASSERT_TRUE(ComponentDevice::open("iouring", {}, nullptr, &device_, &why).ok()) << why;
+  {
+    Registration registration(device_->table());
+    ASSERT_TRUE(registration.make(mapping_.base(), page_size()).ok());
+  }
+  buffers_refused = 1;
+  buffers = 0;
+  Registration registration(device_->table());
+  EXPECT_TRUE(registration.make(mapping_.base(), page_size()).is(PINRAIL_ERR_OUT_OF_RESOURCE));
+  EXPECT_EQ(buffers, 1) << "it waited, and tried again";
+  buffers_refused = 0;
 }
 
 TEST_F(IouringFault, after_any_number_of_refusals_the_next_transfer_works) {

@@ -90,6 +90,8 @@ TEST_F(HookCalls, a_key_exposes_what_was_asked_for_unless_sharing_is_on) {
 TEST_F(HookCalls, what_the_pool_refuses_is_up_to_the_provider) {
   fid_mr* mr = nullptr;
   EXPECT_EQ(reg(reinterpret_cast<void*>(UINTPTR_MAX - kPage), 2 * kPage, &mr), -FI_EFAULT);
+  ASSERT_EQ(reg(memory, SIZE_MAX / 4 + 1, &mr), 0);
+  EXPECT_EQ(fi_close(&mr->fid), 0);
 }
 
 // The capability says that programs name the kind of memory; the mode FI_MR_HMEM is about transfers.

@@ -3,11 +3,14 @@
 //   import            a cached registration is found again; after munmap + mmap at its address it is a new one
 //   import --silent   Pinrail's monitor says nothing: then the stale registration is found, or this test is blind
 //   import --uffd     under uffd, which watches the memory of pools alone, nothing is imported; needs no device
+//   import --kinds    memory of which not all events are seen is not kept; needs no device
 // Exit status 0: as said; 1: not so; 77: no device, or no userfaultfd.
+#include <dlfcn.h>
 #include <pinrail/pinrail.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_errno.h>
+#include <rdma/fi_ext.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,8 +94,49 @@ static int refuse_under_uffd(void) {
   return 0;
 }
 
+// What libfabric is given.
+static struct fid_mem_monitor* imported;
+static int (*own_bind)(struct fid*, struct fid*, uint64_t);
+
+static int note_bind(struct fid* fid, struct fid* monitor, uint64_t flags) {
+  imported = (struct fid_mem_monitor*)monitor;
+  return own_bind(fid, monitor, flags);
+}
+
+// In front of libfabric's.
+PINRAIL_API int fi_open(uint32_t version, const char* name, void* attr, size_t length, uint64_t flags,
+                        struct fid** fid_out, void* context) {
+  int (*open)(uint32_t, const char*, void*, size_t, uint64_t, struct fid**, void*) = NULL;
+  static struct fi_ops ops;
+  *(void**)&open = dlsym(RTLD_NEXT, "fi_open");
+  const int result = open(version, name, attr, length, flags, fid_out, context);
+  if (result != 0) return result;
+  ops = *(*fid_out)->ops;
+  own_bind = ops.bind;
+  ops.bind = note_bind;
+  (*fid_out)->ops = &ops;
+  return 0;
+}
+
+static int refuse_unseen_kinds(void) {
+  const pinrail_setting_t settings[] = {{"monitor", "patcher"}, {"monitor_strict", "yes"}};
+  const pinrail_init_options_t options = {sizeof(options), NULL, 0, settings, 2};
+  void* const shared = mmap(NULL, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* const own = map_at(NULL);
+  stop_unless(shared != MAP_FAILED, "mmap of shared memory");
+  stop_unless(pinrail_init(&options) == PINRAIL_SUCCESS, "pinrail_init");
+  stop_unless(pinrail_libfabric_import() == PINRAIL_SUCCESS && imported != NULL, "import");
+  stop_unless(imported->export_ops->subscribe(imported, own, kBytes) == 0, "private memory is kept");
+  stop_unless(imported->export_ops->subscribe(imported, shared, kBytes) != 0,
+              "what another process may cut is not kept");
+  stop_unless(pinrail_libfabric_release() == PINRAIL_SUCCESS, "release");
+  stop_unless(pinrail_finalize() == PINRAIL_SUCCESS, "pinrail_finalize");
+  return 0;
+}
+
 int main(int argc, char** argv) {
   if (argc > 1 && strcmp(argv[1], "--uffd") == 0) return refuse_under_uffd();
+  if (argc > 1 && strcmp(argv[1], "--kinds") == 0) return refuse_unseen_kinds();
   const int silent = argc > 1 && strcmp(argv[1], "--silent") == 0;
   const pinrail_setting_t settings[] = {{"monitor", silent ? "external" : "patcher"}};
   const pinrail_init_options_t options = {sizeof(options), NULL, 0, settings, 1};

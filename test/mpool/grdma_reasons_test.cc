@@ -317,6 +317,7 @@ TEST_F(Events, a_request_without_room_is_told_what_was_in_its_way) {
     });
     for (const char* const part : way.said) EXPECT_TRUE(has(said, part)) << part << ": " << said;
     EXPECT_FALSE(has(said, way.not_said)) << said;
+    EXPECT_EQ(has(said, "raise \"ulimit -l\""), has(said, "ulimit -l is")) << said;
     EXPECT_GE(times(said, "no room"), 1u) << said;
     EXPECT_LE(times(said, "no room"), static_cast<size_t>(second() - first) + 1) << said;
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // mpool/mrall in threads, failures, forks and exits, and on real registrars; how it reads the mappings.
+#include <pthread.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -9,6 +10,7 @@
 #include <memory>
 #include <random>
 #include <thread>
+#include <vector>
 
 #include "test/mpool/mrall_and_odp.h"
 #include "test/support/memory.h"
@@ -120,6 +122,31 @@ TEST_F(Mrall, a_fork_waits_for_a_call_of_the_registrar_and_not_for_a_round) {
   }
   EXPECT_TRUE(is_short);
   pool_.reset();  // before what its registrar uses
+}
+
+// Of the program, registered before Pinrail's: in the parent it runs when the fork has stopped the maker.
+std::function<void()> in_prepare_handler;
+const int prepare_handler = pthread_atfork(
+    [] {
+      if (in_prepare_handler) in_prepare_handler();
+    },
+    nullptr, nullptr);
+
+TEST_F(Mrall, what_would_wait_for_the_maker_is_busy_inside_fork) {
+  ASSERT_EQ(prepare_handler, 0);
+  void* const at = map(kPage, PROT_NONE);  // what is asked for cannot be registered already
+  std::vector<pinrail_status_t> statuses;
+  in_prepare_handler = [&] {
+    alarm(300);
+    statuses = {pool_->use(at, kPage), pool_->find(at, kPage), pinrail_mpool_progress(pool_->get()),
+                pinrail_mpool_destroy(pool_->get(), PINRAIL_DESTROY_FORCE)};
+    alarm(0);
+  };
+  EXPECT_EQ(exit_status_of([] { return 0; }), 0);
+  in_prepare_handler = nullptr;
+  EXPECT_EQ(statuses, std::vector<pinrail_status_t>(4, PINRAIL_ERR_BUSY));
+  EXPECT_EQ(pool_->use(at, kPage), PINRAIL_ERR_PERM);
+  munmap(at, kPage);
 }
 
 TEST_F(Mrall, the_process_may_exit_while_it_works) {

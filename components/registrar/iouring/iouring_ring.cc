@@ -2,6 +2,7 @@
 // Rings and their slots. Rings are opened one by one when slots run out, and closed together. API context.
 // The functions take the locks that they need.
 #include <sys/resource.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +20,13 @@ namespace {
 constexpr unsigned kQueueDepth = 2;  // transfers run one at a time
 constexpr uint64_t kProbeTag = 1;
 constexpr useconds_t kGraceMicroseconds = 30000;
+
+bool is_before_6_4() {
+  utsname kernel{};
+  unsigned major = 0, minor = 0;
+  if (uname(&kernel) != 0 || std::sscanf(kernel.release, "%u.%u", &major, &minor) != 2) return true;
+  return major < 6 || (major == 6 && minor < 4);
+}
 
 bool may_lock_nothing() {
   rlimit limit{};
@@ -116,8 +124,8 @@ Status probe(Registrar* registrar) {
   if (!page.is_mapped()) return PINRAIL_ERR_OUT_OF_RESOURCE;
   Ring* ring = ring_of(*registrar, 0);
   const int error = -update_slot(ring, 0, {page.at(), bytes}, kProbeTag);
-  // The limit is in use at the moment: evicting may help later. What was not found out counts as late.
-  registrar->releases_late = true;
+  // The limit is in use at the moment: evicting may help later. What was not found out goes by the kernel's release.
+  registrar->releases_late = is_before_6_4();
   if (error == ENOMEM && !may_lock_nothing()) return success();
   if (error != 0) {
     log_refusal(*registrar, 0, error);

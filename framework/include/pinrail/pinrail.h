@@ -8,7 +8,9 @@
  *          can create working pools of its own. A child of vfork() shares the parent's memory: it must make no call
  *          before it execs. fork() waits until no thread of Pinrail's own is inside a registrar or allocates, so that
  *          the child of a program with one thread has a whole heap. It waits at most a second: a registrar that blocks
- *          for longer may wait for what the forking thread holds.
+ *          for longer may wait for what the forking thread holds. In a handler of pthread_atfork() that runs in the
+ *          parent while they wait (one that was registered before pinrail_init()), what would wait for them returns
+ *          BUSY: destroy, ft_event, calls on what helper threads do, and requests that a pool of mrall cannot answer.
  * Signals  A signal handler may unmap memory, and may call pinrail_monitor_report() and
  *          pinrail_mpool_invalidate_range(), whatever it interrupted. It must make no other call: if the interrupted
  *          thread was inside a call on a pool, the handler's call returns BUSY and changes nothing; inside a call on
@@ -425,6 +427,15 @@ PINRAIL_API int pinrail_monitor_works(void);
  * register, as "uffd" does, which may join later.
  */
 PINRAIL_API int pinrail_monitor_sees_all_memory(void);
+
+/**
+ * Returns 1 if all that can happen to the memory of the range is seen or reported, so that a registration of it may be
+ * kept; 0 if not, before init, or in a signal handler that interrupted Pinrail. Another runtime's cache asks it for each
+ * range before it keeps a registration: events that name a file and no addresses (ftruncate, fallocate) reach its
+ * subscriber for mappings that somebody asked about. May read files below /proc. It calls no subscriber where
+ * pinrail_monitor_sees_all_memory() returns 1, so that it may be called with a lock that the subscriber takes.
+ */
+PINRAIL_API int pinrail_monitor_covers(const void *addr, size_t length);
 
 /**
  * Receives every memory event on behalf of another runtime's cache in this process, after Pinrail's own pools have

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 #include <pinrail/listing.h>
 #include <pinrail/pinrail.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -76,7 +79,7 @@ TEST(MonitorFace, a_report_ends_what_lies_in_the_rest_of_its_pages) {
 TEST(MonitorFace, works_from_init_on_where_a_monitor_sees) {
   Heard heard;
   pinrail_subscription_t* subscription = nullptr;
-  EXPECT_EQ(pinrail_monitor_works() | pinrail_monitor_sees_all_memory(), 0);
+  EXPECT_EQ(pinrail_monitor_works() | pinrail_monitor_sees_all_memory() | pinrail_monitor_covers(&heard, 1), 0);
   {
     const Library blind(Settings{{"monitor", "^patcher,uffd"}});
     EXPECT_EQ(pinrail_monitor_works() | pinrail_monitor_sees_all_memory(), 0);
@@ -87,6 +90,31 @@ TEST(MonitorFace, works_from_init_on_where_a_monitor_sees) {
   EXPECT_EQ(pinrail_monitor_subscribe(hear, &heard, nullptr), PINRAIL_ERR_BAD_PARAM);
   EXPECT_EQ(subscription, nullptr);
   pinrail_monitor_unsubscribe(nullptr);
+}
+
+// ftruncate() and fallocate() name a file and no addresses.
+TEST(MonitorFace, a_stranger_hears_of_what_is_cut_from_a_file_in_the_ranges_that_it_asks_about) {
+  const Library library(Settings{{"monitor", "patcher"}});
+  const int file = memfd_create("cut", MFD_CLOEXEC);
+  ASSERT_EQ(ftruncate(file, kPage), 0);
+  void* const base = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  std::vector<Span> events;
+  const auto note = [](void* arg, void* addr, size_t length) {
+    static_cast<std::vector<Span>*>(arg)->push_back(Span::of(addr, length));
+  };
+  pinrail_subscription_t* subscription = nullptr;
+  ASSERT_EQ(pinrail_monitor_subscribe(note, &events, &subscription), PINRAIL_SUCCESS);
+  EXPECT_EQ(pinrail_monitor_covers(base, 0), 0);
+  EXPECT_EQ(pinrail_monitor_covers(base, SIZE_MAX), 0);
+  EXPECT_EQ(pinrail_monitor_covers(base, kPage), 1);
+  events.clear();
+  EXPECT_EQ(ftruncate(file, 0), 0);
+  EXPECT_TRUE(std::any_of(events.begin(), events.end(),
+                          [&](const Span& event) { return event.contains(Span::of(base, kPage)); }));
+  pinrail_monitor_unsubscribe(subscription);
+  munmap(base, kPage);
+  close(file);
+  EXPECT_EQ(pinrail_monitor_covers(base, kPage), 0) << "nothing is there";
 }
 
 TEST(ParamsFace, there_is_nothing_before_init_and_after_a_start_that_failed) {
