@@ -45,6 +45,10 @@ if [ "$(id -u)" = 0 ]; then
   complains 'chmod go-w'
 fi
 
+echo "no tool records itself"
+PINRAIL_MCA_mpool_base_record=$work/recorded expect 0
+[ -z "$(find "$work" -name 'recorded*')" ] || fail "pinrail_info was recorded"
+
 echo "where the kernel shows less"
 # shellcheck disable=SC3045
 if (ulimit -l 8192) 2>/dev/null && unshare -Ur true 2>/dev/null; then
