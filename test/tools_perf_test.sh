@@ -292,6 +292,11 @@ documented
 valid_json
 is mean_cost_ratio 1.0
 
+echo "a trace that cannot be replayed is left out"
+: >"$work/empty.trace"
+expect 1 --trace "$work/good.trace" "$work/empty.trace"
+for words in 'empty.trace: is empty' '^good ' '^geometric mean'; do said "$words"; done
+
 echo "a replay under a limit"
 cat >"$work/turns.trace" <<'END'
 1 0 R 7e0000001000 4096 5 0 0
