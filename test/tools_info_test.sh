@@ -50,6 +50,8 @@ PINRAIL_MCA_mpool_base_record=$work/recorded expect 0
 [ -z "$(find "$work" -name 'recorded*')" ] || fail "pinrail_info was recorded"
 
 echo "where the kernel shows less"
+(ulimit -n 4 && exec "$tool" --monitors >"$work/out" 2>"$work/err")
+complains 'no pipe or process could be made'
 # shellcheck disable=SC3045
 if (ulimit -l 8192) 2>/dev/null && unshare -Ur true 2>/dev/null; then
   (ulimit -l 8192 && unshare -Ur "$tool" >"$work/out" 2>"$work/err")
