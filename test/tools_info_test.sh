@@ -63,6 +63,12 @@ if unshare -rm sh -c 'mount -t tmpfs none /proc' 2>/dev/null; then
   [ "$(grep -c 'What happened' "$work/err")" -le 2 ] || fail "without /proc there are many messages"
 fi
 
+echo "a folder whose name has a colon"
+if mkdir "$work/a:b" && cp .libs/libpinrail.so "$work/a:b" 2>/dev/null &&
+  python3 -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1]).pinrail_init(None)' "$work/a:b/libpinrail.so" 2>"$work/err"; then
+  complains 'its folder.s name has a colon'
+fi
+
 echo "what a program gets, and why nothing else"
 expect 0 --parsable
 shows '^program:pool:grdma$'

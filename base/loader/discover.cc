@@ -180,6 +180,8 @@ Status Loader::discover(const std::vector<Framework>& frameworks) {
   if (!result.ok()) return result;
   find_built_in();
   const std::string path = params_.value(kPathParam).s;  // earlier folders win
+  if (std::count(path.begin(), path.end(), ':') > 1 && path == default_component_path())
+    log(PINRAIL_LOG_WARN, "components beside the library are not found, for its folder's name has a colon: " + path);
   for (const std::string_view folder : param::split(path, ":")) find_in_folder(std::string(folder));
   std::sort(components_.begin(), components_.end(), [](const auto& a, const auto& b) {
     return std::tie(a->chosen, a->listed.name) < std::tie(b->chosen, b->listed.name);
