@@ -100,6 +100,20 @@ printf '%s\n' '1 0 R 7e0001000000 4096 5 0 0' '2 0 D 7e0001000000 4096 5 0 0' '3
 expect 0 --mca mpool_grdma_size_limit 8M "$work/asked.trace"
 grep -q 'is in the way' "$work/out" && fail "an eviction that was asked for is in the way"
 
+echo "a trace without requests, as of a process that was killed, is left out"
+: >"$work/empty.trace"
+echo '1 0 I 1000 1 0 0 0' >"$work/nothing.trace"
+expect 1 "$work/empty.trace" "$work/limit.trace" "$work/nothing.trace" "$work/asked.trace"
+for words in 'empty.trace: is empty' 'nothing.trace: has no R line' '^limit ' '^asked' '^For '; do said "$words"; done
+
+echo "no tool records itself unless it is asked to"
+mkdir "$work/records" || exit 99
+PINRAIL_MCA_mpool_base_record=$work/records/run expect 0 "$work/limit.trace"
+PINRAIL_MCA_mpool_base_record=$work/records/run "$perf" --trace "$work/limit.trace" >"$work/out" 2>&1
+[ -z "$(ls "$work/records")" ] || fail "$(ls "$work/records") was recorded"
+"$perf" --mca mpool_base_record "$work/records/run" --trace "$work/limit.trace" >"$work/out" 2>&1
+[ -n "$(ls "$work/records")" ] || fail "nothing was recorded"
+
 echo "what Pinrail says of settings is said once"
 expect 1 --mca mpool_grdma_leave_pinned maybe "$work/limit.trace"
 said '"maybe"'

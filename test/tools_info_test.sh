@@ -45,7 +45,13 @@ if [ "$(id -u)" = 0 ]; then
   complains 'chmod go-w'
 fi
 
+echo "no tool records itself"
+PINRAIL_MCA_mpool_base_record=$work/recorded expect 0
+[ -z "$(find "$work" -name 'recorded*')" ] || fail "pinrail_info was recorded"
+
 echo "where the kernel shows less"
+(ulimit -n 4 && exec "$tool" --monitors >"$work/out" 2>"$work/err")
+complains 'no pipe or process could be made'
 # shellcheck disable=SC3045
 if (ulimit -l 8192) 2>/dev/null && unshare -Ur true 2>/dev/null; then
   (ulimit -l 8192 && unshare -Ur "$tool" >"$work/out" 2>"$work/err")
@@ -55,6 +61,12 @@ if unshare -rm sh -c 'mount -t tmpfs none /proc' 2>/dev/null; then
   # shellcheck disable=SC2016
   unshare -rm sh -c 'mount -t tmpfs none /proc && exec "$0"' "$tool" >"$work/out" 2>"$work/err"
   [ "$(grep -c 'What happened' "$work/err")" -le 2 ] || fail "without /proc there are many messages"
+fi
+
+echo "a folder whose name has a colon"
+if mkdir "$work/a:b" && cp .libs/libpinrail.so "$work/a:b" 2>/dev/null &&
+  python3 -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1]).pinrail_init(None)' "$work/a:b/libpinrail.so" 2>"$work/err"; then
+  complains 'its folder.s name has a colon'
 fi
 
 echo "what a program gets, and why nothing else"

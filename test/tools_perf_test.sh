@@ -292,6 +292,21 @@ documented
 valid_json
 is mean_cost_ratio 1.0
 
+echo "the second thread of two is one too many"
+# shellcheck disable=SC3045
+few() { (ulimit -s 1048576 && ulimit -v 1700000 && exec "$tool" "$@" >"$work/out" 2>"$work/err"); }
+if few --help 2>/dev/null; then  # not with a sanitizer
+  few --scenario alloc --mca monitor external --mca mpool_grdma_gc_thread never --registrar mlock
+  status=$?
+  [ "$status" -eq 1 ] || fail "without a thread: exit status $status"
+  said 'the system gives no further thread'
+fi
+
+echo "a trace that cannot be replayed is left out"
+: >"$work/empty.trace"
+expect 1 --trace "$work/good.trace" "$work/empty.trace"
+for words in 'empty.trace: is empty' '^good ' '^geometric mean'; do said "$words"; done
+
 echo "a replay under a limit"
 cat >"$work/turns.trace" <<'END'
 1 0 R 7e0000001000 4096 5 0 0

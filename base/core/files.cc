@@ -49,24 +49,29 @@ std::string why_untrusted(const struct stat& about, const Owners& owners) {
   return "";
 }
 
-std::string why_untrusted(const struct stat& about) {
-  if (why_untrusted(about, {0, 0}).empty()) return "";  // only root may change it: no more has to be known
+std::string why_untrusted(const struct stat& found, Named named) {
+  if (why_untrusted(found, {0, 0}).empty()) return "";  // only root may change it: no more has to be known
   const uid_t self = geteuid();
-  if (self != 0 && in_environment()) return "";  // files/X2 is for other processes
+  struct stat about = found;
+  if (S_ISLNK(about.st_mode)) about.st_mode &= ~(S_IWGRP | S_IWOTH);  // always set, and only its owner may change it
+  if (self != 0 && in_environment()) {
+    if (named == Named::by_user) return "";
+    about.st_mode &= ~S_IWGRP;
+  }
   // What belongs to root or to this user is trusted whatever file contains Pinrail, which is then not looked for.
   const bool is_own = about.st_uid == 0 || about.st_uid == self;
   return why_untrusted(about, {self, is_own ? self : owner_of_own_file(self)});
 }
 
-std::string why_untrusted_link(const std::string& path) {
+std::string why_untrusted_link(const std::string& path, Named named) {
   struct stat about {};
   const std::string file = resolved(path.c_str());
   if (stat(file.c_str(), &about) != 0) return "";
-  std::string why = why_untrusted(about);
+  std::string why = why_untrusted(about, named);
   if (!why.empty()) return why;
   const std::string folder = file.substr(0, file.rfind('/') + 1);
   if (stat(folder.c_str(), &about) != 0) return "";
-  const std::string of_folder = why_untrusted(about);
+  const std::string of_folder = why_untrusted(about, named);
   return of_folder.empty() ? "" : "is in " + folder + ", which " + of_folder;
 }
 

@@ -82,7 +82,9 @@ namespace pinrail::trust {
 //     and calls no library that does.
 // files/X2  A process as in files/X1, and a process of root, neither reads a parameter file nor loads a component that
 //     other users may change, and it reports the file. Other users are all except root, the process's effective user,
-//     and the owner of the file that contains Pinrail, who could change Pinrail itself.
+//     and the owner of the file that contains Pinrail, who could change Pinrail itself. Every other process keeps to
+//     that for components of the default path, which may lead beside a program in /tmp; there a group that may write is
+//     the user's own choice, and what the user names is trusted.
 
 // Returns whether environment variables may be read (files/X1).
 inline bool in_environment() { return getauxval(AT_SECURE) == 0; }
@@ -90,12 +92,15 @@ inline bool in_environment() { return getauxval(AT_SECURE) == 0; }
 // Returns the path of the shared object or program into which this code is linked, or "" if the system does not tell.
 std::string own_file();
 
-// Returns the reason why the file or folder must not be used ("may be written by all users"), or "" if it may
+// Who names a file or folder: a setting, or the default path of components.
+enum class Named : uint8_t { by_user, by_default };
+
+// Returns the reason why the file, folder or link must not be used ("may be written by all users"), or "" if it may
 // (files/X2).
-std::string why_untrusted(const struct stat& about);
+std::string why_untrusted(const struct stat& about, Named named);
 // As why_untrusted(), for the file to which a symbolic link leads, and that file's folder. What does not exist is
 // trusted: the caller reports that it is missing.
-std::string why_untrusted_link(const std::string& path);
+std::string why_untrusted_link(const std::string& path, Named named);
 
 // The rule itself, for any set of owners; it does not ask whether files/X2 applies to the process.
 struct Owners {

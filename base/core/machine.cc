@@ -56,8 +56,8 @@ Topology load_topology() {
 // Takes memory size and nodes from hwloc's topology; it has its page sizes from where read_hugepages() has them.
 void read_topology(hwloc_topology_t topology, pinrail_machine_t* machine) {
   machine->source = "hwloc";
-  // The sum over the nodes and the system's own number differ if memory was added or removed while the system ran. The
-  // smaller one is safe to plan with.
+  // The sum over the nodes and the system's own number differ if memory was added or removed while the system ran, or a
+  // container sees a part of the nodes. The smaller one is safe to plan with; pinrail_info names both.
   const uint64_t total = hwloc_get_root_obj(topology)->total_memory;
   if (total != 0) machine->memory = std::min(machine->memory, total);
   machine->numa_nodes = static_cast<unsigned>(std::max(1, hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_NUMANODE)));

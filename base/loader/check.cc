@@ -122,26 +122,26 @@ std::string check_elf(int fd, const struct stat& status) {
 }
 
 // Returns a descriptor, or -1 and an errno. *why_out: it is a link that must not be followed.
-int open_file(const std::string& path, std::string* why_out) {
+int open_file(const std::string& path, trust::Named named, std::string* why_out) {
   constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
   const int file = ::open(path.c_str(), kFlags | O_NOFOLLOW);
   if (file >= 0 || errno != ELOOP) return file;
-  *why_out = trust::why_untrusted_link(path);
+  *why_out = trust::why_untrusted_link(path, named);
   return why_out->empty() ? ::open(path.c_str(), kFlags) : -1;
 }
 
 }  // namespace
 
-Status check_file(const std::string& path, std::string* why_out) {
+Status check_file(const std::string& path, trust::Named named, std::string* why_out) {
   why_out->clear();
-  const Descriptor file(open_file(path, why_out));
+  const Descriptor file(open_file(path, named, why_out));
   if (!why_out->empty()) return PINRAIL_ERR_PERM;
   struct stat about {};
   if (!file.is_open() || fstat(file.get(), &about) != 0) {
     *why_out = "cannot be read: " + std::generic_category().message(errno);
     return PINRAIL_ERR_ERROR;
   }
-  *why_out = trust::why_untrusted(about);
+  *why_out = trust::why_untrusted(about, named);
   if (!why_out->empty()) return PINRAIL_ERR_PERM;
   *why_out = check_elf(file.get(), about);
   return why_out->empty() ? success() : Status(PINRAIL_ERR_ERROR);

@@ -141,23 +141,32 @@ void Loader::add_file(const std::string& folder, const std::string& file) {
   log(PINRAIL_LOG_DEBUG, path + " is not named <framework>_<component>.so");
 }
 
+// Who names the folders that are searched.
+trust::Named Loader::path_named() const {
+  pinrail_param_info_t info{};
+  const bool by_default = params_.find(kPathParam, &info).ok() && info.source == PINRAIL_SOURCE_DEFAULT;
+  return by_default ? trust::Named::by_default : trust::Named::by_user;
+}
+
 // Records the components in a folder. A folder that other users may change is skipped with a warning (files/X2).
 void Loader::find_in_folder(const std::string& folder) {
+  const trust::Named named = path_named();
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(opendir(folder.c_str()), closedir);
   struct stat about {};
-  if (stream == nullptr || fstat(dirfd(stream.get()), &about) != 0) {
+  struct stat link {};
+  if (stream == nullptr || fstat(dirfd(stream.get()), &about) != 0 || lstat(folder.c_str(), &link) != 0) {
     const std::string why = std::generic_category().message(errno);
     // A folder that the user named should exist; folders of the default path need not.
-    pinrail_param_info_t info{};
-    const bool by_default = params_.find(kPathParam, &info).ok() && info.source == PINRAIL_SOURCE_DEFAULT;
-    log(by_default ? PINRAIL_LOG_DEBUG : PINRAIL_LOG_WARN,
+    log(named == trust::Named::by_default ? PINRAIL_LOG_DEBUG : PINRAIL_LOG_WARN,
         "no components in " + folder + " (" + kPathParam + "): " + why);
     return;
   }
-  const std::string why = trust::why_untrusted(about);
+  std::string why = trust::why_untrusted(link, named);  // who owns a link can let it lead elsewhere at any time
+  if (why.empty()) why = trust::why_untrusted(about, named);
   if (!why.empty()) {
-    log(PINRAIL_LOG_WARN,
-        "no component is loaded from " + folder + ": it " + why + ", and this program runs with root's rights");
+    const char* const because = named == trust::Named::by_default ? "mca_base_component_path does not name it"
+                                                                  : "this program runs with root's rights";
+    log(PINRAIL_LOG_WARN, "no component is loaded from " + folder + ": it " + why + ", and " + because);
     return;
   }
   for (const std::string& entry : entries_of(stream.get())) add_file(folder, entry);
@@ -171,6 +180,8 @@ Status Loader::discover(const std::vector<Framework>& frameworks) {
   if (!result.ok()) return result;
   find_built_in();
   const std::string path = params_.value(kPathParam).s;  // earlier folders win
+  if (std::count(path.begin(), path.end(), ':') > 1 && path == default_component_path())
+    log(PINRAIL_LOG_WARN, "components beside the library are not found, for its folder's name has a colon: " + path);
   for (const std::string_view folder : param::split(path, ":")) find_in_folder(std::string(folder));
   std::sort(components_.begin(), components_.end(), [](const auto& a, const auto& b) {
     return std::tie(a->chosen, a->listed.name) < std::tie(b->chosen, b->listed.name);

@@ -58,7 +58,7 @@ void Loader::refuse(Component* component, Status status, const std::string& why)
 Status Loader::map(Component* component) {
   const std::string& path = component->listed.path;
   std::string why;
-  Status status = check_file(path, &why);
+  Status status = check_file(path, path_named(), &why);
   if (status.ok()) {
     component->handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (component->handle == nullptr) {

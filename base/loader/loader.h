@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "base/core/compiler.h"
+#include "base/core/files.h"
 #include "base/core/status.h"
 #include "base/param/param.h"
 
@@ -133,6 +134,7 @@ class Loader : NonCopyable {
 
   Status declare_own(const std::vector<Framework>& wanted);
   Status choose(const Framework& framework);
+  trust::Named path_named() const;
   void find_built_in();
   void find_in_folder(const std::string& folder);
   void add_file(const std::string& folder, const std::string& file);
@@ -178,7 +180,7 @@ class LastLogLine : NonCopyable {
 
 // Checks a component's file. PERM and a reason: other users may change it (files/X2). ERROR and a reason: it is not a
 // complete ELF object of this machine.
-Status check_file(const std::string& path, std::string* why_out);
+Status check_file(const std::string& path, trust::Named named, std::string* why_out);
 
 // A name in a descriptor, which need not be terminated.
 template <size_t N>

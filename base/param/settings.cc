@@ -334,7 +334,7 @@ Status read_file(const std::string& path, std::vector<FileLine>* lines_out, File
   if (S_ISDIR(about.st_mode)) return refuse(error_out, "it is a folder", EISDIR);
   // Users name /dev/null to mean "no file", so character devices are permitted.
   if (!S_ISREG(about.st_mode) && !S_ISCHR(about.st_mode)) return refuse(error_out, "it is not a regular file");
-  const std::string why_not = S_ISREG(about.st_mode) ? trust::why_untrusted(about) : "";
+  const std::string why_not = S_ISREG(about.st_mode) ? trust::why_untrusted(about, trust::Named::by_user) : "";
   if (!why_not.empty())
     return refuse(error_out, "it " + why_not + ", and this program runs with root's rights", EACCES);
   std::string text;

@@ -22,7 +22,7 @@ typedef struct hooked_fabric {
 
 static struct fi_provider provider;
 static pthread_mutex_t start_mutex = PTHREAD_MUTEX_INITIALIZER;
-static bool started;  // start_mutex
+static pid_t starter;  // start_mutex; the process that has started Pinrail, 0: none. A forked child starts it anew.
 static atomic_bool is_over;
 
 void* copy_table(const void* table, void* owner) {
@@ -87,12 +87,12 @@ static int close_fabric(struct fid* fid) {
 
 static bool start(void) {
   pthread_mutex_lock(&start_mutex);
-  if (!started) {
+  if (starter != getpid()) {
     stats_wanted = is_set("stats");
     sharing_wanted = is_set("share");
-    started = pinrail_init(NULL) == PINRAIL_SUCCESS;
+    starter = pinrail_init(NULL) == PINRAIL_SUCCESS ? getpid() : 0;
   }
-  const bool result = started;
+  const bool result = starter != 0;
   pthread_mutex_unlock(&start_mutex);
   if (!result) fprintf(stderr, "pinrail: Pinrail does not start; FI_HOOK=pinrail does nothing.\n");
   return result;
@@ -131,8 +131,8 @@ static void clean_up(void) {
   atomic_store(&is_over, true);
   if (prints_stats()) print_stats_of_open_domains();
   pthread_mutex_lock(&start_mutex);
-  if (started && !regions_are_open()) (void)pinrail_finalize();  // it would refuse, with a message
-  started = false;
+  if (starter == getpid() && !regions_are_open()) (void)pinrail_finalize();  // it would refuse, with a message
+  starter = 0;
   pthread_mutex_unlock(&start_mutex);
 }
 
@@ -164,6 +164,7 @@ static pid_t opener;                   // open_mutex; the process to which they 
 
 static void add_open(hooked_domain_t* hooked) {
   pthread_mutex_lock(&open_mutex);
+  if (opener != getpid()) open_domains = NULL;  // those of the parent, of which this child may close some
   opener = getpid();
   hooked->next = open_domains;
   open_domains = hooked;
@@ -173,8 +174,8 @@ static void add_open(hooked_domain_t* hooked) {
 static void remove_open(const hooked_domain_t* hooked) {
   pthread_mutex_lock(&open_mutex);
   hooked_domain_t** at = &open_domains;
-  while (*at != hooked) at = &(*at)->next;
-  *at = hooked->next;
+  while (*at != NULL && *at != hooked) at = &(*at)->next;
+  if (*at != NULL) *at = hooked->next;
   pthread_mutex_unlock(&open_mutex);
 }
 
@@ -309,7 +310,7 @@ void hook_domain(struct fid_domain* domain, const struct fi_info* info, const ch
                         ((uint64_t)info->domain_attr->mr_mode & FI_MR_HMEM) != 0;
   hooked->threads = info->domain_attr->threading == FI_THREAD_SAFE ? PINRAIL_THREAD_CONCURRENT : PINRAIL_THREAD_CALLER;
   snprintf(hooked->provider, sizeof(hooked->provider), "%s", name);
-  if (hooked->hooked_mr == NULL || hooked->hooked_ops == NULL || !make_pool(hooked)) {
+  if (hooked->hooked_mr == NULL || hooked->hooked_ops == NULL || !start() || !make_pool(hooked)) {
     name_passed_through(name, "Pinrail has no pool for it");
     discard(hooked);
     return;

@@ -137,6 +137,27 @@ TEST_F(HookCalls, a_forked_child_registers_with_the_provider) {
   EXPECT_EQ(status, 0);
 }
 
+// And as without the hook, it may close what it has inherited.
+TEST_F(HookCalls, a_domain_that_a_forked_child_opens_is_cached) {
+  const pid_t child = fork();
+  if (child == 0) {
+    fid_domain* own = nullptr;
+    if (fi_domain(opened.fabric, opened.info, &own, nullptr) != 0) _exit(1);
+    const uint64_t before = provider_double_made();
+    for (int i = 0; i < 10; ++i) {
+      fid_mr* mr = nullptr;
+      if (fi_mr_reg(own, memory, kPage, FI_REMOTE_WRITE, 0, 0, 0, &mr, nullptr) != 0) _exit(2);
+      if (fi_close(&mr->fid) != 0) _exit(3);
+    }
+    if (provider_double_made() != before + 1) _exit(4);
+    if (fi_close(&opened.domain->fid) != 0) _exit(5);
+    _exit(fi_close(&own->fid) == 0 ? 0 : 6);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
 // Several ranges in a region are passed through. Without the hook nothing would be registered at that time.
 TEST_F(HookCalls, what_is_kept_leaves_room_for_what_is_passed_through) {
   for (size_t i = 0; i < 3; ++i) reg_and_close(memory + i * kPage);

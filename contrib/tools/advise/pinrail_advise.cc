@@ -21,8 +21,8 @@ constexpr char kPurpose[] =
     "counts: pinrail_perf --trace FILE --registrar none with the settings of its header prints the same.";
 
 constexpr char kNotes[] =
-    "Exit status: 0 all is well; 1 a trace cannot be read or replayed, or the page cannot be written: a line says why; "
-    "2 the command line is wrong.\n";
+    "Exit status: 0 all is well; 1 a trace was left out, for it cannot be read or replayed, or the page cannot be "
+    "written: a line says why; 2 the command line is wrong.\n";
 
 struct Options {
   perf::Options replay;
@@ -72,17 +72,21 @@ int run(int argc, char** argv) {
     return complain(options.page + " exists and is no page: --html is followed by the page's name") + 1;
   // A limit that refuses requests is reported by the pool that is tried with it; that is a figure here.
   const perf::Messages messages({"grdma never fits", "grdma no room"});
-  std::vector<Advised> all(options.replay.traces.size());
-  for (size_t i = 0; i < all.size(); i++) {
-    const perf::Result tried = try_all(options.replay, options.replay.traces[i], &all[i]);
-    if (!tried.ok()) return complain(tried.why());
+  std::vector<Advised> all;
+  int status = 0;
+  for (const std::string& file : options.replay.traces) {
+    const perf::Result tried = try_all(options.replay, file, &all.emplace_back());
+    if (tried.ok()) continue;
+    status = complain(tried.why());
+    all.pop_back();
   }
+  if (all.empty()) return status;
   print(all, options.replay.cost);
-  if (options.page.empty()) return 0;
+  if (options.page.empty()) return status;
   std::ofstream page(options.page);
   page << page_of(all, options.replay.cost);
   page.close();
-  return page ? 0 : complain(options.page + " cannot be written: " + perf::errno_text());
+  return page ? status : complain(options.page + " cannot be written: " + perf::errno_text());
 }
 
 }  // namespace

@@ -244,7 +244,7 @@ tools::Pairs recorded_settings(const perf::Trace& trace) {
 }
 
 bool has_parameter(const char* name) {
-  if (pinrail_init(nullptr) != PINRAIL_SUCCESS) return false;
+  if (tools::init({}) != PINRAIL_SUCCESS) return false;
   pinrail_param_info_t info = {};
   info.size = sizeof(info);
   const bool has = pinrail_param_find(name, &info) == PINRAIL_SUCCESS;

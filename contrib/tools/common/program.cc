@@ -60,7 +60,10 @@ std::vector<pinrail_setting_t> settings_of(const Pairs& mca) {
   return settings;
 }
 
-pinrail_status_t init(const std::vector<pinrail_setting_t>& settings, const std::vector<pinrail_setting_t>& defaults) {
+pinrail_status_t init(const std::vector<pinrail_setting_t>& given, const std::vector<pinrail_setting_t>& defaults) {
+  // Where the environment or a file asks for recordings, programs are meant.
+  std::vector<pinrail_setting_t> settings = {{"mpool_base_record", ""}};
+  settings.insert(settings.end(), given.begin(), given.end());
   pinrail_init_options_t options = PINRAIL_INIT_OPTIONS_INIT;
   options.settings_from = "the command line";
   options.settings = settings.data();

@@ -38,7 +38,8 @@ using Pairs = std::vector<std::pair<std::string, std::string>>;
 // Converts --mca pairs for pinrail_init(). The strings stay those of the pairs, which must outlive the result.
 std::vector<pinrail_setting_t> settings_of(const Pairs& mca);
 
-// Calls pinrail_init() with the settings of a command line; defaults: what other settings override.
+// Calls pinrail_init() with the settings of a command line; defaults: what other settings override. Nothing is recorded
+// (mpool_base_record) unless the command line says so.
 pinrail_status_t init(const std::vector<pinrail_setting_t>& settings,
                       const std::vector<pinrail_setting_t>& defaults = {});
 

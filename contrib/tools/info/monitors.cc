@@ -18,6 +18,7 @@
 #include <cstring>
 #include <functional>
 #include <sstream>
+#include <system_error>
 #include <vector>
 
 #include "contrib/tools/common/memory_events.h"
@@ -49,11 +50,12 @@ pinrail_registrar_t zero_cost_registrar() {
   return registrar;
 }
 
-// Runs the function in a child. Returns its exit status, or -1; said_out receives its standard output and error.
+// Runs the function in a child. Returns its exit status, or -1; said_out receives its standard output and error. What
+// the system does not give ends the program: it says nothing of Pinrail.
 int in_child(const std::function<int()>& function, std::string* said_out) {
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return -1;
-  const pid_t child = fork();
+  const pid_t child = pipe2(ends, O_CLOEXEC) == 0 ? fork() : -1;
+  if (child < 0) throw std::system_error(errno, std::generic_category(), "no pipe or process could be made");
   if (child == 0) {
     alarm(kPatienceSeconds);
     dup2(ends[1], STDOUT_FILENO);
@@ -62,12 +64,12 @@ int in_child(const std::function<int()>& function, std::string* said_out) {
   }
   close(ends[1]);
   char buffer[4096];
-  for (ssize_t got = 0; child > 0 && (got = read(ends[0], buffer, sizeof(buffer))) > 0;) {
+  for (ssize_t got = 0; (got = read(ends[0], buffer, sizeof(buffer))) > 0;) {
     said_out->append(buffer, static_cast<size_t>(got));
   }
   close(ends[0]);
   int status = 0;
-  const bool left = child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status);
+  const bool left = waitpid(child, &status, 0) == child && WIFEXITED(status);
   return left ? WEXITSTATUS(status) : -1;
 }
 

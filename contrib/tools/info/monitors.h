@@ -49,7 +49,7 @@ struct MonitorTable {
 };
 
 // Measures a column for each monitor component except "external", and one for the default. False: Pinrail does not
-// start with these settings; why_out receives its message.
+// start with these settings; why_out receives its message. Throws what says so if no child process can be made.
 bool measure_monitors(const std::vector<pinrail_setting_t>& settings, MonitorTable* table_out, std::string* why_out);
 
 // The same with the column for the default alone.

@@ -53,7 +53,11 @@ void put_machine(const Snapshot& snapshot, std::ostream& out) {
   std::string pages = bytes_text(machine.page_size);
   for (const uint64_t bytes : hugepage_sizes(machine)) pages += ", " + bytes_text(bytes);
   out << "\nMachine  (by " << machine.source << ")\n";
-  put_pair(out, "memory", std::to_string(machine.memory / kMebi) + " MiB");
+  const uint64_t counted = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * machine.page_size / kMebi;
+  std::string memory = std::to_string(machine.memory / kMebi) + " MiB";
+  if (counted != machine.memory / kMebi)
+    memory += " in the NUMA nodes, to plan with; the kernel counts " + std::to_string(counted) + " MiB";
+  put_words(out, "memory", memory);
   put_pair(out, "pages", pages);
   put_pair(out, "NUMA nodes", std::to_string(machine.numa_nodes));
   const bool is_bounded = machine.default_limit != UINT64_MAX;

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <system_error>
 
 namespace pinrail::perf {
 
@@ -39,6 +40,15 @@ int64_t bytes_of_line(const char* path, const char* name) {
 }
 
 }  // namespace
+
+std::thread start_thread(std::function<void()> work) {
+  try {
+    return std::thread(std::move(work));
+  } catch (const std::system_error& lack) {
+    fprintf(stderr, "pinrail_perf: the system gives no further thread: %s\n", lack.what());
+    _exit(1);
+  }
+}
 
 std::string errno_text() {
   char room[128] = "";

@@ -12,8 +12,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -63,6 +65,9 @@ int64_t huge_bytes();
 
 // What this user may lock, in bytes ("ulimit -l"); UINT64_MAX: any amount.
 uint64_t memlock_limit();
+
+// Starts a thread. Ends the program, with a line, where the system gives none: those that were started may wait for it.
+std::thread start_thread(std::function<void()> work);
 
 // CLOCK_MONOTONIC in nanoseconds.
 inline uint64_t now_ns() {

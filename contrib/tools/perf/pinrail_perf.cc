@@ -45,14 +45,15 @@ int replay(const Options& options) {
   std::vector<ReplayedTrace> replayed;
   const Result ran = replay_all(options, &replayed);
   if (!ran.ok()) return complain(ran.why());
-  const bool is_one = replayed.size() == 1 && !options.compare;
+  if (replayed.empty()) return kBad;
+  const bool is_one = options.traces.size() == 1 && !options.compare;
   if (options.json)
     is_one ? print_replay_json(options, replayed[0]) : print_replays_json(options, replayed);
   else
     is_one ? print_replay(options, replayed[0]) : print_replays(options, replayed);
   for (const ReplayedTrace& each : replayed)
     if (!each.is_good()) return kBad;
-  return kGood;
+  return replayed.size() == options.traces.size() ? kGood : kBad;
 }
 
 int scenario(const Options& given) {

@@ -254,7 +254,9 @@ Result replay_all(const Options& options, std::vector<ReplayedTrace>* replayed_o
   }
   for (const std::string& file : options.traces) {
     const Result ran = replay_file(options, file, &replayed_out->emplace_back());
-    if (!ran.ok()) return ran;
+    if (ran.ok()) continue;
+    fprintf(stderr, "pinrail_perf: %s\n", ran.why().c_str());
+    replayed_out->pop_back();
   }
   return Result::good();
 }

@@ -116,7 +116,7 @@ Means means_of(const CostModel& cost, const std::vector<ReplayedTrace>& replayed
 // Replays one in a pool of its own. Bad if its memory cannot be mapped.
 Result replay_trace(const Options& options, const Trace& trace, PoolFacts* pool_out, Replayed* figures_out);
 
-// Replays the traces in their order. Bad if one cannot be read, or its memory cannot be mapped.
+// Replays the traces in their order. Bad if one may not be read. What cannot be replayed is left out, with a line.
 Result replay_all(const Options& options, std::vector<ReplayedTrace>* replayed_out);
 
 }  // namespace pinrail::perf

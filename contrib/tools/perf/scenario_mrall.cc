@@ -231,7 +231,7 @@ Counts run_mappers(const Session& session, Abilities abilities, const Contents& 
   for (unsigned i = 0; i < kThreads; ++i) mappers.emplace_back(session.pool(), contents, abilities, i);
   std::vector<std::thread> team;
   team.reserve(kThreads);
-  for (Mapper& mapper : mappers) team.emplace_back([&mapper, end] { mapper.run(end); });
+  for (Mapper& mapper : mappers) team.push_back(start_thread([&mapper, end] { mapper.run(end); }));
   for (std::thread& thread : team) thread.join();
   Counts counts;
   for (const Mapper& mapper : mappers) counts.add(mapper.counts);

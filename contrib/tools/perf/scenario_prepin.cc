@@ -230,7 +230,7 @@ class Team {
  public:
   Team(const Source& source, unsigned threads, size_t count) : source_(source), count_(count) {
     pthread_barrier_init(&meeting_, nullptr, threads + 1);
-    for (unsigned i = 0; i < threads; ++i) threads_.emplace_back([this, i] { work(i + 1); });
+    for (unsigned i = 0; i < threads; ++i) threads_.push_back(start_thread([this, i] { work(i + 1); }));
   }
   // Frees what is held.
   ~Team() {

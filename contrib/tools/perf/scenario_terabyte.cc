@@ -213,7 +213,7 @@ Result measure_hits(const Session& session, size_t bytes, Figures* figures) {
   pinrail_prepin_t* prepin = nullptr;
   Result started = start(session, range, &prepin);
   if (!started.ok()) return started;
-  std::thread hits([&] { busy = p99_of_hits(session, buffers, stop); });
+  std::thread hits = start_thread([&] { busy = p99_of_hits(session, buffers, stop); });
   const pinrail_status_t status = pinrail_prepin_wait(prepin, nullptr);
   stop = true;
   hits.join();

@@ -208,9 +208,10 @@ struct Options {
 int end_of(const Options& options, bool has_any) {
   if (has_any) return 0;
   if (options.pid != 0)
-    std::cerr << "pinrail_top: process " << options.pid << " has no pool, or is not of this user\n";
+    std::cerr << "pinrail_top: process " << options.pid << " has no pool, or is not of this user";
   else
-    std::cerr << "pinrail_top: no process of this user has a pool; one is there from the first transfer on\n";
+    std::cerr << "pinrail_top: no process of this user has a pool; one is there from the first transfer on";
+  std::cerr << "; before Linux 5.1, without memfd_create or without /proc none is seen\n";
   return 1;
 }
 

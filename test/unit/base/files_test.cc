@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// files_test.cc - files that root neither reads nor loads from, for others may change them (files/X2), files that
-// dlopen must not see, and descriptors of ours.
+// files_test.cc - files that are neither read nor loaded, for others may change them (files/X2), files that dlopen must
+// not see, and descriptors of ours.
 #include "base/core/files.h"
 
 #include <elf.h>
@@ -86,6 +86,62 @@ TEST_F(TrustOfComponents, a_file_that_others_may_write_is_skipped_also_behind_a_
   expect_refused("is in " + elsewhere.path() + "/, which may be written by all users");
 }
 
+constexpr uid_t kUser = 54321;
+
+// The folder is the one of the default path, or named by a setting, in a process of a user.
+class TrustOfUsers : public TrustOfComponents {
+ protected:
+  TrustOfUsers() {
+    write("mpool_tiny", loader::Image());
+    sources_.defaults.swap(sources_.settings);
+  }
+
+  // "tiny", or "" if it was passed over.
+  std::string opened_by_user() {
+    const test::ChildAnswer answer = test::answer_of([this] {
+      if (setresuid(kUser, kUser, kUser) != 0) return test::ChildAnswer{-1};
+      const bool is_well = discover().ok() && open().ok();
+      return test::ChildAnswer{is_well, opened() == "tiny"};
+    });
+    EXPECT_EQ(answer[0], 1);
+    return answer[1] == 1 ? "tiny" : "";
+  }
+};
+
+TEST_F(TrustOfUsers, what_another_user_put_into_the_default_folder_is_not_loaded) {
+  NEEDS_ROOT;
+  const std::string file = folder_.path("mpool_tiny.so");
+  const auto give = [](const std::string& path, uid_t user, mode_t mode) {
+    ASSERT_EQ(chown(path.c_str(), user, 0), 0);
+    ASSERT_EQ(chmod(path.c_str(), mode), 0);
+  };
+  give(folder_.path(), kUser, 0775);
+  give(file, kUser, 0664);
+  EXPECT_EQ(opened_by_user(), "tiny") << "a user's group is his choice";
+  give(file, kOther, 0644);
+  EXPECT_EQ(opened_by_user(), "");
+  give(file, kUser, 0644);
+  give(folder_.path(), kOther, 0755);
+  EXPECT_EQ(opened_by_user(), "");
+  give(folder_.path(), 0, 01777);
+  EXPECT_EQ(opened_by_user(), "");
+  sources_.defaults.swap(sources_.settings);
+  EXPECT_EQ(opened_by_user(), "tiny") << "the user names the folder himself";
+}
+
+TEST_F(TrustOfUsers, a_default_folder_is_not_found_by_the_link_of_another_user) {
+  NEEDS_ROOT;
+  const test::TempFolder elsewhere;
+  const std::string link = elsewhere.path("pinrail");
+  ASSERT_EQ(chmod(elsewhere.path().c_str(), 0755), 0);
+  ASSERT_EQ(chmod(folder_.path().c_str(), 0755), 0);
+  ASSERT_EQ(symlink(folder_.path().c_str(), link.c_str()), 0);
+  sources_.defaults[0].value = link;
+  EXPECT_EQ(opened_by_user(), "tiny");
+  ASSERT_EQ(lchown(link.c_str(), kOther, 0), 0);
+  EXPECT_EQ(opened_by_user(), "");
+}
+
 class TrustOfParameters : public param::ParamTest {
  protected:
   Status read_anew() const { return param::Registry().read_sources(sources_); }
@@ -118,7 +174,7 @@ class CheckFile : public testing::Test {
   // Why the bytes are refused; "" if they are not.
   std::string check(const std::string& bytes) {
     std::string why;
-    const Status status = check_file(folder_.write("mpool_tiny.so", bytes), &why);
+    const Status status = check_file(folder_.write("mpool_tiny.so", bytes), trust::Named::by_user, &why);
     EXPECT_EQ(status.ok(), why.empty());
     return why;
   }
@@ -132,7 +188,7 @@ TEST_F(CheckFile, what_is_no_file_is_refused) {
   for (const auto& [name, words] : {std::pair{"none.so", "cannot be read: No such file or directory"},
                                     std::pair{"x.so", "is a folder"}, std::pair{"pipe.so", "is not a regular file"}}) {
     std::string why;
-    EXPECT_TRUE(check_file(folder_.path(name), &why).is(PINRAIL_ERR_ERROR));
+    EXPECT_TRUE(check_file(folder_.path(name), trust::Named::by_user, &why).is(PINRAIL_ERR_ERROR));
     EXPECT_EQ(why, words);
   }
 }
