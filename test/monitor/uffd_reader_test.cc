@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 #include <pinrail/component_mpool.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstring>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "base/core/own_component.h"
 #include "test/fake/fake_host.h"
@@ -124,6 +126,23 @@ TEST_F(UffdReader, reports_what_it_watches_also_after_another_monitor_of_the_pro
   { const Monitor other(*component_); }
   munmap(page, kPage);
   EXPECT_TRUE(comes_true([page] { return reported.load() == reinterpret_cast<uintptr_t>(page); }));
+}
+
+// The kernel reports the range of the call.
+TEST_F(UffdReader, reads_on_after_an_unmapping_that_begins_at_address_0) {
+  constexpr size_t kLowest = 0x10000, kEnd = 0x10000000;
+  void* const lowest = reinterpret_cast<void*>(kLowest);  // NOLINT(performance-no-int-to-ptr): where nothing else is
+  constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+  if (mmap(lowest, kEnd - kLowest, PROT_NONE, kFlags, -1, 0) != lowest) GTEST_SKIP() << "something is mapped there";
+  EXPECT_TRUE(monitor_->watches(lowest));
+  syscall(SYS_munmap, 0, kEnd);
+  void* const page = map_page();
+  EXPECT_TRUE(monitor_->watches(page));
+  std::thread other([page] { munmap(page, kPage); });
+  const bool came = comes_true([page] { return reported.load() == reinterpret_cast<uintptr_t>(page); });
+  EXPECT_TRUE(came);
+  if (!came) close(descriptor_of_monitor());  // so that nobody waits for ever
+  other.join();
 }
 
 }  // namespace

@@ -238,7 +238,7 @@ Status read_params(Context* context) {
   context->most_mappings = number_in_file("/proc/sys/vm/max_map_count", "", 65530) * share.u / 100;
   context->asked.store(0);
   context->lost.store(false);
-  context->bell.store(0);
+  context->bell.store(kNone);
   context->stopping.store(false);
   return status;
 }
