@@ -27,11 +27,19 @@ __thread pinrail_hook_depth_t depth_of_thread;
 std::atomic<void (*)(void*, uintptr_t, size_t)> event_hook{nullptr};
 std::atomic<void*> event_arg{nullptr};
 std::atomic<uintptr_t> reported{0};  // the base of the last report
+// What asks the monitor whether no event is under way.
+std::atomic<int (*)(void*)> is_quiet{nullptr};
+std::atomic<void*> quiet_arg{nullptr};
 // What else a report and the end of a batch of events do.
 std::atomic<void (*)(uintptr_t base, size_t length)> while_reported{nullptr};
 std::atomic<void (*)()> before_release{nullptr};
 // Reports that the monitor is blind, and how many of them came from a thread that would read events while it waits.
 std::atomic<int> blind_count{0}, still_reading{0};
+
+void keep_question(int (*ask)(void*), void* arg) {
+  quiet_arg.store(arg);
+  is_quiet.store(ask);
+}
 
 pinrail_host_t services() {
   pinrail_host_t host{};
@@ -59,9 +67,8 @@ pinrail_host_t services() {
   host.depth_hook = [] { return &depth_of_thread; };
   host.deliver_deferred_hook = [] {};
   host.extension = [](const pinrail_host_t*, const char* name, uint32_t) -> const void* {
-    static constexpr pinrail_monitor_services_t kNobodyAsks = {sizeof(kNobodyAsks),          nullptr, nullptr,
-                                                               [](int (*)(void*), void*) {}, [] {},   [] {}};
-    return std::strcmp(name, monitor_services::kName) == 0 ? &kNobodyAsks : nullptr;
+    static constexpr pinrail_monitor_services_t kOurs = {sizeof(kOurs), nullptr, nullptr, keep_question, [] {}, [] {}};
+    return std::strcmp(name, monitor_services::kName) == 0 ? &kOurs : nullptr;
   };
   return host;
 }
@@ -174,6 +181,24 @@ TEST_F(UffdReader, reads_on_after_an_unmapping_that_begins_at_address_0) {
   EXPECT_TRUE(came);
   if (!came) close(descriptor_of_monitor());  // so that nobody waits for ever
   other.join();
+}
+
+TEST_F(UffdReader, is_not_quiet_while_its_descriptor_is_closed_and_the_reader_does_not_know) {
+  void* const page = map_page();
+  EXPECT_TRUE(monitor_->watches(page));
+  first_page = reinterpret_cast<uintptr_t>(page);
+  static std::atomic<bool> is_known;
+  while_reported.store([](uintptr_t base, size_t) {
+    while (base == first_page && !is_known.load()) std::this_thread::yield();
+  });
+  munmap(page, kPage);
+  const auto asks = [] { return is_quiet.load()(quiet_arg.load()); };
+  EXPECT_EQ(asks(), 1) << "the event was read";
+  close(descriptor_of_monitor());
+  EXPECT_EQ(asks(), 0);
+  is_known.store(true);
+  EXPECT_TRUE(comes_true([&] { return asks() == 1; }));
+  while_reported.store(nullptr);
 }
 
 TEST_F(UffdReader, has_reported_all_that_it_has_read_when_the_gate_opens) {
