@@ -214,6 +214,7 @@ size_t page_size() {
   return size;
 }
 
+constexpr uint64_t kProtected = uint64_t{1} << 57;  // by a userfaultfd of the program, since Linux 5.13
 namespace {
 
 constexpr uint64_t kFrame = (uint64_t{1} << 55) - 1;
@@ -222,7 +223,9 @@ constexpr uint64_t kPresent = uint64_t{1} << 63, kOfFile = uint64_t{1} << 61, kE
 constexpr size_t kFirst = 8, kMost = 512;
 
 // mapping/O1
-bool is_own_page(uint64_t entry) { return (entry & (kPresent | kOfFile | kExclusive)) == (kPresent | kExclusive); }
+bool is_own_page(uint64_t entry) {
+  return (entry & (kPresent | kOfFile | kExclusive | kProtected)) == (kPresent | kExclusive);
+}
 
 // Reads the entries of so many pages from the address on; false: the kernel does not tell.
 bool read_entries(int file, uintptr_t at, size_t count, uint64_t* entries_out) {
