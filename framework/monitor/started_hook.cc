@@ -76,6 +76,8 @@ void note_reported_hook(uintptr_t base, size_t length) {
   if (!started.tell_again_hook()) mark_hook(base, length);
 }
 
+void forget_verdicts_hook(const Span& span) { coverage.forget_verdicts_hook(span); }
+
 bool was_reported(uintptr_t base, size_t length) { return marks_of_reports.has(Span::of(base, length)); }
 
 // Delivers an event that names a file, as one for each range of kept memory that shows it. If the event must be

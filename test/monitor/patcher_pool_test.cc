@@ -75,6 +75,27 @@ TEST_F(PatcherPool, memory_that_went_away_unseen_is_a_miss_when_it_comes_again) 
 
 // The memory that the functions are tried with begins where the kernel has room. A page more is mapped each time, so
 // that it begins once at each page of a huge one.
+int new_file() {
+  const int file = memfd_create("mapped", MFD_CLOEXEC);
+  EXPECT_EQ(ftruncate(file, kPage), 0);
+  return file;
+}
+
+// Then the file is known, and it is seen when it is cut.
+TEST_F(PatcherPool, what_was_mapped_unseen_is_looked_at_again_when_the_program_has_invalidated_the_range) {
+  const uintptr_t base = map_pages(1);
+  pool_->use(base, kPage);
+  const int file = new_file();
+  patch::system_call_hook(SYS_mmap, base, kPage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0);
+  EXPECT_EQ(pinrail_mpool_invalidate_range(pool_->get(), at(base), kPage), PINRAIL_SUCCESS);
+  pool_->use(base, kPage);
+  EXPECT_TRUE(pool_->has(base, kPage));
+  EXPECT_EQ(ftruncate(file, 0), 0);
+  EXPECT_FALSE(pool_->has(base, kPage));
+  close(file);
+  munmap(at(base), kPage);
+}
+
 TEST(PatcherLibrary, the_library_comes_and_goes_many_times_wherever_its_trials_have_memory) {
   NEED_PATCHING();
   for (int i = 0; i < 520; ++i) {
