@@ -11,6 +11,7 @@
 #include "test/monitor/foreign_patches.h"
 #include "test/support/cases.h"
 #include "test/support/library.h"
+#include "test/support/process.h"
 
 namespace pinrail::test {
 namespace {
@@ -81,6 +82,13 @@ int new_file() {
   return file;
 }
 
+uintptr_t map_new_file() {
+  const int file = new_file();
+  void* const got = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  close(file);
+  return reinterpret_cast<uintptr_t>(got);
+}
+
 // Then the file is known, and it is seen when it is cut.
 TEST_F(PatcherPool, what_was_mapped_unseen_is_looked_at_again_when_the_program_has_invalidated_the_range) {
   const uintptr_t base = map_pages(1);
@@ -94,6 +102,27 @@ TEST_F(PatcherPool, what_was_mapped_unseen_is_looked_at_again_when_the_program_h
   EXPECT_FALSE(pool_->has(base, kPage));
   close(file);
   munmap(at(base), kPage);
+}
+
+TEST_F(PatcherPool, files_of_former_sessions_take_no_room_and_no_descriptor_of_them_is_left) {
+  constexpr size_t kRoom = 1024;  // for mappings of files
+  std::vector<uintptr_t> files;
+  for (size_t i = 0; i < kRoom; ++i) {
+    files.push_back(map_new_file());
+    pool_->use(files.back(), kPage);
+  }
+  EXPECT_TRUE(pool_->has(files.back(), kPage));
+  EXPECT_GE(descriptor_of("/maps"), 0);
+  EXPECT_GE(descriptor_of("/pagemap"), 0);
+  pool_.reset();
+  library_.reset();
+  EXPECT_EQ(descriptor_of("/maps"), -1);
+  EXPECT_EQ(descriptor_of("/pagemap"), -1);
+  make({{"monitor", "patcher"}});
+  files.push_back(map_new_file());
+  pool_->use(files.back(), kPage);
+  EXPECT_TRUE(pool_->has(files.back(), kPage));
+  for (const uintptr_t each : files) munmap(at(each), kPage);
 }
 
 TEST(PatcherLibrary, the_library_comes_and_goes_many_times_wherever_its_trials_have_memory) {
