@@ -50,6 +50,13 @@ for object in "$library" components/.libs/*.so; do
     { echo "headers_test: $object has a destructor of an object with static storage duration" >&2; exit 1; }
 done
 
+# No variable of a function has a guard: if another thread held it at a fork, the child would wait for ever.
+for object in "$library" components/.libs/*.so; do
+  [ -e "$object" ] || continue
+  ! nm "$object" | grep -E ' _ZGV' >&2 ||
+    { echo "headers_test: $object has a variable that is initialised under a guard" >&2; exit 1; }
+done
+
 # With -flto, as packages of Fedora and Ubuntu are built, functions that only assembly calls stay. This links no whole
 # library; a compiler that cannot link with -flto is left out.
 work=$(mktemp -d)

@@ -34,9 +34,10 @@ constexpr bool is_size_of_stats(size_t size) {
          ends_between_fields<pinrail_mpool_stats_t>(size);
 }
 
-// Invalidates the range in the pool. Hook context.
+// Invalidates the range in the pool. Hook context. A register that retries because of this judges the mapping anew.
 void deliver_to_pool_hook(void* pool_pointer, uintptr_t base, size_t length) {
   const auto* const pool = static_cast<const pinrail_mpool_t*>(pool_pointer);
+  monitor::forget_verdicts_hook(Span::of(base, length));
   pool->ops->invalidate_range_hook(pool->module, base, length);
 }
 

@@ -198,8 +198,9 @@ void say_events(pinrail_mpool_t* pool) {
   });
 }
 
+static std::atomic<int64_t> last_of[2];  // seconds in which it was reported; not in the function: that has a guard
+
 void report_no_room(pinrail_mpool_t* pool, Span range, pinrail_status_t status) {
-  static std::atomic<int64_t> last_of[2];
   if (!pool->recorder.has_events() || !is_new_second(&last_of[status == PINRAIL_ERR_OUT_OF_RESOURCE ? 1 : 0])) return;
   (void)guarded([&] {
     pinrail_mpool_stats_t stats{};

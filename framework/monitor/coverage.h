@@ -2,8 +2,9 @@
 // coverage.h - whether the monitors together see every event that can make a registration of a range stale.
 //
 // Owns     the verdicts on mappings.
-// Threads  covers() and forget_hook() may run at any time. start() runs at start-up, or while nothing is cached.
-// Hook     forget_hook(). Everything else is API context.
+// Threads  covers(), forget_hook() and forget_verdicts_hook() may run at any time. start() runs at start-up, or while
+//          nothing is cached.
+// Hook     forget_hook() and forget_verdicts_hook(). Everything else is API context.
 //
 // coverage/C1  covers() returns true only if, for each mapping of the range, the monitors together see every event
 //     that can happen to that kind of mapping on this kernel, except the events that monitor_never excludes. What is
@@ -78,6 +79,9 @@ class Coverage {
     files_.forget_hook(span);
     known_.forget_hook(span);
   }
+  // The same of verdicts alone, for an event that ends the registrations of one pool: events of files must find those
+  // of the others.
+  void forget_verdicts_hook(const Span& span) { known_.forget_hook(span); }
   bool looks_at_nothing() const { return covers_everything_.load(); }
   // Whether registrations of the span may be kept. May read /proc; no lock may be held.
   bool covers(const Span& span);

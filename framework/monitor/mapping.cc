@@ -209,20 +209,20 @@ pinrail_mapping_kind_t kind_of(const std::string& path, bool is_shared, uint64_t
 // Reads /proc/self/pagemap, which every kernel since 4.2 shows without page numbers to unprivileged processes. API
 // context, inside of a call, in which cancellation is disabled; takes no lock.
 
-size_t page_size() {
-  static const auto size = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  return size;
-}
+size_t page_size() { return static_cast<size_t>(getpagesize()); }
 
 namespace {
 
 constexpr uint64_t kFrame = (uint64_t{1} << 55) - 1;
+constexpr uint64_t kProtected = uint64_t{1} << 57;  // by a userfaultfd of the program, since Linux 5.13
 constexpr uint64_t kPresent = uint64_t{1} << 63, kOfFile = uint64_t{1} << 61, kExclusive = uint64_t{1} << 56;
 // Pages that are read at first on each side, where often none counts, and then at once.
 constexpr size_t kFirst = 8, kMost = 512;
 
 // mapping/O1
-bool is_own_page(uint64_t entry) { return (entry & (kPresent | kOfFile | kExclusive)) == (kPresent | kExclusive); }
+bool is_own_page(uint64_t entry) {
+  return (entry & (kPresent | kOfFile | kExclusive | kProtected)) == (kPresent | kExclusive);
+}
 
 // Reads the entries of so many pages from the address on; false: the kernel does not tell.
 bool read_entries(int file, uintptr_t at, size_t count, uint64_t* entries_out) {

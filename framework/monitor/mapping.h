@@ -37,8 +37,9 @@ const char* kind_name(pinrail_mapping_kind_t kind);
 // Which pages around a range the process has for itself: to pin them as well faults in and copies
 // nothing. And which page frames they are.
 //
-// mapping/O1  A page counts if it is present, anonymous, and mapped by this process alone. So the zero page, pages of
-//     files and pages that are shared with a forked child do not: a pin that may write would replace them.
+// mapping/O1  A page counts if it is present, anonymous, mapped by this process alone, and not write-protected by a
+//     userfaultfd. So the zero page, pages of files and pages that are shared with a forked child do not: a pin that
+//     may write would replace them. Nor do those whose writers wait for the program: so would the pin.
 
 // Of the kernel, in bytes.
 size_t page_size();

@@ -4,7 +4,8 @@
 // Owns     the list of subscriptions.
 // Threads  subscribe(), unsubscribe(), works(), kept_at(), covers(), blind() and check() may run at any time, in API
 //          context. declare(), start() and stop() run at start-up and shut-down.
-// Hook     report_hook(), report_of_hook(), report_file_hook(), note_reported_hook() and whole_pages_hook().
+// Hook     report_hook(), report_of_hook(), report_file_hook(), note_reported_hook(), forget_verdicts_hook() and
+//          whole_pages_hook().
 //          Also before init, after finalize, and in a forked child, where the reports do nothing.
 //
 // monitor/M1  After unsubscribe() has returned, the subscriber is not called any more, and no call is in flight.
@@ -44,6 +45,8 @@ void report_hook(uint32_t kinds, uintptr_t base, size_t length);
 void report_of_hook(const pinrail_host_t* host, uintptr_t base, size_t length);
 // Before the program's report of host memory.
 void note_reported_hook(uintptr_t base, size_t length);
+// What is mapped there is judged again: it may be something else than it was.
+void forget_verdicts_hook(const Span& span);
 // Whether host memory near the range was reported, by the program or a monitor, and may be there still.
 bool was_reported(uintptr_t base, size_t length);
 // Delivers an event for each range of kept memory that shows these bytes of a file.

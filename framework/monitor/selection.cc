@@ -313,6 +313,8 @@ void stop(const loader::Loader& loader) {
   checks.store(0);
   started.clear();
   keep_nothing();
+  coverage.forget_hook({0, UINTPTR_MAX});  // no registration is left that an event of a file must find
+  close_proc_files();
   components = nullptr;
 }
 

@@ -63,17 +63,20 @@ void mark_hook(uintptr_t base, size_t length) {
 
 }  // namespace
 
-// Delivers an event from the monitor with this host table, for the kinds of memory that it watches. Hook context.
+// Delivers an event from the monitor with this host table, for the kinds of memory that it watches. What a monitor
+// reports that is not in the table yet is the memory of its trial, which leaves no mark. Hook context.
 void report_of_hook(const pinrail_host_t* host, uintptr_t base, size_t length) {
   const StartedMonitor* const monitor = started.find_hook(host);
   const deferred::CauseScope cause(monitor != nullptr ? monitor->name : nullptr);
-  if (monitor == nullptr || !monitor->tells_again()) mark_hook(base, length);
+  if (monitor != nullptr && monitor->is_for_host() && !monitor->tells_again()) mark_hook(base, length);
   report_hook(monitor != nullptr ? monitor->kinds : 0, base, length);
 }
 
 void note_reported_hook(uintptr_t base, size_t length) {
   if (!started.tell_again_hook()) mark_hook(base, length);
 }
+
+void forget_verdicts_hook(const Span& span) { coverage.forget_verdicts_hook(span); }
 
 bool was_reported(uintptr_t base, size_t length) { return marks_of_reports.has(Span::of(base, length)); }
 

@@ -12,6 +12,7 @@
 #include "test/monitor/foreign_patches.h"
 #include "test/support/cases.h"
 #include "test/support/library.h"
+#include "test/support/process.h"
 
 namespace pinrail::test {
 namespace {
@@ -76,6 +77,55 @@ TEST_F(PatcherPool, memory_that_went_away_unseen_is_a_miss_when_it_comes_again) 
 
 // The memory that the functions are tried with begins where the kernel has room. A page more is mapped each time, so
 // that it begins once at each page of a huge one.
+int new_file() {
+  const int file = memfd_create("mapped", MFD_CLOEXEC);
+  EXPECT_EQ(ftruncate(file, kPage), 0);
+  return file;
+}
+
+uintptr_t map_new_file() {
+  const int file = new_file();
+  void* const got = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  close(file);
+  return reinterpret_cast<uintptr_t>(got);
+}
+
+// Then the file is known, and it is seen when it is cut.
+TEST_F(PatcherPool, what_was_mapped_unseen_is_looked_at_again_when_the_program_has_invalidated_the_range) {
+  const uintptr_t base = map_pages(1);
+  pool_->use(base, kPage);
+  const int file = new_file();
+  patch::system_call_hook(SYS_mmap, base, kPage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0);
+  EXPECT_EQ(pinrail_mpool_invalidate_range(pool_->get(), at(base), kPage), PINRAIL_SUCCESS);
+  pool_->use(base, kPage);
+  EXPECT_TRUE(pool_->has(base, kPage));
+  EXPECT_EQ(ftruncate(file, 0), 0);
+  EXPECT_FALSE(pool_->has(base, kPage));
+  close(file);
+  munmap(at(base), kPage);
+}
+
+TEST_F(PatcherPool, files_of_former_sessions_take_no_room_and_no_descriptor_of_them_is_left) {
+  constexpr size_t kRoom = 1024;  // for mappings of files
+  std::vector<uintptr_t> files;
+  for (size_t i = 0; i < kRoom; ++i) {
+    files.push_back(map_new_file());
+    pool_->use(files.back(), kPage);
+  }
+  EXPECT_TRUE(pool_->has(files.back(), kPage));
+  EXPECT_GE(descriptor_of("/maps"), 0);
+  EXPECT_GE(descriptor_of("/pagemap"), 0);
+  pool_.reset();
+  library_.reset();
+  EXPECT_EQ(descriptor_of("/maps"), -1);
+  EXPECT_EQ(descriptor_of("/pagemap"), -1);
+  make({{"monitor", "patcher"}});
+  files.push_back(map_new_file());
+  pool_->use(files.back(), kPage);
+  EXPECT_TRUE(pool_->has(files.back(), kPage));
+  for (const uintptr_t each : files) munmap(at(each), kPage);
+}
+
 TEST(PatcherLibrary, the_library_comes_and_goes_many_times_wherever_its_trials_have_memory) {
   NEED_PATCHING();
   for (int i = 0; i < 520; ++i) {

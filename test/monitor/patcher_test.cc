@@ -167,6 +167,20 @@ TEST_F(PatcherEvents, process_madvise_on_ourselves) {
   munmap(at(base), 2 * kPieces * kPage);
 }
 
+TEST_F(PatcherEvents, process_madvise_that_drops_the_list_of_what_it_drops) {
+  const int self = pidfd_of_self();
+  const uintptr_t base = marked_pages(2);
+  auto* const list = reinterpret_cast<iovec*>(base);  // NOLINT(performance-no-int-to-ptr): where the test wants it
+  list[0] = {at(base), kPage};
+  list[1] = {at(base + kPage), kPage};
+  clear();
+  const bool is_done = self >= 0 && advise_process(self, list, 2, MADV_DONTNEED, 0) >= 0;
+  EXPECT_EQ(touching(base + kPage, kPage).size(), is_done ? 2u : 1u) << "before, and afterwards";
+  close(self);
+  munmap(at(base), 2 * kPage);
+  if (!is_done) GTEST_SKIP() << "not every kernel can";
+}
+
 // As allocators and other runtimes do.
 TEST_F(PatcherEvents, system_calls_by_the_function_of_that_name) {
   uintptr_t base = marked(4);

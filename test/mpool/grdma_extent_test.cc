@@ -3,7 +3,10 @@
 // memory, a fake registrar.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -146,6 +149,21 @@ TEST_F(GrdmaExtent, pages_that_are_shared_with_a_forked_child_are_left_out) {
   expect_exact(registered(memory.base + 51 * kPage), memory.base + 50 * kPage, 3 * kPage);
   kill(child, SIGKILL);
   EXPECT_EQ(waitpid(child, nullptr, 0), child);
+}
+
+// A pin that may write would wait until the program permits it.
+TEST_F(GrdmaExtent, pages_that_the_program_has_write_protected_by_a_userfaultfd_are_left_out) {
+  constexpr uint64_t kWriteProtect = 1;  // UFFD_FEATURE_PAGEFAULT_FLAG_WP
+  constexpr int kUserModeOnly = 1;       // UFFD_USER_MODE_ONLY
+  const TouchedMemory memory(1);
+  const auto file = static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | kUserModeOnly));
+  uffdio_api api{UFFD_API, kWriteProtect, 0};
+  uffdio_register whole{{memory.base, kWindow}, UFFDIO_REGISTER_MODE_WP, 0};
+  uffdio_writeprotect part{{memory.base + 10 * kPage, 4 * kPage}, UFFDIO_WRITEPROTECT_MODE_WP};
+  if (ioctl(file, UFFDIO_API, &api) != 0 || ioctl(file, UFFDIO_REGISTER, &whole) != 0) GTEST_SKIP() << "none here";
+  ASSERT_EQ(ioctl(file, UFFDIO_WRITEPROTECT, &part), 0);
+  expect_exact(registered(memory.base + 20 * kPage), memory.base + 14 * kPage, kWindow - 14 * kPage);
+  close(file);
 }
 
 TEST_F(GrdmaExtent, it_ends_at_the_ends_of_the_mapping) {

@@ -172,27 +172,32 @@ bool mprotect_hook(const Site& site, long number, const long* args, long* result
 }
 
 // The kernel copies the list, because its address may be invalid; then the kernel reports the error to the caller.
-static void report_list_hook(const Site& site, const long* args) {
+// Returns the sum of what the list holds.
+static uintptr_t report_list_hook(const Site& site, const long* args) {
   constexpr size_t kBatch = 16;
   iovec copies[kBatch];
+  uintptr_t sum = 0;
   const auto count = static_cast<size_t>(args[2]);
   for (size_t done = 0; done < count; done += kBatch) {
     const size_t batch = std::min(kBatch, count - done);
     const auto offset = static_cast<long>(done * sizeof(iovec));
-    if (!read_own_memory_hook(args[1] + offset, copies, batch * sizeof(iovec))) return;
+    if (!read_own_memory_hook(args[1] + offset, copies, batch * sizeof(iovec))) return sum;
     for (size_t i = 0; i < batch; ++i) {
       report_advice_hook(site, reinterpret_cast<uintptr_t>(copies[i].iov_base), copies[i].iov_len,
                          static_cast<int>(args[3]));
+      sum += reinterpret_cast<uintptr_t>(copies[i].iov_base) + copies[i].iov_len;
     }
   }
+  return sum;
 }
 
 // The descriptor says whose memory it is. If it is another process's, its addresses cost this process a needless miss.
 bool process_madvise_hook(const Site& site, long number, const long* args, long* result_out) {
   if (keeps_pages_hook(static_cast<int>(args[3])) || static_cast<size_t>(args[2]) > kLongestList) return false;
-  report_list_hook(site, args);
+  const uintptr_t sum = report_list_hook(site, args);
   *result_out = call_original_hook(site, number, args);
-  report_list_hook(site, args);
+  // The list itself may lie in memory that the call has dropped.
+  if (report_list_hook(site, args) != sum) report_hook(site, 0, UINTPTR_MAX);
   return true;
 }
 

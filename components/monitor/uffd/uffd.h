@@ -38,6 +38,7 @@
 namespace pinrail::uffd {
 
 constexpr size_t kPage = 4096;
+constexpr uintptr_t kNone = UINTPTR_MAX;  // no page: an unmapping may begin at address 0
 
 using patch::system_call_hook;
 
@@ -56,12 +57,12 @@ struct Context {
   std::atomic<uintptr_t> probe_base{0}, probe_end{0};
   std::atomic<bool> probe_seen{false};
 
-  OwnThread reader;                   // start-up and shut-down only
-  std::atomic<uintptr_t> bell{0};     // the event of this page ends the reader
-  std::atomic<bool> stopping{false};  // without a bell: the reader ends when it looks next
-  std::atomic<bool> lost{false};      // the descriptor cannot be read any more
-  std::atomic<uint64_t> asked{0};     // how often it was asked to watch a mapping
-  std::atomic<uint64_t> mappings{0};  // of the process, when they were last counted
+  OwnThread reader;                    // start-up and shut-down only
+  std::atomic<uintptr_t> bell{kNone};  // the event of this page ends the reader
+  std::atomic<bool> stopping{false};   // without a bell: the reader ends when it looks next
+  std::atomic<bool> lost{false};       // the descriptor cannot be read any more
+  std::atomic<uint64_t> asked{0};      // how often it was asked to watch a mapping
+  std::atomic<uint64_t> mappings{0};   // of the process, when they were last counted
 };
 
 // uffd_component.cc. From now on the kernel reports events of this range. False: the kernel cannot watch memory of its

@@ -135,13 +135,13 @@ bool watch_range(const Context& context, const Span& span) {
 
 // Returns 0 while an event of this descriptor is under way in the kernel: from before the mapping changes until the
 // event was read. 1 otherwise. context: Context. Any thread. The kernel looks at the count of events before it looks at
-// the range, which is empty: EINVAL. After another error the descriptor is lost, and the reader or check() finds that
-// out.
+// the range, which is empty: EINVAL. If the program has closed the descriptor, that cannot be told until the reader or
+// check() finds that out.
 static int is_quiet(void* context_pointer) {
   const auto* const context = static_cast<const Context*>(context_pointer);
   uffdio_writeprotect nothing{};
   const long status = system_call_hook(SYS_ioctl, context->watch.number(), UFFDIO_WRITEPROTECT, &nothing);
-  return status == -EAGAIN ? 0 : 1;
+  return status == -EAGAIN || (status == -EBADF && !context->lost.load()) ? 0 : 1;
 }
 
 // Returns whether another descriptor watches the mapping: the kernel refuses to register that. Only its beginning is
@@ -238,7 +238,7 @@ Status read_params(Context* context) {
   context->most_mappings = number_in_file("/proc/sys/vm/max_map_count", "", 65530) * share.u / 100;
   context->asked.store(0);
   context->lost.store(false);
-  context->bell.store(0);
+  context->bell.store(kNone);
   context->stopping.store(false);
   return status;
 }

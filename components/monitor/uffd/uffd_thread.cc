@@ -85,7 +85,7 @@ constexpr timespec kLook = {1, 0};
 struct Reader {
   Context* context;
   size_t next = 0, end = 0;  // of the events that were not reported yet
-  bool is_over = false;      // an event was dropped, because the queue was full
+  bool is_over = false;      // an event was dropped, because the queue was full, or not read: it may be of any memory
   bool is_lost = false;
   bool rang = false;
   unsigned tries = 0;
@@ -125,8 +125,11 @@ bool read_some_hook(Reader* reader) {
   uffd_msg* const events = reader->events + reader->end;
   const long got = system_call_hook(SYS_read, reader->context->watch.number(), events, kBatch * sizeof(uffd_msg));
   if (got == -EAGAIN || got == -EINTR) return false;
-  reader->is_lost = reader->is_lost || got <= 0 || static_cast<size_t>(got) % sizeof(uffd_msg) != 0;
-  if (reader->is_lost) return false;
+  if (got <= 0 || static_cast<size_t>(got) % sizeof(uffd_msg) != 0) {
+    reader->is_over = reader->is_over || !reader->is_lost;
+    reader->is_lost = true;
+    return false;
+  }
   reader->end += static_cast<size_t>(got) / sizeof(uffd_msg);
   return true;
 }
@@ -142,19 +145,24 @@ void service_while_waiting_hook(void* reader_pointer) {
   system_call_hook(SYS_ppoll, &ready, 1, &pause, nullptr, 0);
 }
 
+// Reports what is in the queue, and what is read meanwhile.
+void report_queued_hook(Reader* reader) {
+  while (reader->next != reader->end) {
+    const uffd_msg event = reader->events[reader->next++];  // a copy: more may be read while it is reported
+    report_range_hook(reader, event);
+  }
+}
+
 // Keeps uffd/U2: the thread that caused an event continues as soon as it is read, so the gate is held before.
 bool take_events_hook(Reader* reader) {
   const pinrail_host_t* host = reader->context->host;
   host->monitor_hold_hook(host);
-  for (int i = 0; i < kMaxBatches && read_some_hook(reader); ++i) {
-    while (reader->next != reader->end) {
-      const uffd_msg event = reader->events[reader->next++];  // a copy: more may be read while it is reported
-      report_range_hook(reader, event);
-    }
+  for (int i = 0; i < kMaxBatches && read_some_hook(reader); ++i) report_queued_hook(reader);
+  while (reader->is_over) {
+    reader->is_over = false;  // before the report, during which more may be dropped
+    host->monitor_report_hook(host, 0, UINTPTR_MAX);
+    report_queued_hook(reader);
   }
-  // Events that were not read or were dropped may concern any memory.
-  if (reader->is_lost || reader->is_over) host->monitor_report_hook(host, 0, UINTPTR_MAX);
-  reader->is_over = false;
   host->monitor_release_hook(host);
   return !reader->is_lost;
 }

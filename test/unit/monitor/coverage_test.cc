@@ -680,9 +680,10 @@ TEST_F(MonitorKinds, what_is_reported_before_it_goes_alone_is_marked_with_its_ne
   ASSERT_NE(host, nullptr);
   report_of_hook(&host_table_, 4 * kFar + 4096, 4096);
   note_reported_hook(9 * kFar - 4096, 8192);
-  report_of_hook(&gpu_table_, 12 * kFar, 4096);
+  report_of_hook(&gpu_table_, 12 * kFar, 4096);      // other memory
+  report_of_hook(&unknown_table_, 14 * kFar, 4096);  // the trial of a monitor that is still being started
   for (const uintptr_t at : {4, 8, 9}) EXPECT_TRUE(was_reported(at * kFar, 4096)) << at;
-  for (const uintptr_t at : {3, 5, 7, 10}) EXPECT_FALSE(was_reported(at * kFar, kFar)) << at;
+  for (const uintptr_t at : {3, 5, 7, 10, 12, 14}) EXPECT_FALSE(was_reported(at * kFar, kFar)) << at;
   EXPECT_TRUE(was_reported(3 * kFar, 2 * kFar));
   started.clear();
   EXPECT_FALSE(was_reported(0, UINTPTR_MAX)) << "another start";
