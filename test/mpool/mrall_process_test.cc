@@ -137,10 +137,8 @@ TEST_F(Mrall, what_would_wait_for_the_maker_is_busy_inside_fork) {
   void* const at = map(kPage, PROT_NONE);  // what is asked for cannot be registered already
   std::vector<pinrail_status_t> statuses;
   in_prepare_handler = [&] {
-    alarm(300);
     statuses = {pool_->use(at, kPage), pool_->find(at, kPage), pinrail_mpool_progress(pool_->get()),
                 pinrail_mpool_destroy(pool_->get(), PINRAIL_DESTROY_FORCE)};
-    alarm(0);
   };
   EXPECT_EQ(exit_status_of([] { return 0; }), 0);
   in_prepare_handler = nullptr;
