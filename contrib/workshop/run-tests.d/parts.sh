@@ -21,14 +21,16 @@ broken() {
 }
 
 # build PART [CONFIGURE_ARGUMENT]...: configures and makes in $work/PART, as far as that is not done yet.
-# Without symbols for debuggers, which take a third of the time to compile.
+# Without symbols for debuggers, which take a third of the time to compile. configure, libtool and make start thousands of
+# shells, so theirs is dash, where there is one; the part dist has the one that configure chooses.
 build() {
-  local part=$1 folder=$work/$1 log=$work/$1/build.log
+  local part=$1 folder=$work/$1 log=$work/$1/build.log shell
   shift
   mkdir -p -- "$folder"
   : >"$log"
+  shell=$(command -v dash || command -v bash)
   if [[ ! $folder/config.status -nt $top/configure || $(cat "$folder/arguments" 2>/dev/null) != "$*" ]]; then
-    (cd -- "$folder" && "$top/configure" CXXFLAGS=-g0 "$@") >>"$log" 2>&1 </dev/null || { broken "$part" "$log" "configure failed"; return; }
+    (cd -- "$folder" && CONFIG_SHELL=$shell "$shell" "$top/configure" CXXFLAGS=-g0 "$@") >>"$log" 2>&1 </dev/null || { broken "$part" "$log" "configure failed"; return; }
     echo "$*" >"$folder/arguments"
   fi
   make -C "$folder" -j"$jobs" >>"$log" 2>&1 </dev/null || broken "$part" "$log" "the build failed"
