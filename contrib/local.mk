@@ -9,7 +9,7 @@ memory_events_sources = \
 
 # For the tools, and for programs among the tests.
 program_sources = \
-	contrib/tools/common/program.h contrib/tools/common/program.cc \
+	contrib/tools/common/program.h contrib/tools/common/program.cc contrib/tools/common/json.h \
 	contrib/tools/common/text.h contrib/tools/common/text.cc
 
 if HAVE_TOOLS

@@ -178,11 +178,10 @@ bin_PROGRAMS += test/conform/pinrail_conform
 test_conform_pinrail_conform_SOURCES = test/conform/suite/pinrail_conform.cc test/conform/suite/component.h \
 	test/support/libc_allocator.h \
 	test/conform/suite/component_checks.cc test/conform/suite/rcache_checks.cc test/conform/suite/mpool_checks.cc \
-	test/conform/suite/monitor_checks.cc $(registrar_subject_sources) $(test_support_sources) $(fake_registrar_sources) \
+	test/conform/suite/monitor_checks.cc $(registrar_subject_sources) $(fake_registrar_sources) \
 	$(program_sources) $(memory_events_sources)
-test_conform_pinrail_conform_CXXFLAGS = $(AM_CXXFLAGS)
 test_conform_pinrail_conform_LDFLAGS = $(PINRAIL_SANITIZE)
-test_conform_pinrail_conform_LDADD = libpinrail_internal.la
+test_conform_pinrail_conform_LDADD = test/libtest_support.la libpinrail_internal.la
 dist_man_MANS += contrib/man/pinrail_conform.1
 else
 EXTRA_DIST += contrib/man/pinrail_conform.1

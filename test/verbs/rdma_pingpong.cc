@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "contrib/tools/common/json.h"
 #include "contrib/tools/common/program.h"
 #include "test/bench/measure.h"
 #include "test/verbs/rdma_device.h"

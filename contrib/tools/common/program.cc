@@ -208,10 +208,4 @@ std::string reason_key(uint32_t reason) {
   return "?";
 }
 
-Json reasons_json(const Misses& misses) {
-  Json json = Json::object();
-  for (const uint32_t reason : reasons_of(misses)) json[reason_key(reason)] = misses[reason];
-  return json;
-}
-
 }  // namespace pinrail::tools

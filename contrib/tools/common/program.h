@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // program.h - what the programs of the tools have in common. The options of a program: each is declared once, with its
-// help; CLI11 parses and checks them. Why requests missed, for people and for programs. And JSON documents.
+// help; CLI11 parses and checks them. And why requests missed, for people and for programs.
 //
 //   CommandLine line("pinrail_info", "Shows what this Pinrail is.", "Exit status: ...");
 //   line.flag("--json", "one JSON document", &json);
@@ -24,7 +24,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -81,15 +80,6 @@ class CommandLine {
 // Flushes standard output. Returns the status, or 1, after a line that says why, if output was lost.
 int close_output(const char* program, int status);
 
-// The tools' JSON documents: objects keep the order in which their keys were written.
-
-using Json = nlohmann::ordered_json;
-
-// Prints a document. A byte that is not UTF-8 becomes U+FFFD; a number that is not finite becomes null.
-inline void print(const Json& document, std::ostream& out) {
-  out << document.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
-}
-
 // By pinrail_miss_reason_t.
 using Misses = std::array<uint64_t, PINRAIL_MISS_REASONS>;
 Misses misses_of(const pinrail_mpool_stats_t& stats);
@@ -102,7 +92,6 @@ std::string reasons_text(const Misses& misses, size_t most = PINRAIL_MISS_REASON
 
 // For programs: "evicted" of the statistic misses_evicted.
 std::string reason_key(uint32_t reason);
-Json reasons_json(const Misses& misses);
 
 }  // namespace pinrail::tools
 

@@ -26,7 +26,7 @@ void print(const Options& options, const Snapshot& snapshot) {
   switch (options.format()) {
     case Format::text: print_text(options, snapshot, std::cout); break;
     case Format::parsable: print_parsable(options, snapshot, std::cout); break;
-    case Format::json: pinrail::tools::print(document_of(options, snapshot), std::cout); break;
+    case Format::json: print_json(options, snapshot, std::cout); break;
   }
 }
 

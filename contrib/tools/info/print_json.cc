@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "contrib/tools/common/program.h"
+#include "contrib/tools/common/json.h"
 #include "contrib/tools/info/snapshot.h"
 
 namespace pinrail::info {
@@ -90,9 +90,7 @@ Json param_json(const pinrail_param_info_t& param) {
   return json;
 }
 
-}  // namespace
-
-tools::Json document_of(const Options& options, const Snapshot& snapshot) {
+Json document_of(const Options& options, const Snapshot& snapshot) {
   Json json = {{"version", pinrail_version()}};
   if (options.params.empty()) put_general(snapshot, &json);
   json["components"] = json["parameters"] = Json::array();
@@ -110,10 +108,6 @@ tools::Json document_of(const Options& options, const Snapshot& snapshot) {
 }
 
 // The facts of the JSON document, one a line.
-
-namespace {
-
-using tools::Json;
 
 std::string text_of(const Json& value) {
   if (value.is_boolean()) return value ? "yes" : "no";
@@ -176,6 +170,10 @@ std::string parsable_field(std::string_view text) {
     quoted += c == '\n' ? ' ' : c;
   }
   return quoted + "\"";
+}
+
+void print_json(const Options& options, const Snapshot& snapshot, std::ostream& out) {
+  tools::print(document_of(options, snapshot), out);
 }
 
 void print_parsable(const Options& options, const Snapshot& snapshot, std::ostream& out) {

@@ -5,6 +5,7 @@
 #include <array>
 #include <iomanip>
 
+#include "contrib/tools/common/json.h"
 #include "contrib/tools/common/program.h"
 #include "contrib/tools/common/text.h"
 #include "contrib/tools/info/monitors.h"

@@ -116,7 +116,7 @@ void print_text(const Options& options, const Snapshot& snapshot, std::ostream& 
 void print_parsable(const Options& options, const Snapshot& snapshot, std::ostream& out);
 std::string parsable_field(std::string_view text);
 
-tools::Json document_of(const Options& options, const Snapshot& snapshot);
+void print_json(const Options& options, const Snapshot& snapshot, std::ostream& out);
 
 }  // namespace pinrail::info
 

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <iostream>
 
+#include "contrib/tools/common/json.h"
 #include "contrib/tools/common/program.h"
 #include "contrib/tools/perf/basics.h"
 

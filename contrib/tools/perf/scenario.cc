@@ -11,6 +11,7 @@
 #include <iostream>
 #include <vector>
 
+#include "contrib/tools/common/json.h"
 #include "contrib/tools/common/program.h"
 #include "contrib/tools/perf/basics.h"
 

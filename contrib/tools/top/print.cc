@@ -15,6 +15,7 @@
 #include <sstream>
 #include <string>
 
+#include "contrib/tools/common/json.h"
 #include "contrib/tools/common/text.h"
 #include "contrib/tools/top/top.h"
 

@@ -21,14 +21,16 @@ broken() {
 }
 
 # build PART [CONFIGURE_ARGUMENT]...: configures and makes in $work/PART, as far as that is not done yet.
-# Without symbols for debuggers, which take a third of the time to compile.
+# Without symbols for debuggers, which take a third of the time to compile. configure, libtool and make start thousands of
+# shells, so theirs is dash, where there is one; the part dist has the one that configure chooses.
 build() {
-  local part=$1 folder=$work/$1 log=$work/$1/build.log
+  local part=$1 folder=$work/$1 log=$work/$1/build.log shell
   shift
   mkdir -p -- "$folder"
   : >"$log"
+  shell=$(command -v dash || command -v bash)
   if [[ ! $folder/config.status -nt $top/configure || $(cat "$folder/arguments" 2>/dev/null) != "$*" ]]; then
-    (cd -- "$folder" && "$top/configure" CXXFLAGS=-g0 "$@") >>"$log" 2>&1 </dev/null || { broken "$part" "$log" "configure failed"; return; }
+    (cd -- "$folder" && CONFIG_SHELL=$shell "$shell" "$top/configure" CXXFLAGS=-g0 "$@") >>"$log" 2>&1 </dev/null || { broken "$part" "$log" "configure failed"; return; }
     echo "$*" >"$folder/arguments"
   fi
   make -C "$folder" -j"$jobs" >>"$log" 2>&1 </dev/null || broken "$part" "$log" "the build failed"
@@ -132,6 +134,8 @@ run_one() {
 # The parts.
 
 without_peers=(--without-benchmark --without-ucx --without-openmpi --without-libfabric)
+# Of the parts whose tests run neither what serves peers nor the pages: the same tests remain, and less is made.
+bare=("${without_peers[@]}" --disable-pages)
 # But for verbs and the JSON library, which what is installed needs; the part tsan does without JSON.
 without_third_parties=("${without_peers[@]}" --without-gtest --without-uring --without-hwloc --without-lzma --without-cuda)
 
@@ -153,14 +157,14 @@ promised=('test/conform/*' 'test/mpool/*' 'test/monitor/*' 'test/gpu/*')
 
 # Not optimised, as dist is not: the part gcc is.
 part_static() {
-  build static --enable-werror PINRAIL_OPTIMIZE=-O0 --enable-static --enable-static-components "${without_peers[@]}" || return
+  build static --enable-werror PINRAIL_OPTIMIZE=-O0 --enable-static --enable-static-components "${bare[@]}" || return
   mapfile -t tests < <(tests_of "$work/static" 'test/mpool/grdma' 'test/tools_info_test.sh' 'test/tools_top_test.sh' 'test/readme_test.sh')
   check static "${tests[@]}"
 }
 
 part_tsan() {
   export TSAN_OPTIONS="halt_on_error=0 exitcode=66 second_deadlock_stack=1"
-  build tsan --enable-werror --enable-sanitizer=thread --enable-debug --without-json "CFLAGS=-O1 -g" CXXFLAGS=-g1 PINRAIL_OPTIMIZE=-O1 || return
+  build tsan --enable-werror --enable-sanitizer=thread --enable-debug --without-json "${bare[@]}" "CFLAGS=-O1 -g" CXXFLAGS=-g1 PINRAIL_OPTIMIZE=-O1 || return
   mapfile -t tests < <(tests_of "$work/tsan" 'test/stress/*' 'test/mpool/grdma' 'test/gpu/gpu_events' \
     'test/gpu/gpu_locks' 'test/gpu/gpu_restart' 'test/mpool/alloc' 'test/attack/*')
   check tsan "${tests[@]}"
@@ -168,13 +172,13 @@ part_tsan() {
 
 part_asan() {
   export ASAN_OPTIONS="detect_stack_use_after_return=1" UBSAN_OPTIONS="print_stacktrace=1"
-  build asan --enable-sanitizer=address,undefined --enable-debug "CFLAGS=-O1 -g" CXXFLAGS=-g1 PINRAIL_OPTIMIZE=-O1 || return
+  build asan --enable-sanitizer=address,undefined --enable-debug "${bare[@]}" "CFLAGS=-O1 -g" CXXFLAGS=-g1 PINRAIL_OPTIMIZE=-O1 || return
   mapfile -t tests < <(tests_of "$work/asan" 'test/unit/*' "${promised[@]}" 'test/fault/*')
   check asan "${tests[@]}"
 }
 
 # Its warnings need no optimisation, and its programs are not run.
-build_clang() { build clang CC=clang CXX=clang++ --enable-werror --enable-debug "CFLAGS=-O0" "CXXFLAGS=-O0"; }
+build_clang() { build clang CC=clang CXX=clang++ --enable-werror --enable-debug --disable-pages "CFLAGS=-O0" "CXXFLAGS=-O0"; }
 
 part_clang() {
   build_clang || return

@@ -19,6 +19,7 @@
 #include <set>
 
 #include "base/loader/loader.h"
+#include "contrib/tools/common/json.h"
 #include "contrib/tools/common/program.h"
 #include "test/conform/suite/component.h"
 #include "test/conform/suite/registrar.h"

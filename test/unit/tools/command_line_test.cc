@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <sstream>
 
+#include "contrib/tools/common/json.h"
 #include "contrib/tools/common/text.h"
 #include "contrib/tools/info/snapshot.h"
 #include "test/support/files.h"
