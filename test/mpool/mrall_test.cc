@@ -108,6 +108,34 @@ TEST_F(Mrall, protection_is_followed_by_requests) {
   EXPECT_TRUE(pool_->leaves_out(memory.base() + 4 * kPage, PINRAIL_LEFT_OUT_PROTECTED));
 }
 
+// R12: what a request across two pieces displaces is found by no event any more.
+TEST_F(Mrall, what_is_displaced_counts_as_ended_by_an_event_while_it_is_held) {
+  const Mapping memories[] = {Mapping(4 * kPage, PROT_NONE), Mapping(4 * kPage, PROT_NONE)};
+  for (const bool is_held : {false, true}) {
+    const Mapping& memory = memories[is_held ? 1 : 0];
+    const auto map_over = [&](size_t page) {
+      void* const at = memory.base() + page * kPage;
+      EXPECT_EQ(mmap(at, 2 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), at);
+      pool_->catch_up();
+    };
+    std::vector<pinrail_reason_t> reasons;
+    device_->on_deregister([&](const pinrail_registration_t* reg, pinrail_reason_t reason) {
+      if (reg->base == memory.base()) reasons.push_back(reason);
+    });
+    map_over(0);
+    pinrail_handle_t held{};
+    ASSERT_EQ(pool_->reg(memory.base(), 2 * kPage, kRead, &held), PINRAIL_SUCCESS);
+    if (!is_held) drop(held);
+    map_over(2);
+    EXPECT_EQ(pool_->use(memory.base(), 4 * kPage), PINRAIL_SUCCESS);
+    EXPECT_EQ(pinrail_mpool_progress(pool_->get()), PINRAIL_SUCCESS);
+    if (is_held) drop(held);
+    device_->on_deregister(nullptr);
+    EXPECT_GT(reasons.size(), size_t{0});
+    EXPECT_EQ(std::count(reasons.begin(), reasons.end(), PINRAIL_REASON_RELEASED) != 0, !is_held);
+  }
+}
+
 TEST_F(Mrall, a_rescan_finds_what_no_monitor_reports) {
   start({{"mpool_mrall_rescan", "20"}});
   const Mapping memory(8 * kPage, PROT_NONE);

@@ -12,7 +12,8 @@
 //     one lock. The maker inserts under the same lock, and only what no event has touched since the round began, so no
 //     registration that is in the index is older than its mapping (E1, E2).
 //
-// What an event has ended is given back with the reason INVALIDATED: its memory may be another's by now (R12).
+// What an event has ended, or may end while it is held, is given back with the reason INVALIDATED: its memory may be
+// another's by now (R12).
 #ifndef PINRAIL_COMPONENTS_MPOOL_MRALL_MRALL_H
 #define PINRAIL_COMPONENTS_MPOOL_MRALL_MRALL_H
 
@@ -332,12 +333,13 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
   Status ask_on_own_page(pinrail_thread_t* thread, uint32_t rights);
   Status publish(pinrail_thread_t* thread, pinrail_registration_t* reg);
   Status publish_announced(pinrail_thread_t* thread, pinrail_announcement_t* announcement, pinrail_registration_t* reg);
-  void kill_one(pinrail_registration_t* reg);
+  void kill_one(pinrail_registration_t* reg, bool is_mapped);
 
   static void report_hook(void* pool, uintptr_t base, size_t length);
   static void invalidated_hook(void* pool, pinrail_registration_t* const* regs, size_t count);
   static void displaced_hook(void* pool, pinrail_registration_t* const* regs, size_t count);
   void kill_hook(pinrail_registration_t* reg);
+  void give_up_hook(pinrail_registration_t* reg, uint64_t own_references);
 
   const uint64_t
       memory_bytes_;  // of the machine; a mapping that is longer is registered only as far as it is asked for

@@ -256,7 +256,21 @@ void Pool::invalidated_hook(void* pool_pointer, pinrail_registration_t* const* r
 
 // An insert has made them superfluous.
 void Pool::displaced_hook(void* pool, pinrail_registration_t* const* regs, size_t count) {
-  for (size_t i = 0; i < count; ++i) static_cast<Pool*>(pool)->kill_hook(regs[i]);
+  for (size_t i = 0; i < count; ++i) static_cast<Pool*>(pool)->give_up_hook(regs[i], 0);
+}
+
+// As kill_hook(), of what no event has ended. If others hold it, an event may come before the last drop, and finds it
+// no more: it counts as ended by that one. own_references: the caller's.
+void Pool::give_up_hook(pinrail_registration_t* reg, uint64_t own_references) {
+  uint64_t word = state::load(reg);
+  const size_t length = reg->length;
+  const bool is_idle = (word & state::kIndexed) != 0 && state::references(word) == own_references;
+  if (!is_idle || !state::exchange(reg, &word, state::dead(word))) {
+    mpool::mark_invalidated_hook(reg);
+    kill_hook(reg);
+  } else if (own_references == 0) {
+    gc_list.push(reg, reg, length);
+  }
 }
 
 // mrall/A2. Monitors report what is new in the same way as what goes away: either way the maker looks at the range, in

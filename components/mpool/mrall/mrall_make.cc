@@ -101,16 +101,17 @@ void Pool::judge_held(pinrail_thread_t* thread, const Span& span) {
     uint32_t rights = 0;
     pinrail_left_out_reason_t reason;
     const bool is_right = maps_.is_registrable(span_of(reg), &rights, &reason) && (reg->rights & ~rights) == 0;
-    if (!is_right) kill_one(reg);
+    if (!is_right) kill_one(reg, rights != 0 || reason != PINRAIL_LEFT_OUT_NONE);
   }
   drop_all(thread, &held_);
 }
 
-// The maker holds it. Its range is queued, as after an event.
-void Pool::kill_one(pinrail_registration_t* reg) {
+// The maker holds it. Its range is queued, as after an event. is_mapped: all of it is memory of this process still.
+void Pool::kill_one(pinrail_registration_t* reg, bool is_mapped) {
   Guard guard(work_.mutex);
   if (rcache_.ops.remove(rcache_.module, reg) != PINRAIL_SUCCESS) return;
-  kill_hook(reg);
+  if (!is_mapped) mpool::mark_invalidated_hook(reg);
+  give_up_hook(reg, 1);
   work_.touch_locked_hook(span_of(reg));
 }
 
@@ -137,7 +138,7 @@ void Pool::give_back_idle(pinrail_thread_t* thread, const Span& span, Span* arou
     if (!is_held_by_maker_alone(reg)) continue;
     Guard guard(work_.mutex);
     if (rcache_.ops.remove(rcache_.module, reg) != PINRAIL_SUCCESS) continue;
-    kill_hook(reg);
+    give_up_hook(reg, 1);
     count_relaxed(&evictions);
     *around_out = {std::min(around_out->base, span_of(reg).base), std::max(around_out->end, span_of(reg).end)};
   }
