@@ -78,6 +78,9 @@ uintptr_t map_scratch(size_t length);
 bool read_events_hook(Context* context);
 void probe_hook(void* context, uintptr_t base, size_t length);
 
+// The descriptor is lost, and events that were not read with it: ends all that is cached, before lookups go on (E1).
+void lose(Context* context);
+
 // uffd_thread.cc: start-up and shut-down.
 bool start_reader(Context* context);
 void stop_reader(Context* context);

@@ -291,7 +291,7 @@ pinrail_status_t check(void* context_pointer) {
   auto* context = static_cast<Context*>(context_pointer);
   Guard guard(context->mutex);
   if (!context->lost.load() && context->watch.is_open()) return PINRAIL_SUCCESS;
-  context->lost.store(true);
+  if (!context->lost.load()) lose(context);
   context->host->monitor_blind(context->host, "uffd: its descriptor was closed");
   return PINRAIL_ERR_ERROR;
 }

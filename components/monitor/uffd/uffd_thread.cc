@@ -26,9 +26,9 @@ void touch_stack() {
 
 // The descriptor was closed by the program, or cannot be read. Ends all watching, so that no thread waits for events.
 void give_up(Context* context) {
-  context->lost.store(true);
   unwatch_all(*context);
   context->watch.close();
+  lose(context);
   const pinrail_host_t* host = context->host;
   const monitor_services::Work work(*context->own);
   show(host, "lost");
@@ -42,6 +42,13 @@ void run(void* context_pointer) {
 }
 
 }  // namespace
+
+void lose(Context* context) {
+  context->host->monitor_hold_hook(context->host);
+  context->lost.store(true);
+  context->host->monitor_report_hook(context->host, 0, UINTPTR_MAX);
+  context->host->monitor_release_hook(context->host);
+}
 
 bool start_reader(Context* context) { return context->reader.start("pinrail-uffd", run, context); }
 
