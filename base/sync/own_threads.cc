@@ -46,6 +46,13 @@ void end() {
   if (works == 0) count_out();
 }
 
+Whole::Whole() {
+  if (works != 0) ++works;
+}
+Whole::~Whole() {
+  if (works != 0) --works;
+}
+
 void pass_slowly() {
   if (works != 1) return;
   end();

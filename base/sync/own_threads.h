@@ -14,7 +14,7 @@
 //     is made in a signal handler that interrupted Pinrail's own code, whose lock they may wait for. fork() then goes
 //     on.
 //
-// A thread that begins work, or passes, holds no lock.
+// A thread that begins work, or passes, holds no lock, and has announced nothing that others wait for.
 #ifndef PINRAIL_BASE_SYNC_OWN_THREADS_H
 #define PINRAIL_BASE_SYNC_OWN_THREADS_H
 
@@ -56,6 +56,14 @@ void in_child();
 
 // In a forked child, before any other call, whether or not in_child() was called: no thread of the parent is at work.
 void fork_reinit();
+
+// What the calling thread does without a pass, if it is at work: other threads wait for it, which may hold what the
+// forking thread asks for.
+class Whole : NonCopyable {
+ public:
+  Whole();
+  ~Whole();
+};
 
 // Work for a scope.
 class Work : NonCopyable {

@@ -122,6 +122,7 @@ class ChunkStream : public mpool::PoolWork {
     Span span;
     for (int in_a_row = 0; in_a_row < 2 && begin_ahead(&span);) {
       const own_threads::Work work;
+      const own_threads::Whole whole;
       pinrail_handle_t handle;
       Status status = register_piece(span, &handle);
       const bool is_registered = status.ok();

@@ -191,6 +191,7 @@ bool PinJob::take_locked(size_t number) {
 }
 
 void PinJob::run_chunk(size_t number) {
+  const own_threads::Whole whole;
   end_chunk(number, guarded([&] { return register_chunk(number); }));
 }
 

@@ -210,7 +210,7 @@ __attribute__((flatten)) pinrail_status_t register_mem(pinrail_bound_registrar_t
                                                        pinrail_registration_t* reg) {
   Status status = check_request(bound->table, *request);
   if (!status.ok()) return status.code();
-  if (thread->in_registrar == 0) own_threads::pass();  // the maker of mrall may have thousands
+  if (thread->in_registrar == 0) own_threads::pass();  // mrall's maker may have thousands
   RegistrarCall call(bound, thread);
   status = init_tail(bound, reg);
   if (status.ok()) {
