@@ -330,9 +330,11 @@ void record_event_hook(void* /*arg*/, uintptr_t base, size_t length) {
   append_hook('I', base, length, {nullptr, 0}, 0, 0);
 }
 
+bool is_ours() { return is_on() && area.owner == getpid(); }
+
 // One thread alone writes the file: the process may exit while another thread is in pinrail_finalize().
-bool write_if_ours() {
-  if (!is_on() || area.owner != getpid() || is_claimed.exchange(true)) return false;
+bool write_once() {
+  if (is_claimed.exchange(true)) return false;
   const char* const why = write_file();
   if (why != nullptr) tell("record lost", why);
   return true;
@@ -342,9 +344,10 @@ bool write_if_ours() {
 // function may be gone already. What pinrail_finalize() writes on another thread is waited for, but not for ever.
 __attribute__((destructor)) void at_exit() {
   constexpr int kMostLooks = 60000;  // one a millisecond
+  if (!is_ours()) return;            // a child that only exits takes no lock, which a thread of its parent may have held
   report::divert(nullptr, nullptr);
-  if (write_if_ours()) return;
-  for (int looks = 0; looks < kMostLooks && is_on() && area.owner == getpid(); ++looks) usleep(1000);
+  if (write_once()) return;
+  for (int looks = 0; looks < kMostLooks && is_on(); ++looks) usleep(1000);
 }
 
 }  // namespace
@@ -371,7 +374,7 @@ void stop() {
   if (!is_on()) return;
   if (subscription != nullptr) monitor::unsubscribe(subscription, &monitor::foreign_subscriptions);
   subscription = nullptr;
-  const bool is_ended = write_if_ours();
+  const bool is_ended = is_ours() && write_once();
   mpool::watchers.fetch_sub(1, std::memory_order_relaxed);
   recording.store(nullptr);
   if (is_ended) munmap(area.records, kMost * sizeof(Record));  // otherwise a thread that exits reads it
