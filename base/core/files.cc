@@ -26,10 +26,10 @@ bool is_main_program(const Dl_info& object) {
   return dladdr(reinterpret_cast<const void*>(headers), &program) != 0 && program.dli_fbase == object.dli_fbase;
 }
 
-// The owner of the file that contains Pinrail; this user if it cannot be found out.
-uid_t owner_of_own_file(uid_t self) {
+// Another user if it cannot be found out.
+uid_t owner_of(const std::string& path) {
   struct stat about {};
-  return stat(own_file().c_str(), &about) == 0 ? about.st_uid : self;
+  return stat(path.c_str(), &about) == 0 ? about.st_uid : UINT32_MAX;
 }
 
 }  // namespace
@@ -59,8 +59,10 @@ std::string why_untrusted(const struct stat& found, Named named) {
     about.st_mode &= ~S_IWGRP;
   }
   // What belongs to root or to this user is trusted whatever file contains Pinrail, which is then not looked for.
-  const bool is_own = about.st_uid == 0 || about.st_uid == self;
-  return why_untrusted(about, {self, is_own ? self : owner_of_own_file(self)});
+  if (about.st_uid == 0 || about.st_uid == self) return why_untrusted(about, {self, self});
+  const std::string file = own_file(), folder = file.substr(0, file.rfind('/') + 1);
+  const bool is_of_folder = about.st_uid == owner_of(folder);
+  return why_untrusted(about, {self, is_of_folder ? about.st_uid : owner_of(file)});
 }
 
 std::string why_untrusted_link(const std::string& path, Named named) {

@@ -164,8 +164,9 @@ void Loader::find_in_folder(const std::string& folder) {
   std::string why = trust::why_untrusted(link, named);  // who owns a link can let it lead elsewhere at any time
   if (why.empty()) why = trust::why_untrusted(about, named);
   if (!why.empty()) {
-    const char* const because = named == trust::Named::by_default ? "mca_base_component_path does not name it"
-                                                                  : "this program runs with root's rights";
+    const bool is_root = geteuid() == 0 || !trust::in_environment();
+    const char* const because =
+        is_root ? "this program runs with root's rights" : "mca_base_component_path does not name it";
     log(PINRAIL_LOG_WARN, "no component is loaded from " + folder + ": it " + why + ", and " + because);
     return;
   }
