@@ -348,14 +348,16 @@ class Cache {
     });
   }
   // What is parked was referenced when a search looked at it. What is dead, or of a pool that is being destroyed, makes
-  // room in a moment.
+  // room in a moment, but not what is dead in a pool that waits for a call of its own.
   bool are_others_held_locked(const pinrail_registration_t* own) const REQUIRES(mutex) {
     bool are_held = releasing_.load(std::memory_order_relaxed) != 0 || registrations_.active() != registrations_.size();
     for (size_t place = 0; place < registrations_.active() && !are_held; ++place) {
       const pinrail_registration_t* const reg = registrations_.at(place);
       const uint64_t word = state::load(reg);
-      const bool is_idle = (word & state::kIndexed) != 0 && state::references(word) == 0;
-      are_held = reg != own && (!is_idle || owner_of_locked(reg)->is_closing);
+      const Member* const owner = owner_of_locked(reg);
+      const bool waits = owner->is_caller_only && (word & state::kDead) != 0;
+      const bool is_idle = state::references(word) == 0 && ((word & state::kIndexed) != 0 || waits);
+      are_held = reg != own && (!is_idle || owner->is_closing);
     }
     return are_held;
   }
