@@ -224,7 +224,8 @@ constexpr unsigned long long kDescriptorType = 1;  // a number, because the driv
 
 // While an object of this class exists, the device's primary context is current on its thread, and the thread is not
 // cancelled: the driver's calls may be cancellation points (R10). A stream that any thread is capturing neither makes
-// these calls fail nor is spoilt by them. It takes no lock: each thread has its own stack of contexts and capture mode.
+// these calls fail nor is spoilt by them, but for copies (device_read and device_write). It takes no lock: each thread
+// has its own stack of contexts and capture mode.
 class CurrentContext : NonCopyable {
  public:
   CurrentContext(Registrar* registrar, int device);
@@ -237,6 +238,7 @@ class CurrentContext : NonCopyable {
   Registrar* const registrar_;
   const int device_;
   CUstreamCaptureMode capture_mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;  // then the caller's, until the end
+  bool is_relaxed_ = false;
   bool is_spare_ = false;  // this object has a reference of its own, which it releases
   CUresult result_;
 };

@@ -178,7 +178,7 @@ pinrail_status_t status_of_expected(CUresult error) {
 // again. The first reference is kept, because the last release would destroy the context with all mappings.
 CurrentContext::CurrentContext(Registrar* registrar, int device) : registrar_(registrar), device_(device) {
   CUcontext context = nullptr;
-  registrar->cuda.cuThreadExchangeStreamCaptureMode(&capture_mode_);
+  is_relaxed_ = registrar->cuda.cuThreadExchangeStreamCaptureMode(&capture_mode_) == CUDA_SUCCESS;
   result_ = registrar->cuda.cuDevicePrimaryCtxRetain(&context, device);
   if (result_ != CUDA_SUCCESS) return;
   is_spare_ = registrar->has_context[device].exchange(true);
@@ -192,7 +192,7 @@ CurrentContext::~CurrentContext() {
     release_with_retry(*registrar_, "cuCtxPopCurrent", [&] { return registrar_->cuda.cuCtxPopCurrent(nullptr); });
     release();
   }
-  registrar_->cuda.cuThreadExchangeStreamCaptureMode(&capture_mode_);
+  if (is_relaxed_) registrar_->cuda.cuThreadExchangeStreamCaptureMode(&capture_mode_);
 }
 
 void CurrentContext::release() {

@@ -37,7 +37,9 @@ Status export_physical(const Registrar& registrar, const Found& found, CUmemGene
   void* const into = by_fabric ? static_cast<void*>(block->driver) : &descriptor;
   const auto type = by_fabric ? kFabricType : kDescriptorHandle;
   const CUresult error = registrar.cuda.cuMemExportToShareableHandle(into, physical, type, 0);
-  if (error != CUDA_SUCCESS) return status_of_export(registrar, "cuMemExportToShareableHandle", error);
+  constexpr const char* kCall = "cuMemExportToShareableHandle";
+  if (error != CUDA_SUCCESS)
+    return by_fabric ? status_of(registrar, kCall, error) : status_of_export(registrar, kCall, error);
   *descriptor_out = descriptor;
   return success();
 }
