@@ -90,8 +90,16 @@ uintptr_t map_new_file() {
   return reinterpret_cast<uintptr_t>(got);
 }
 
+#ifdef __GLIBC__
+#define NEED_KEPT_FILES()
+#else
+#define NEED_KEPT_FILES() GTEST_SKIP() << "beside musl no mappings of files are kept"
+#endif
+
 // Then the file is known, and it is seen when it is cut.
 TEST_F(PatcherPool, what_was_mapped_unseen_is_looked_at_again_when_the_program_has_invalidated_the_range) {
+  NEED_KEPT_FILES();
+#if PINRAIL_CAN_PATCH
   const uintptr_t base = map_pages(1);
   pool_->use(base, kPage);
   const int file = new_file();
@@ -103,9 +111,11 @@ TEST_F(PatcherPool, what_was_mapped_unseen_is_looked_at_again_when_the_program_h
   EXPECT_FALSE(pool_->has(base, kPage));
   close(file);
   munmap(at(base), kPage);
+#endif
 }
 
 TEST_F(PatcherPool, files_of_former_sessions_take_no_room_and_no_descriptor_of_them_is_left) {
+  NEED_KEPT_FILES();
   constexpr size_t kRoom = 1024;  // for mappings of files
   std::vector<uintptr_t> files;
   for (size_t i = 0; i < kRoom; ++i) {
@@ -113,8 +123,10 @@ TEST_F(PatcherPool, files_of_former_sessions_take_no_room_and_no_descriptor_of_t
     pool_->use(files.back(), kPage);
   }
   EXPECT_TRUE(pool_->has(files.back(), kPage));
+#ifdef __x86_64__  // elsewhere an emulator may show a file of its own
   EXPECT_GE(descriptor_of("/maps"), 0);
   EXPECT_GE(descriptor_of("/pagemap"), 0);
+#endif
   pool_.reset();
   library_.reset();
   EXPECT_EQ(descriptor_of("/maps"), -1);
