@@ -344,7 +344,7 @@ bool write_once() {
 // function may be gone already. What pinrail_finalize() writes on another thread is waited for, but not for ever.
 __attribute__((destructor)) void at_exit() {
   constexpr int kMostLooks = 60000;  // one a millisecond
-  if (!is_ours()) return;            // a child that only exits takes no lock, which a thread of its parent may have held
+  if (!is_ours()) return;  // a child that only exits takes no lock, which a thread of its parent may have held
   report::divert(nullptr, nullptr);
   if (write_once()) return;
   for (int looks = 0; looks < kMostLooks && is_on(); ++looks) usleep(1000);
