@@ -77,8 +77,10 @@ static int answers(const index_t* index, const pinrail_registration_t* reg, uint
 
 static int dominates(const index_t* index, const pinrail_registration_t* winner, const pinrail_registration_t* loser) {
   if (winner->traits != loser->traits) return 0;
-  if (index->is_exact || (loser->flags & PINRAIL_FLAG_PERSISTENT) != 0)
-    return is_equal(winner, base_of(loser), loser->length, loser->rights);
+  if (index->is_exact || (loser->flags & PINRAIL_FLAG_PERSISTENT) != 0) {
+    const int is_alike = ((winner->flags ^ loser->flags) & PINRAIL_FLAG_PERSISTENT) == 0;
+    return is_alike && is_equal(winner, base_of(loser), loser->length, loser->rights);
+  }
   return contains(winner, base_of(loser), loser->length) && (winner->rights & loser->rights) == loser->rights;
 }
 

@@ -54,7 +54,7 @@ typedef void (*pinrail_visit_hook_t)(void *arg, pinrail_registration_t *const *r
  * A registration answers a request if it contains the range, has at least the rights and exactly the traits; in an
  * EXACT index it must be equal to the request. One registration dominates another if it contains its range, has at
  * least its rights and exactly its traits. A registration whose flags have PINRAIL_FLAG_PERSISTENT, and any
- * registration in an EXACT index, is dominated by its equal alone.
+ * registration in an EXACT index, is dominated by its equal alone, which has that flag if it has.
  *
  * An announcement lasts from the find_or_announce() that made it until a publish() that returns SUCCESS, or withdraw().
  * If invalidate_hook() is called meanwhile for a range that overlaps, the announcement is overtaken.
