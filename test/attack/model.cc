@@ -157,9 +157,9 @@ bool Model::is_dominated(const Entry& entry) const {
   const bool exempt = pools_[entry.pool].exact || is_persistent(entry.flags);
   for (const Entry& other : entries_) {
     if (!other.indexed || other.pool != entry.pool || other.traits != entry.traits) continue;
-    // A persistent one displaces its equal that is not.
+    // What can be evicted does not stand in for what is persistent.
     const bool equal = other.range == entry.range && other.rights == entry.rights &&
-                       (pools_[entry.pool].exact || is_persistent(other.flags));
+                       is_persistent(other.flags) == is_persistent(entry.flags);
     const bool contains = other.range.contains(entry.range) && (other.rights & entry.rights) == entry.rights;
     if (exempt ? equal : contains) return true;
   }
