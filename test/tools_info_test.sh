@@ -52,6 +52,7 @@ PINRAIL_MCA_mpool_base_record=$work/recorded expect 0
 echo "where the kernel shows less"
 real=${tool%/*}/.libs/${tool##*/} # libtool's wrapper needs descriptors of its own
 [ -x "$real" ] || real=$tool
+# shellcheck disable=SC3045
 (exec >"$work/out" 2>"$work/err" && ulimit -n 4 && LD_LIBRARY_PATH=$PWD/.libs exec "$real" --monitors)
 complains 'no pipe or process could be made'
 # shellcheck disable=SC3045
