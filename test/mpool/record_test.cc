@@ -340,7 +340,13 @@ TEST_F(RecordLife, events_of_a_signal_handler_are_whole_and_counted) {
   ASSERT_EQ(sigaction(SIGALRM, &action, nullptr), 0);
   const itimerval often = {{0, 500}, {0, 500}}, never = {};
   setitimer(ITIMER_REAL, &often, nullptr);
-  for (uintptr_t i = 0; reported < 50; ++i) use_place(*pool_, i % 8);
+  for (uintptr_t i = 0; reported < 50; ++i) {
+    pinrail_handle_t handle{};
+    const pinrail_status_t status = pool_->reg(kBase + i % 8 * 0x1000000, (1 + i % 8) * kPage, &handle);
+    if (status == PINRAIL_SUCCESS) drop(handle);
+    // R13: on a slow machine an event comes during each try.
+    EXPECT_TRUE(status == PINRAIL_SUCCESS || status == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE) << status;
+  }
   setitimer(ITIMER_REAL, &never, nullptr);
   const std::vector<pinrail_mpool_event_t> events = pool_->events();
   EXPECT_GT(events.size(), 8u);
