@@ -359,7 +359,7 @@ whose_unused() {
 }
 
 whose_args() {
-  local at
+  local at which
   wanted mpirun_args || return 0
   mkdir -p "$work/empty"
   "$here/mpirun-args" --components "$work/empty" >"$work/args.out" 2>"$work/args" &&
@@ -385,9 +385,11 @@ whose_args() {
 $(command -v ompi_info) "\$@" | grep -v -E '^mca:(btl:(ofi|openib|uct|ugni|usnic)|smsc:knem):' || true
 END
   chmod +x "$work/bin/ompi_info"
-  PATH=$work/bin:$PATH "$here/mpirun-args" --components "$build/contrib/openmpi/.libs" >"$work/args.out" 2>>"$work/args" ||
-    { fail_case mpirun_args "it fails where no transport asks for grdma" "$work/args" && return; }
+  for which in --path --; do
+    PATH=$work/bin:$PATH "$here/mpirun-args" ${which%--} --components "$build/contrib/openmpi/.libs" >"$work/args.out" 2>>"$work/args" ||
+      { fail_case mpirun_args "it fails where no transport asks for grdma" "$work/args" && return; }
+  done
   [[ -s $work/args.out ]] || { fail_case mpirun_args "no options where no transport asks for grdma" "$work/args" && return; }
   expect mpirun_args "$work/args" "there is no $component" "does not take" "Open MPI's own grdma" \
-    "no transport that uses grdma" "a blank or a colon"
+    "no transport that uses grdma" "without the transport ofi" "a blank or a colon"
 }
