@@ -26,7 +26,7 @@ bool is_main_program(const Dl_info& object) {
   return dladdr(reinterpret_cast<const void*>(headers), &program) != 0 && program.dli_fbase == object.dli_fbase;
 }
 
-// Another user if it cannot be found out.
+// UINT32_MAX, which is no user, if it cannot be found out.
 uid_t owner_of(const std::string& path) {
   struct stat about {};
   return stat(path.c_str(), &about) == 0 ? about.st_uid : UINT32_MAX;

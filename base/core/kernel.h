@@ -26,6 +26,13 @@ int ioctl_of(int file, unsigned long request, T* argument) {
 #endif
 }
 
+// Whether Linux of that release ("5.10.0-28-amd64") is older than major.minor; true if the text is no release.
+inline bool is_release_before(const char* release, unsigned major, unsigned minor) {
+  unsigned its_major = 0, its_minor = 0;
+  if (std::sscanf(release, "%u.%u", &its_major, &its_minor) != 2) return true;
+  return its_major < major || (its_major == major && its_minor < minor);
+}
+
 // The number behind the key at the start of a line, for example "VmLck:"; the fallback if there is none. Not in hooks.
 inline uint64_t number_in_file(const char* path, const char* key, uint64_t fallback) {
   std::FILE* const file = std::fopen(path, "re");

@@ -89,8 +89,8 @@ std::string named_by_process(std::string name) {
   return name;
 }
 
-// Makes the file, so that a wrong name is known at once, and not at the end. What is there stays, whoever has written
-// it: an earlier start, another copy of the library, a process of another machine.
+// Makes the file at the start, so that a name that cannot be used is reported then and not at the end. An existing file
+// is never written over: it may be of an earlier start, of another copy of the library, or of another machine.
 const char* why_not_made(const std::string& name) {
   for (int number = 1;; ++number) {
     const std::string full = number == 1 ? name : name + "." + std::to_string(number);

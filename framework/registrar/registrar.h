@@ -14,12 +14,12 @@
 #include <pinrail/pinrail.h>
 
 #include <atomic>
-#include <cstdio>
 #include <memory>
 #include <mutex>
 #include <string>
 
 #include "base/core/compiler.h"
+#include "base/core/kernel.h"
 #include "base/core/span.h"
 #include "base/core/status.h"
 #include "base/loader/loader.h"
@@ -118,11 +118,7 @@ bool needed();
 
 // Whether Linux of that release ("5.10.0-28-amd64") shares pinned pages with forked children. A distribution may have
 // backported the copying to an older release; marks are harmless there.
-inline bool kernel_shares_pins(const char* release) {
-  unsigned major = 0, minor = 0;
-  if (std::sscanf(release, "%u.%u", &major, &minor) != 2) return true;
-  return major < 5 || (major == 5 && minor < 12);
-}
+inline bool kernel_shares_pins(const char* release) { return is_release_before(release, 5, 12); }
 
 // Marks the pages of the span and counts them. BAD_PARAM: a part is not mapped. OUT_OF_RESOURCE: no memory, or the
 // process has as many mappings as the kernel allows (a mark may split some). On an error no page is marked that was not

@@ -75,8 +75,6 @@ TEST_F(PatcherPool, memory_that_went_away_unseen_is_a_miss_when_it_comes_again) 
   munmap(at(base), 4 * kPage);
 }
 
-// The memory that the functions are tried with begins where the kernel has room. A page more is mapped each time, so
-// that it begins once at each page of a huge one.
 int new_file() {
   const int file = memfd_create("mapped", MFD_CLOEXEC);
   EXPECT_EQ(ftruncate(file, kPage), 0);
@@ -138,6 +136,8 @@ TEST_F(PatcherPool, files_of_former_sessions_take_no_room_and_no_descriptor_of_t
   for (const uintptr_t each : files) munmap(at(each), kPage);
 }
 
+// The memory that the functions are tried with begins where the kernel has room. A page more is mapped each time, so
+// that it begins once at each page of a huge one.
 TEST(PatcherLibrary, the_library_comes_and_goes_many_times_wherever_its_trials_have_memory) {
   NEED_PATCHING();
   for (int i = 0; i < 520; ++i) {

@@ -179,7 +179,7 @@ TEST_F(UffdReader, reads_on_after_an_unmapping_that_begins_at_address_0) {
   std::thread other([page] { munmap(page, kPage); });
   const bool came = comes_true([page] { return reported.load() == reinterpret_cast<uintptr_t>(page); });
   EXPECT_TRUE(came);
-  if (!came) close(descriptor_of_monitor());  // so that nobody waits for ever
+  if (!came) close(descriptor_of_monitor());  // otherwise munmap() would not return
   other.join();
 }
 

@@ -11,6 +11,7 @@
 #include <new>
 
 #include "base/core/files.h"
+#include "base/core/kernel.h"
 #include "base/core/own_component.h"
 #include "components/registrar/iouring/iouring.h"
 
@@ -23,9 +24,7 @@ constexpr useconds_t kGraceMicroseconds = 30000;
 
 bool is_before_6_4() {
   utsname kernel{};
-  unsigned major = 0, minor = 0;
-  if (uname(&kernel) != 0 || std::sscanf(kernel.release, "%u.%u", &major, &minor) != 2) return true;
-  return major < 6 || (major == 6 && minor < 4);
+  return uname(&kernel) != 0 || is_release_before(kernel.release, 6, 4);
 }
 
 bool may_lock_nothing() {

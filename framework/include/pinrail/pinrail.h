@@ -432,7 +432,7 @@ PINRAIL_API int pinrail_monitor_sees_all_memory(void);
  * Returns 1 if all that can happen to the memory of the range is seen or reported, so that a registration of it may be
  * kept; 0 if not, before init, or in a signal handler that interrupted Pinrail. Another runtime's cache asks it for each
  * range before it keeps a registration: events that name a file and no addresses (ftruncate, fallocate) reach its
- * subscriber for mappings that somebody asked about. May read files below /proc. It calls no subscriber where
+ * subscriber only for mappings for which this function was called. May read files below /proc. It calls no subscriber where
  * pinrail_monitor_sees_all_memory() returns 1, so that it may be called with a lock that the subscriber takes.
  */
 PINRAIL_API int pinrail_monitor_covers(const void *addr, size_t length);

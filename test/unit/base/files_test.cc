@@ -134,7 +134,7 @@ TEST_F(TrustOfUsers, what_another_user_put_into_the_default_folder_is_not_loaded
   give(folder_.path(), 0, 01777);
   EXPECT_EQ(opened_by_user(), "");
   sources_.defaults.swap(sources_.settings);
-  EXPECT_EQ(opened_by_user(), "tiny") << "the user names the folder himself";
+  EXPECT_EQ(opened_by_user(), "tiny") << "a setting names the folder";
 }
 
 TEST_F(TrustOfUsers, a_default_folder_is_not_found_by_the_link_of_another_user) {
