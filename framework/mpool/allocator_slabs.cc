@@ -53,6 +53,7 @@ std::atomic<Allocator::Slab*>* Allocator::place_of(uintptr_t slab) {
   return &made_on_first_use(&middle->leaves[number >> 9 & 511])->slabs[number & 511];
 }
 
+// From now on find() finds the slabs. What bad_alloc leaves half done leave() ends.
 Status Allocator::enter(Region* region) {
   if (region->base + region->length > uintptr_t{1} << 48) return PINRAIL_ERR_NOT_SUPPORTED;
   for (size_t i = 0; i < region->slab_count; ++i) place_of(region->slabs[i].base)->store(&region->slabs[i]);
@@ -216,6 +217,7 @@ void Allocator::unlink_locked(Slab* slab) {
   (slab->previous != nullptr ? slab->previous->next : slab->region->heap->partial[slab->cls.load()]) = slab->next;
 }
 
+// The slab is the caller's alone until it is linked or given back. NULL: none is free.
 Allocator::Slab* Allocator::take_free_slab_locked(Heap* heap) {
   for (Region* region : heap->regions) {
     if (region->free_slabs == 0) continue;

@@ -186,6 +186,7 @@ Status join_asked(Drain look, void* arg, const uint32_t* bell, void** member_out
   return success();
 }
 
+// Adds a member, for whose drain the thread runs; `arg` must live until leave(). May throw bad_alloc.
 Status join(Drain drain, void* arg, uint32_t interval_ms, void** member_out) {
   auto member = std::make_unique<Member>(Member{drain, arg, interval_ms, 0, nullptr});
   Guard guard(mutex);

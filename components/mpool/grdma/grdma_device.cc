@@ -69,7 +69,7 @@ Status Pool::register_on_device(pinrail_thread_t* thread, const Request& request
   return status;
 }
 
-// The device has refused it.
+// The device has refused it, and no other thread has seen it: it leaves the budget and is freed.
 void Pool::undo(pinrail_registration_t* reg) {
   dismiss(reg);
   discard(reg);

@@ -33,7 +33,8 @@ void Extents::mark_wider(pinrail_registration_t* reg, const Span& asked) {
   reg->link = kWider | pages(asked.base - whole.base) << kBeforeShift | pages(whole.end - asked.end);
 }
 
-// By an exchange, because a displacement may use the word for its tree meanwhile, in which it never has the flag.
+// Counts a hit that the wider part earned: a request beyond what was first asked for. The caller has a reference, and
+// `link` is the word with the flag. By an exchange, because a displacement may use the word for its tree meanwhile, in which it never has the flag.
 void Extents::answered_by_wider(pinrail_registration_t* reg, uint32_t link, const Span& asked) {
   const Span whole = span_of(reg);
   const uintptr_t before = uintptr_t{link >> kBeforeShift & kMostPages} << kPageShift;

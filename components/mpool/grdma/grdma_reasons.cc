@@ -7,7 +7,9 @@
 namespace pinrail::grdma {
 namespace {
 
-uintptr_t load(const uintptr_t* field) { return __atomic_load_n(field, __ATOMIC_RELAXED); }
+// Threads that write one entry together may mix their ranges: then a miss has another reason, and nothing else happens.
+uintptr_t load_hook(const uintptr_t* field) { return __atomic_load_n(field, __ATOMIC_RELAXED); }
+void store_hook(uintptr_t* field, uintptr_t value) { __atomic_store_n(field, value, __ATOMIC_RELAXED); }
 
 }  // namespace
 
@@ -18,7 +20,7 @@ Status Reasons::start() {
 }
 
 pinrail_miss_reason_t Reasons::reason_of(const Entry& entry, const Span& span) {
-  const Span lost{load(&entry.lost_base), load(&entry.lost_end)};
+  const Span lost{load_hook(&entry.lost_base), load_hook(&entry.lost_end)};
   if (lost.end == 0) return PINRAIL_MISS_EVICTED;
   return lost.overlaps(span) ? PINRAIL_MISS_EVENT : PINRAIL_MISS_EXTENT;
 }
@@ -28,23 +30,15 @@ pinrail_miss_reason_t Reasons::why_ended(const Span& span) {
   for (unsigned size_class = class_of_hook(span); size_class < kClasses && classes >> size_class != 0; ++size_class) {
     if ((classes >> size_class & 1) == 0) continue;
     for (Entry& entry : bucket_of_hook(span.base, size_class).entries) {
-      const Span ended{load(&entry.base), load(&entry.end)};
+      const Span ended{load_hook(&entry.base), load_hook(&entry.end)};
       if (!ended.contains(span)) continue;
       const pinrail_miss_reason_t reason = reason_of(entry, span);
-      if (ended.base == span.base && ended.end == span.end) __atomic_store_n(&entry.end, 0, __ATOMIC_RELAXED);
+      if (ended.base == span.base && ended.end == span.end) store_hook(&entry.end, 0);
       return reason;
     }
   }
   return PINRAIL_MISS_COLD;
 }
-
-// Writes down which range a registration had that has ended. Allocates nothing.
-namespace {
-
-void store_hook(uintptr_t* field, uintptr_t value) { __atomic_store_n(field, value, __ATOMIC_RELAXED); }
-uintptr_t load_hook(const uintptr_t* field) { return __atomic_load_n(field, __ATOMIC_RELAXED); }
-
-}  // namespace
 
 // The class of the smallest blocks that are at least as long. What is longer than the last class's blocks is in it,
 // too.
@@ -71,6 +65,7 @@ Reasons::Entry& Reasons::place_for_hook(Bucket* bucket, const Span& span) {
   return bucket->entries[victim_.fetch_add(1, std::memory_order_relaxed) % kPlaces];
 }
 
+// Writes down which range a registration had that has ended. Allocates nothing.
 void Reasons::ended_hook(const Span& span, const Span& lost) {
   if (buckets_ == nullptr) return;
   const unsigned size_class = class_of_hook(span);

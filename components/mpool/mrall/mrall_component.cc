@@ -216,6 +216,8 @@ Status Pool::find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint6
   return is_refusal ? Status(PINRAIL_ERR_NOT_FOUND) : status;
 }
 
+// For pinrail_mpool_progress(): waits until the maker has registered what is mapped by now. BUSY: inside a registrar's
+// function, for which the maker may be waiting.
 Status Pool::progress(pinrail_thread_t* thread) {
   return host_->pools->in_registrar(thread) != 0 ? Status(PINRAIL_ERR_BUSY) : catch_up();
 }

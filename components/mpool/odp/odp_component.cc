@@ -51,7 +51,7 @@ Status read_settings(const pinrail_host_t* host, const pinrail_mpool_config_t& c
 }
 
 // NULL, or why the registrar cannot serve such a pool.
-const char* unfit(const pinrail_registrar_t& registrar) {
+const char* why_unfit(const pinrail_registrar_t& registrar) {
   if (registrar.on_demand == PINRAIL_ON_DEMAND_NONE) {
     return "the registrar does not register memory on demand (for verbs, see registrar_verbs_odp)";
   }
@@ -66,7 +66,7 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
  public:
   static Status create(Component* component, const pinrail_mpool_config_t& config, Pool** pool_out) {
     Settings settings;
-    Status status = mpool::check_config(component->host, config, "cannot page on demand", unfit(*config.limits));
+    Status status = mpool::check_config(component->host, config, "cannot page on demand", why_unfit(*config.limits));
     if (status.ok()) status = read_settings(component->host, config, &settings);
     if (!status.ok()) return status;
     std::unique_ptr<Pool> pool(new Pool(component, config, settings));

@@ -75,6 +75,7 @@ pinrail_registration_t* Index::find_and_take_locked(const Query& query) {
   return nullptr;
 }
 
+// What answers in the tree, without a reference, or NULL. The dead ones that it meets leave the tree on the way.
 pinrail_registration_t* Index::peek_locked(Tree& tree, const Span& span, bool exact) {
   pinrail_registration_t* reg = tree.peek(span, exact);
   while (reg != nullptr && !is_indexed(reg)) {
