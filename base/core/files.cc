@@ -3,9 +3,7 @@
 #include "base/core/files.h"
 
 #include <dlfcn.h>
-#include <unistd.h>
 
-#include <cstdint>
 #include <cstdlib>
 #include <memory>
 

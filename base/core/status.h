@@ -107,21 +107,15 @@ void copy_sized(const Struct& from, Struct* to_out) {
   to_out->size = size;
 }
 
-// An errno value as text for a message: "12, ENOMEM". Not in hooks.
-// Returns NULL if the C library has no names of errors: musl, and glibc before 2.32.
-inline const char* name_of_errno(int error) {
-#if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 32)
-  return strerrorname_np(error);
-#else
-  (void)error;
-  return nullptr;
-#endif
-}
-
+// An errno value as text for a message: "12, ENOMEM", or "12": musl, and glibc before 2.32, have no names of errors.
+// Not in hooks.
 class ErrnoText {
  public:
   explicit ErrnoText(int error) {
-    const char* name = name_of_errno(error);
+    const char* name = nullptr;
+#if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 32)
+    name = strerrorname_np(error);
+#endif
     std::snprintf(text_, sizeof(text_), "%d%s%s", error, name == nullptr ? "" : ", ", name == nullptr ? "" : name);
   }
   const char* c_str() const { return text_; }

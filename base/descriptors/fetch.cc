@@ -2,7 +2,6 @@
 // The importer's side: fetches a descriptor through the socket, or with pidfd_getfd().
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <time.h>
 

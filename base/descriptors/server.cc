@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
-#include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -14,7 +13,6 @@
 #include <new>
 
 #include "base/core/calling_thread.h"
-#include "base/core/files.h"
 #include "base/descriptors/wire.h"
 
 namespace pinrail::descriptors {

@@ -47,7 +47,6 @@ struct Table {
 
 // The server's own mapping of the table.
 struct Directory {
-  Directory() = default;
   ~Directory();
   Status create(const slots::Process& self, uint64_t server);
 
@@ -58,7 +57,6 @@ struct Directory {
 
 // The address of a socket for datagrams.
 struct Address {
-  Address() = default;
   Address(const slots::Process& process, uint64_t server);
 
   sockaddr_un name{};

@@ -10,7 +10,6 @@
 
 #include "base/core/files.h"
 #include "base/loader/loader.h"
-#include "base/param/param.h"
 #include "base/report/report.h"
 
 #ifndef PINRAIL_PKGLIBDIR

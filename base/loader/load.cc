@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "base/loader/loader.h"
-#include "base/param/param.h"
 #include "base/report/report.h"
 
 namespace pinrail::loader {
@@ -269,9 +268,7 @@ void Loader::close_all() {
 // The services of base for a component: its parameters, its log and its help texts. This is a C interface: no exception
 // leaves it. Components call these functions in start-up or API context.
 
-namespace {
-thread_local LastLogLine* listening = nullptr;
-}  // namespace
+static thread_local LastLogLine* listening = nullptr;
 
 LastLogLine::LastLogLine() : outer_(listening) { listening = this; }
 LastLogLine::~LastLogLine() { listening = outer_; }

@@ -4,17 +4,14 @@
 // start-up; the others in start-up or API context.
 #include <algorithm>
 #include <utility>
-#include <vector>
 
-#include "base/core/status.h"
 #include "base/param/param.h"
 #include "base/report/report.h"
 
 namespace pinrail::param {
-namespace {
 
 // Describes a parameter. The registry's lock is held.
-pinrail_param_info_t info_of(const Parameter& parameter) {
+static pinrail_param_info_t info_of(const Parameter& parameter) {
   pinrail_param_info_t info{};
   info.size = sizeof(info);
   info.source_file = "";
@@ -31,8 +28,6 @@ pinrail_param_info_t info_of(const Parameter& parameter) {
   info.declaration = &parameter.declaration;
   return info;
 }
-
-}  // namespace
 
 // Returns "<framework>_<component>_<name>", without empty parts.
 std::string full_name(std::string_view framework, std::string_view component, std::string_view name) {

@@ -52,15 +52,6 @@ std::vector<std::string_view> split(std::string_view text, std::string_view sepa
   return pieces;
 }
 
-namespace {
-
-// No parameter's name is that long, and a longer text would cost the square of its length.
-constexpr size_t kLongestName = 256;
-
-constexpr size_t kMaxSlips = 3;
-
-}  // namespace
-
 size_t edit_distance(std::string_view a, std::string_view b) {
   // Rows of the usual table: row[j] is the distance of a's first i letters to b's first j. A swap needs the row before
   // the last.
@@ -81,6 +72,8 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::string_view suggest(std::string_view name, const std::vector<std::string_view>& candidates) {
+  // No parameter's name is that long, and a longer text would cost the square of its length.
+  constexpr size_t kLongestName = 256, kMaxSlips = 3;
   std::string_view nearest;
   if (name.empty() || name.size() > kLongestName) return nearest;
   size_t least = std::min(std::clamp<size_t>(name.size() / 4, 1, kMaxSlips), name.size() - 1) + 1;

@@ -12,15 +12,10 @@
 #if PINRAIL_CAN_PATCH && defined(__aarch64__)
 
 namespace pinrail::patch {
-namespace {
 
-constexpr uintptr_t kBranchReach = uintptr_t{1} << 27;  // in both directions
-constexpr uintptr_t kLargestLibrary = uintptr_t{8} << 20;
-
-}  // namespace
-
-// Less what may lie between a function and another one that it calls.
-const uintptr_t kReach = kBranchReach - kLargestLibrary;
+// A branch reaches 128 MiB in both directions; less what may lie between a function and another one that it calls,
+// which is at most the largest library.
+const uintptr_t kReach = (uintptr_t{128} << 20) - (uintptr_t{8} << 20);
 
 namespace {
 

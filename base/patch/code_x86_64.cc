@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Islands and jumps on x86-64. Start-up or API context; write_jump() is called with the lock of patches held.
-#include "base/core/compiler.h"
 #include "base/patch/island.h"
 #include "base/patch/system_call.h"
 
@@ -165,20 +164,12 @@ bool can_write_jumps() {
 }  // namespace pinrail::patch
 
 // The entry of hooks on x86-64, to which islands jump. Hook context; no lock.
-namespace pinrail::patch {
-namespace {
-
-// As the code below lays them out.
-struct Registers {
-  long rdi, rsi, rdx, rcx, r8, r9, rax, r10;
-  const long* stack;  // the function's
-};
-
-}  // namespace
-}  // namespace pinrail::patch
-
 long pinrail_patch_call_hook(const void* record_pointer, void* registers) {
   using namespace pinrail::patch;
+  struct Registers {  // as the code below lays them out
+    long rdi, rsi, rdx, rcx, r8, r9, rax, r10;
+    const long* stack;  // the function's
+  };
   const auto& record = *static_cast<const Record*>(record_pointer);
   auto& at = *static_cast<Registers*>(registers);
   const Kind kind = record.place.kind;

@@ -7,7 +7,6 @@
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 
-#include <cerrno>
 #include <cinttypes>
 #include <cstdio>
 #include <memory>

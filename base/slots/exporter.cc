@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The exporter's functions in API context. reserve_more_locked() is called with the exporter's lock held; take(),
 // give_back(), create() and the destructor take it.
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -10,7 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <memory>
 #include <new>
 
 #include "base/core/calling_thread.h"
@@ -18,11 +16,6 @@
 #include "base/slots/segment.h"
 
 namespace pinrail::slots {
-namespace {
-
-constexpr uint32_t kReserved = 1024;  // slots that get memory in one step
-
-}  // namespace
 
 // Processes of the same user may open the file; the seals keep them from changing its length (slots/V5).
 bool Exporter::make_file() {
@@ -38,6 +31,7 @@ bool Exporter::make_file() {
 
 // Allocates the next slots' memory. False: there is no shared memory left.
 bool Exporter::reserve_more_locked() {
+  constexpr uint32_t kReserved = 1024;  // slots that get memory in one step
   const NoCancel no_cancel;
   const uint32_t first = reserved_, more = std::min(kReserved, count_ - first);
   const auto words = off_t{kHeaderBytes}, holders = words + off_t{count_} * off_t{sizeof(Word)};

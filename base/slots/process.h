@@ -55,7 +55,6 @@ class EndMark : NonCopyable {
  public:
   static constexpr uint32_t kEnded = FUTEX_OWNER_DIED;
 
-  EndMark() = default;
   ~EndMark() { stop(); }
 
   // The word must stay mapped until stop(). False: no thread could be started, and the word is never marked.

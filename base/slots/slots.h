@@ -55,7 +55,6 @@ struct Holders;
 
 class Exporter {
  public:
-  Exporter() = default;
   ~Exporter();
 
   // NOT_SUPPORTED: shared memory does not exist or is used up. OUT_OF_RESOURCE: memory is used up.
@@ -124,7 +123,6 @@ struct Source {
 
 class Importer {
  public:
-  Importer() = default;
   ~Importer();
 
   // Maps the exporter's segment. NOT_FOUND: the exporter or that segment is gone. PERM: the file belongs to another

@@ -91,12 +91,8 @@ void fork_reinit() {
 // The calling thread's depth in hooks (hook_scope.h).
 #ifdef PINRAIL_DEBUG
 
-namespace {
-
 // initial-exec: hooks run inside allocators, and the first access to any other kind of TLS may allocate.
-__thread unsigned depth __attribute__((tls_model("initial-exec"))) = 0;
-
-}  // namespace
+static __thread unsigned depth __attribute__((tls_model("initial-exec"))) = 0;
 
 unsigned* pinrail_debug_hook_depth(void) { return &depth; }
 

@@ -49,8 +49,6 @@ void replace_in_child(T* object, Arguments&&... arguments) {
 template <typename T>
 class Forever {
  public:
-  constexpr Forever() = default;
-
   // Throws bad_alloc if the object cannot be made.
   T& get() {
     // acquire: pairs with the release in make().

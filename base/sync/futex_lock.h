@@ -33,8 +33,6 @@ inline void futex_call(std::atomic<uint32_t>* word, int operation, uint32_t valu
 
 class FutexLock {
  public:
-  constexpr FutexLock() = default;
-
   void lock() {
     if (!try_lock()) wait();
   }

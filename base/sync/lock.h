@@ -189,8 +189,6 @@ class SCOPED_CAPABILITY Guard : NonCopyable {
 // its waits are cancellation points (R10).
 class Condition {
  public:
-  constexpr Condition() = default;
-
   template <typename Lock>
   void wait(Lock& mutex) REQUIRES(mutex) {
     sleep(mutex, nullptr);

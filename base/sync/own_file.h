@@ -153,7 +153,6 @@ inline uint64_t count_forks() {
 
 class OwnFile {
  public:
-  OwnFile() = default;
   ~OwnFile() { close(); }
 
   // Takes over the descriptor. forks_before: the result of count_forks() before it was opened. False: the process has
