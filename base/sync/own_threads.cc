@@ -4,7 +4,6 @@
 #include "base/sync/own_threads.h"
 
 #include "base/core/kernel.h"
-#include "base/sync/futex_lock.h"
 
 namespace pinrail::own_threads {
 
@@ -13,6 +12,7 @@ std::atomic<uint32_t> forks{0};
 namespace {
 
 std::atomic<uint32_t> at_work{0};
+std::atomic<int64_t> last_fork_ms{0};  // when it began
 // initial-exec: fork() may run in a signal handler, and the first access to any other kind of TLS may allocate.
 __thread uint32_t works __attribute__((tls_model("initial-exec"))) = 0;  // of this thread, one inside the other
 __thread bool is_forking __attribute__((tls_model("initial-exec"))) = false;
@@ -23,14 +23,24 @@ void count_out() {
   if (forks.load() != 0) futex_call(&at_work, FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr);
 }
 
+// Sleeps while the word is `seen`, until the time at most. False: the time is over.
+bool sleep_until(int64_t time_ms, std::atomic<uint32_t>* word, uint32_t seen) {
+  const int64_t left = time_ms - now_ms_hook();
+  if (left <= 0) return false;
+  const timespec most = {static_cast<time_t>(left / 1000), static_cast<long>(left % 1000) * 1000000};
+  futex_call(word, FUTEX_WAIT_PRIVATE, seen, &most);
+  return true;
+}
+
+// A fork that takes longer waits for this thread: one of its handlers wants a lock whose holder waits for what this
+// thread has announced.
 void count_in() {
-  for (;;) {
+  for (bool waits = !is_forking;;) {
     at_work.fetch_add(1);
-    if (forks.load() == 0) return;
+    const uint32_t seen = forks.load();
+    if (seen == 0 || !waits) return;
     count_out();
-    for (uint32_t seen = forks.load(); seen != 0; seen = forks.load()) {
-      futex_call(&forks, FUTEX_WAIT_PRIVATE, seen, nullptr);
-    }
+    waits = sleep_until(last_fork_ms.load() + kLongestForkMs, &forks, seen);
   }
 }
 
@@ -65,14 +75,11 @@ void leave_for_fork() {
 
 void before_fork(bool may_have_lock) {
   is_forking = true;
+  last_fork_ms.store(now_ms_hook());
   forks.fetch_add(1);
   if (may_have_lock) return;
-  const int64_t deadline = now_ms_hook() + kMostWaitMs;
   for (uint32_t seen = at_work.load(); seen != 0; seen = at_work.load()) {
-    const int64_t left = deadline - now_ms_hook();
-    if (left <= 0) return;
-    const timespec time = {static_cast<time_t>(left / 1000), static_cast<long>(left % 1000) * 1000000};
-    futex_call(&at_work, FUTEX_WAIT_PRIVATE, seen, &time);
+    if (!sleep_until(last_fork_ms.load() + kMostWaitMs, &at_work, seen)) return;
   }
 }
 

@@ -9,10 +9,11 @@
 // Context  API. before_fork() and after_fork() run in handlers of pthread_atfork. Monitors get begin() and end() by
 //          base/core/own_component.h.
 //
-// own_threads/S1  While the process is copied, no thread of ours is at work, with three exceptions: the one that forks,
-//     inside a registrar's function; one that was in such a function for longer than kMostWaitMs; and any, if the fork
-//     is made in a signal handler that interrupted Pinrail's own code, whose lock they may wait for. fork() then goes
-//     on.
+// own_threads/S1  While the process is copied, no thread of ours is at work, with four exceptions: the one that forks,
+//     inside a registrar's function; one that was in such a function for longer than kMostWaitMs, or waits for another
+//     thread; any, if the fork is made in a signal handler that interrupted Pinrail's own code, whose lock they may
+//     wait for; and any, if the fork takes longer than kLongestForkMs: its handlers may wait for what such a thread has
+//     announced. fork() then goes on.
 //
 // A thread that begins work, or passes, holds no lock, and has announced nothing that others wait for.
 #ifndef PINRAIL_BASE_SYNC_OWN_THREADS_H
@@ -31,9 +32,9 @@
 
 namespace pinrail::own_threads {
 
-constexpr int64_t kMostWaitMs = 1000;
+constexpr int64_t kMostWaitMs = 1000, kLongestForkMs = 5000;
 
-// The calling thread begins or ends work, of which there may be more inside. begin() waits while the process forks.
+// The calling thread begins or ends work, of which there may be more inside. begin() waits while another thread forks.
 void begin();
 void end();
 
@@ -91,8 +92,6 @@ namespace pinrail {
 class OwnThread {
  public:
   using Body = void (*)(void* arg);
-
-  OwnThread() = default;
 
   // Starts the thread. name: at most 15 characters; body and arg must stay valid until join(). stack: its size in
   // bytes; 0: the default. False: no thread could be started.

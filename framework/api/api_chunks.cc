@@ -119,10 +119,11 @@ class ChunkStream : public mpool::PoolWork {
   // The helper thread: keeps `ahead` chunks ready, until two in a row cannot be kept. For one an event may have been
   // faster; what the pool does not cache would be registered twice for each chunk.
   void run_ahead() {
-    Span span;
-    for (int in_a_row = 0; in_a_row < 2 && begin_ahead(&span);) {
+    for (int in_a_row = 0; in_a_row < 2 && wait_for_turn();) {
       const own_threads::Work work;
       const own_threads::Whole whole;
+      Span span;
+      if (!begin_ahead(&span)) continue;  // the wait for a fork was long
       pinrail_handle_t handle;
       Status status = register_piece(span, &handle);
       const bool is_registered = status.ok();
@@ -131,14 +132,19 @@ class ChunkStream : public mpool::PoolWork {
       in_a_row = is_registered && status.is(PINRAIL_ERR_NOT_SUPPORTED) ? in_a_row + 1 : 0;
     }
   }
-  // Waits until the helper thread may register, and begins the next chunk. False: it ends.
+  bool is_at_end_locked() const REQUIRES(mutex_) { return stopped_ || next_ >= wanted_.span.end; }
+  bool may_begin_locked() const REQUIRES(mutex_) {
+    return !is_at_end_locked() && !registering_ && !paused_ && ready_.size() < wanted_.ahead;
+  }
+  // Waits until the helper thread may register. False: it ends.
+  bool wait_for_turn() {
+    Guard guard(mutex_);
+    while (!is_at_end_locked() && !may_begin_locked()) changed_.wait(mutex_);
+    return !is_at_end_locked();
+  }
   bool begin_ahead(Span* span_out) {
     Guard guard(mutex_);
-    for (;;) {
-      if (stopped_ || next_ >= wanted_.span.end) return false;
-      if (!registering_ && !paused_ && ready_.size() < wanted_.ahead) break;
-      changed_.wait(mutex_);
-    }
+    if (!may_begin_locked()) return false;
     *span_out = begin_locked();
     return true;
   }

@@ -103,9 +103,9 @@ class PoolBase : public Member {
   Status restart_registrar(pinrail_thread_t* thread) const {
     return host_->pools->registrar_restart(config_.registrar, thread);
   }
-  // A thread that is inside a registrar call does not wait: the others may wait for that call.
+  // A thread that is inside a registrar call or a fork does not wait: the others may wait for that.
   bool wait_for_release(const pinrail_thread_t* thread) {
-    return thread->in_registrar == 0 && cache_->wait_for_release();
+    return host_->pools->in_registrar(thread) == 0 && cache_->wait_for_release();
   }
 
   // Puts a chain onto the gc list, and wakes the gc thread (E4).

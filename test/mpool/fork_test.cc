@@ -2,6 +2,7 @@
 // F1: what a forked child may do with what it inherited, and that the parent does not notice.
 #include <gtest/gtest.h>
 #include <pinrail/listing.h>
+#include <pinrail/pin.h>
 #include <pthread.h>
 #include <spawn.h>
 #include <unistd.h>
@@ -180,6 +181,22 @@ TEST_F(Fork, init_and_finalize_inside_fork_are_busy_in_the_parent) {
   in_parent_handlers = nullptr;
   alarm(0);
   EXPECT_EQ(handler_statuses, std::vector<pinrail_status_t>(4, PINRAIL_ERR_BUSY));
+}
+
+TEST_F(Fork, a_handler_of_pthread_atfork_may_pin_ahead) {
+  static pinrail_mpool_t* pool = nullptr;
+  static const pinrail_range_t kRange = {address(kBase + 32 * kPage), kPage};
+  pool = pool_.get();
+  handler_statuses.clear();
+  in_parent_handlers = [] {
+    handler_statuses.push_back(pinrail_mpool_prepin(pool, &kRange, 1, 1, nullptr, nullptr));
+    handler_statuses.push_back(pinrail_mpool_unpin(pool, &kRange, 1, 1));
+  };
+  expect_right([] { return 0; });
+  in_parent_handlers = nullptr;
+  EXPECT_EQ(handler_statuses, std::vector<pinrail_status_t>(4, PINRAIL_SUCCESS));
+  report(kBase + 32 * kPage, kPage);
+  EXPECT_EQ(pinrail_mpool_progress(pool), PINRAIL_SUCCESS);
 }
 
 // A fork in a handler of a fork: before it, afterwards in the parent, and in the child.

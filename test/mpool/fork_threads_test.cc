@@ -143,6 +143,32 @@ TEST_F(ForkThreads, a_fork_waits_at_most_a_second_for_a_registrar) {
   EXPECT_LT(took, std::chrono::seconds(60)) << "on a machine that is busy with other things";
 }
 
+// Of the program, registered before Pinrail's: it runs when threads of Pinrail's own wait for the end of the fork.
+std::function<void()> before_the_fork;
+const int early_handler = pthread_atfork(
+    [] {
+      if (before_the_fork) before_the_fork();
+    },
+    nullptr, nullptr);
+
+TEST_F(ForkThreads, a_handler_that_registers_does_not_wait_for_what_the_gc_thread_gives_back_after_the_fork) {
+  ASSERT_EQ(early_handler, 0);
+  PoolOptions options = at_most(kPages);
+  options.cache_name = "full";
+  const Pool full(device_.table(), options);
+  ASSERT_EQ(full.status, PINRAIL_SUCCESS);
+  device_.in_call = [] { usleep(20000); };
+  feed_gc_thread(full);
+  EXPECT_TRUE(comes_true([&] { return device_.calls() > 0; }));
+  pinrail_status_t status = PINRAIL_ERR_ERROR;
+  pinrail_handle_t handle{};
+  before_the_fork = [&] { status = full.reg(kBase + 2 * kPages * kPage, kPage, &handle); };
+  EXPECT_GE(calls_in_child(), 0);
+  before_the_fork = nullptr;
+  if (status == PINRAIL_SUCCESS) return drop(handle);
+  EXPECT_EQ(status, PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+}
+
 TEST_F(ForkThreads, a_registrar_may_fork_on_the_gc_thread_while_the_program_forks) {
   std::atomic<int> ended{0};
   device_.in_call = [&] {

@@ -10,7 +10,10 @@
  *          the child of a program with one thread has a whole heap. It waits at most a second: a registrar that blocks
  *          for longer may wait for what the forking thread holds. In a handler of pthread_atfork() that runs in the
  *          parent while they wait (one that was registered before pinrail_init()), what would wait for them returns
- *          BUSY: destroy, ft_event, calls on what helper threads do, and requests that a pool of mrall cannot answer.
+ *          BUSY: destroy, ft_event, calls on what helper threads do, and requests that a pool of mrall cannot answer;
+ *          a register call that lacks room returns TEMP_OUT_OF_RESOURCE instead of waiting for it. A handler may wait
+ *          for a lock of the program: its holder, inside a call of Pinrail, waits at most five seconds for such a
+ *          thread.
  * Signals  A signal handler may unmap memory, and may call pinrail_monitor_report() and
  *          pinrail_mpool_invalidate_range(), whatever it interrupted. It must make no other call: if the interrupted
  *          thread was inside a call on a pool, the handler's call returns BUSY and changes nothing; inside a call on

@@ -22,6 +22,7 @@
 #include "base/sync/deferred_hook.h"
 #include "base/sync/futex_lock.h"
 #include "base/sync/lock.h"
+#include "base/sync/own_threads.h"
 #include "test/support/cases.h"
 #include "test/support/threads.h"
 
@@ -308,6 +309,18 @@ TEST(Condition, a_wait_for_a_time_sleeps) {
     changed.wait_for(lock, std::chrono::milliseconds(20));
   }
   EXPECT_LE(wakes, 50);
+}
+
+// Its handlers may wait for what the thread has announced that is to work.
+TEST(OwnThreads, work_waits_for_a_fork_but_not_for_ever_and_not_inside_its_own) {
+  const auto began = std::chrono::steady_clock::now();
+  own_threads::leave_for_fork();
+  own_threads::before_fork(false);
+  { const own_threads::Work inside_the_fork; }
+  std::thread([] { const own_threads::Work of_another_thread; }).join();
+  EXPECT_GE(std::chrono::steady_clock::now() - began, std::chrono::seconds(4));
+  own_threads::after_fork();
+  std::thread([] { const own_threads::Work behind_it; }).join();
 }
 
 }  // namespace
