@@ -66,16 +66,18 @@ struct Needs {
   size_t object() const { return lines * kTailAlignment; }
   size_t bytes() const { return lines * (kTailAlignment + area_per_line); }
 };
+
+// The area is the memory that the pool's component uses. There are two sizes, and classes of registrations for each.
+bool is_small(size_t area_size) { return area_size <= PINRAIL_AREA_SMALL; }
+
 Needs needs_of(size_t area_size, size_t size_class) {
   constexpr size_t kAligned = sizeof(uint64_t);  // as each area is
   const size_t lines = 1 + size_class + kGuard / kTailAlignment;
   const size_t step = kAligned / std::gcd(lines, kAligned);
-  const size_t steps = (area_bytes(area_size) + lines * step - 1) / (lines * step);
-  return {lines, steps * step, area_size <= PINRAIL_AREA_SMALL};
+  const size_t bytes = is_small(area_size) ? PINRAIL_AREA_SMALL : PINRAIL_AREA_LARGE;
+  const size_t steps = (bytes + lines * step - 1) / (lines * step);
+  return {lines, steps * step, is_small(area_size)};
 }
-
-// Whether registrations with such an area are of the class of small ones.
-bool is_small(size_t area_size) { return area_size <= PINRAIL_AREA_SMALL; }
 
 // Free registrations are linked by `base`. Relaxed atomic: a stale hint may be compared with it (registration/S3).
 void link_free(pinrail_registration_t* reg, void* next) { __atomic_store_n(&reg->base, next, __ATOMIC_RELAXED); }
@@ -102,10 +104,6 @@ size_t chunk_bytes(const Needs& needs) {
   return (bytes + kChunk - 1) / kChunk * kChunk;
 }
 
-bool fits_locked(const SizeClass& size_class, const Needs& needs) REQUIRES(size_class.mutex) {
-  return static_cast<size_t>(size_class.slab_end - size_class.chunk) >= chunk_bytes(needs);
-}
-
 // Begins with the chunk at size_class.chunk, which fits.
 void open_chunk_locked(SizeClass& size_class, const Needs& needs) REQUIRES(size_class.mutex) {
   auto* head = reinterpret_cast<Chunk*>(size_class.chunk);  // not null: no chunk has 0 bytes
@@ -128,7 +126,7 @@ pinrail_registration_t* pop_locked(SizeClass& size_class, const Needs& needs) RE
   if (size_class.chunk == nullptr) return nullptr;
   if (size_class.used == chunk_count(needs)) {
     size_class.chunk += chunk_bytes(needs);
-    if (!fits_locked(size_class, needs)) {
+    if (static_cast<size_t>(size_class.slab_end - size_class.chunk) < chunk_bytes(needs)) {
       size_class.chunk = size_class.slab_end = nullptr;
       return nullptr;
     }

@@ -35,11 +35,6 @@ struct alignas(64) Chunk {
 };
 static_assert(sizeof(Chunk) == kTailAlignment, "the registrations begin on the next line");
 
-// The area is the memory that the pool's component uses. There are two sizes.
-constexpr size_t area_bytes(size_t area_size) {
-  return area_size <= PINRAIL_AREA_SMALL ? PINRAIL_AREA_SMALL : PINRAIL_AREA_LARGE;
-}
-
 // A registration's number is shorter than its address: the number of its chunk and the line in it. There are numbers
 // for 16 GiB of registrations. Chunks are never unmapped, so a number stays valid.
 constexpr unsigned kLineBits = 10;

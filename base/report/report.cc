@@ -86,13 +86,10 @@ void put(std::string_view text) {
   }
 }
 
-bool is_control(char c) { return (static_cast<unsigned char>(c) < 0x20 && c != '\t') || c == 0x7F; }
-
 std::string without_controls(std::string_view text) {
   std::string out(text);
-  for (char& c : out) {
-    if (c != '\n' && is_control(c)) c = '?';
-  }
+  const auto is_control = [](unsigned char c) { return (c < 0x20 && c != '\t' && c != '\n') || c == 0x7F; };
+  std::replace_if(out.begin(), out.end(), is_control, '?');
   return out;
 }
 

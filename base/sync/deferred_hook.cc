@@ -35,28 +35,15 @@ bool add_hook(const Event& event) {
   return true;
 }
 
-// What was deferred and is not stored any more.
-struct Taken {
-  Event events[kEvents];
-  uint32_t count, gates;
-};
-
-// While the stored events change, all signals but synchronous ones are blocked: a handler could defer or deliver events
-// itself. Deferring is rare, so two system calls are acceptable.
-void take_hook(Taken* taken_out) {
-  const BlockAsyncSignals blocked;
-  taken_out->count = std::exchange(state.depth.waiting, 0);
-  taken_out->gates = std::exchange(state.held_gates, 0);
-  std::copy(state.events, state.events + taken_out->count, taken_out->events);
-}
-
 }  // namespace
 
 HookDepth* depth_hook() { return &state.depth; }
 
-// Hook context, also in a signal handler. What is stored holds the gate until it is delivered.
+// Hook context, also in a signal handler. What is stored holds the gate until it is delivered. While the stored events
+// change, all signals but synchronous ones are blocked: a handler could defer or deliver events itself. Deferring is
+// rare, so two system calls are acceptable.
 bool defer_hook(Deliver deliver_hook, void* arg, uintptr_t base, size_t length) {
-  const BlockAsyncSignals blocked;  // as in take_hook()
+  const BlockAsyncSignals blocked;
   const bool added = add_hook({deliver_hook, arg, base, base + length});
   if (added) {
     gate::hold_hook();
@@ -69,13 +56,18 @@ bool defer_hook(Deliver deliver_hook, void* arg, uintptr_t base, size_t length) 
 // a child that the handler has forked they are the parent's, whose locks no thread there releases.
 void deliver_hook() {
   while (state.depth.depth == 0 && state.depth.waiting != 0) {
-    Taken taken;
-    take_hook(&taken);
-    for (uint32_t i = 0; i < taken.count; ++i) {
-      const Event& event = taken.events[i];
-      if (!gate::is_child()) event.deliver_hook(event.arg, event.base, event.end - event.base);
+    Event events[kEvents];
+    uint32_t count = 0, gates = 0;
+    {
+      const BlockAsyncSignals blocked;
+      count = std::exchange(state.depth.waiting, 0);
+      gates = std::exchange(state.held_gates, 0);
+      std::copy(state.events, state.events + count, events);
     }
-    for (uint32_t i = 0; i < taken.gates; ++i) gate::release_hook();
+    for (const Event* event = events; event != events + count; ++event) {
+      if (!gate::is_child()) event->deliver_hook(event->arg, event->base, event->end - event->base);
+    }
+    for (; gates != 0; --gates) gate::release_hook();
   }
 }
 
