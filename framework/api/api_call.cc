@@ -7,21 +7,17 @@
 // References  register and find return a reference, deregister drops it. The caller may hold other references.
 //
 // pinrail/pinrail.h documents the public functions.
+
 #include <pinrail/pin.h>
 
 #include "base/core/calling_thread.h"
-#include "base/core/compiler.h"
 #include "base/hit/recent.h"
 #include "base/hit/start_hints.h"
 #include "base/registration/registration.h"
 #include "base/registration/registration_arena.h"
-#include "base/registration/thread.h"
-#include "base/sync/call_scope.h"
-#include "base/sync/gate.h"
 #include "framework/api/api.h"
 #include "framework/api/pin_job.h"
 #include "framework/mpool/allocator.h"
-#include "framework/registrar/request.h"
 
 namespace pinrail::api {
 namespace {

@@ -4,17 +4,11 @@
 // out is a reference of the caller. pinrail/pinrail.h documents the public functions.
 #include <algorithm>
 #include <list>
-#include <memory>
 
-#include "base/core/span.h"
-#include "base/core/status.h"
 #include "base/registration/registration.h"
-#include "base/sync/call_scope.h"
-#include "base/sync/lock.h"
 #include "base/sync/own_threads.h"
 #include "framework/api/api.h"
 #include "framework/api/pin_job.h"
-#include "framework/mpool/mpool.h"
 
 namespace pinrail::api {
 namespace {

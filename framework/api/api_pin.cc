@@ -2,18 +2,8 @@
 // Memory that is registered ahead of its use (pinrail/pin.h documents the public functions). API context; the caller
 // holds no lock and may hold references. No lock is held across a register call. Each pinned range holds one reference.
 #include <fcntl.h>
-#include <pinrail/pin.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <memory>
-#include <utility>
-#include <vector>
-
-#include "base/core/compiler.h"
-#include "base/core/span.h"
-#include "base/sync/call_scope.h"
-#include "base/sync/own_file.h"
 #include "framework/api/api.h"
 #include "framework/api/pin_job.h"
 

@@ -10,10 +10,7 @@
 #include <vector>
 
 #include "base/registration/registration.h"
-#include "base/registration/thread.h"
 #include "base/report/report.h"
-#include "base/sync/call_scope.h"
-#include "base/sync/gate.h"
 #include "framework/api/api.h"
 #include "framework/api/pin_job.h"
 #include "framework/mpool/allocator.h"

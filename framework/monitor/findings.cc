@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
@@ -14,10 +13,8 @@
 
 #include "base/core/compiler.h"
 #include "base/core/files.h"
-#include "base/core/status.h"
 #include "base/report/report.h"
 #include "base/sync/fork_reinit.h"
-#include "framework/monitor/coverage.h"
 #include "framework/monitor/mapping.h"
 #include "framework/monitor/monitor.h"
 #include "framework/monitor/own_calls.h"

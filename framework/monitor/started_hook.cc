@@ -6,8 +6,6 @@
 // Hook     report_of_hook(), report_file_hook(), note_reported_hook(), which the program's reports call as well.
 #include "framework/monitor/started_hook.h"
 
-#include <algorithm>
-
 #include "base/sync/call_scope.h"
 #include "base/sync/deferred_hook.h"
 #include "base/sync/gate.h"

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 
-#include "base/sync/deferred_hook.h"
 #include "base/sync/gate.h"
 #include "base/sync/hook_scope.h"
 #include "framework/monitor/coverage.h"

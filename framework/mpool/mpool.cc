@@ -14,7 +14,6 @@
 #include <fstream>
 
 #include "base/core/files.h"
-#include "base/loader/loader.h"
 #include "base/report/report.h"
 #include "framework/monitor/monitor.h"
 #include "framework/mpool/params.h"

@@ -4,7 +4,6 @@
 
 #include <cstring>
 
-#include "base/loader/loader.h"
 #include "base/report/report.h"
 
 namespace pinrail::rcache {
