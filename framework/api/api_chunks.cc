@@ -11,12 +11,9 @@
 #include "framework/api/pin_job.h"
 
 namespace pinrail::api {
-namespace {
 
 // Whether the pool still caches the registration, so that no event has ended it.
-bool is_cached(pinrail_handle_t handle) { return handle.reg != nullptr && is_indexed(handle.reg); }
-
-}  // namespace
+static bool is_cached(pinrail_handle_t handle) { return handle.reg != nullptr && is_indexed(handle.reg); }
 
 // Registers a large range chunk by chunk and hands out the registrations in order, on request or some
 // chunks ahead of the caller by a helper thread.

@@ -65,13 +65,6 @@ uint32_t events_seen_without(const pinrail_mapping_t& mapping, const StartedMoni
 
 uint32_t events_seen_in(const pinrail_mapping_t& mapping) { return events_seen_without(mapping, nullptr); }
 
-std::string names_of_monitors() {
-  std::string names;
-  for_each_seeing(
-      [&names](const StartedMonitor& monitor) { names += (names.empty() ? "" : ", ") + std::string(monitor.name); });
-  return names;
-}
-
 bool watches_when_asked() {
   return any_seeing([](const StartedMonitor& monitor) { return monitor.ops->cover != nullptr; });
 }
@@ -80,7 +73,9 @@ bool watches_when_asked() {
 std::unique_ptr<Findings> describe_all(const Kept& kept, bool any_sees, const std::string& troubles, Idle idle) {
   auto found = std::make_unique<Findings>();
   found->idle = std::move(idle);
-  found->monitors = names_of_monitors();
+  for_each_seeing([&](const StartedMonitor& monitor) {
+    found->monitors += (found->monitors.empty() ? "" : ", ") + std::string(monitor.name);
+  });
   found->why = any_sees ? describe(kept) : troubles;
   if (any_sees && !found->why.empty() && !troubles.empty()) found->why += " (" + troubles + ")";
   for (size_t i = 0; i < kUsualKinds.size(); ++i) found->why_not[i] = any_sees ? why_not(kept.kinds[i]) : troubles;
