@@ -235,8 +235,7 @@ pinrail_status_t call_registrar(Function function, pinrail_handle_t handle, Argu
 template <typename Function, typename Bytes>
 pinrail_status_t transfer(const char* call, Function function, pinrail_handle_t handle, size_t offset, Bytes* bytes,
                           size_t length) {
-  const char* const fault = fault_of_transfer(handle, offset, bytes, length);
-  if (fault != nullptr) return refuse(call, fault);
+  if (const char* const fault = fault_of_transfer(handle, offset, bytes, length)) return refuse(call, fault);
   return report_if_bad(call_registrar(function, handle, offset, bytes, length), call,
                        "the bytes at the address that it passed cannot be accessed");
 }
@@ -299,8 +298,7 @@ pinrail_status_t pinrail_mpool_export(pinrail_mpool_t* pool, void* addr, size_t 
   if (pool == nullptr || block_out == nullptr || offset_out == nullptr) {
     return api::refuse(__func__, "pool, block_out or offset_out is NULL");
   }
-  const char* const fault = api::fault_of_range(addr, length);
-  if (fault != nullptr) return api::refuse(__func__, fault);
+  if (const char* const fault = api::fault_of_range(addr, length)) return api::refuse(__func__, fault);
   const pinrail_status_t status = api::in_call(pool, [=](pinrail_thread_t* thread) -> pinrail_status_t {
     if (pool->ops->export_range == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
     gate::wait_until_released();
@@ -318,8 +316,7 @@ pinrail_status_t pinrail_mpool_register_remote(pinrail_mpool_t* pool, const pinr
   }
   if (length == 0) return api::refuse(__func__, "length is 0");
   const uint64_t access_and_flags = access | uint64_t{flags} << PINRAIL_ACCESS_FLAGS_SHIFT;
-  const char* const fault = api::fault_of_access(access_and_flags);
-  if (fault != nullptr) return api::refuse(__func__, fault);
+  if (const char* const fault = api::fault_of_access(access_and_flags)) return api::refuse(__func__, fault);
   const pinrail_status_t status = api::in_call(pool, [=](pinrail_thread_t* thread) -> pinrail_status_t {
     if (pool->ops->register_remote == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
     gate::wait_until_released();
