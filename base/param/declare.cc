@@ -123,10 +123,6 @@ Status Registry::take_value_locked(Parameter* parameter) {
   const Given* given = settings_.decide(parameter->name, declaration.synonyms);
   note_hidden_values(*parameter, given, settings_);
   if (given == nullptr) return success();
-  if (declaration.scope == PINRAIL_SCOPE_CONSTANT) {
-    report::help("constant parameter", {{"source", given->origin().c_str()}, {"name", parameter->name.c_str()}});
-    return PINRAIL_ERR_BAD_PARAM;
-  }
   if (!read_value(declaration, given->value, &strings_, &parameter->own, &why).ok()) {
     report_malformed(*parameter, *given, why);
     return PINRAIL_ERR_BAD_PARAM;
@@ -231,7 +227,7 @@ const char* fault_of(const pinrail_param_t& declaration) {
   const pinrail_param_type_t type = declaration.type;
   const pinrail_param_scope_t scope = declaration.scope;
   if (type < PINRAIL_TYPE_BOOL || type > PINRAIL_TYPE_ENUM) return "its type is unknown";
-  if (scope < PINRAIL_SCOPE_CONSTANT || scope > PINRAIL_SCOPE_SETTABLE) return "its scope is unknown";
+  if (scope < PINRAIL_SCOPE_READONLY || scope > PINRAIL_SCOPE_SETTABLE) return "its scope is unknown";
   if (declaration.level < 1 || declaration.level > 9) return "its level is not from 1 to 9";
   if (declaration.minimum > declaration.maximum) return "its minimum is above its maximum";
   const pinrail_enum_value_t* const values = declaration.values;

@@ -204,8 +204,8 @@ class Registry : NonCopyable {
 
   // Declares the parameters of a component. Component "base": those of a framework; framework "": names without a
   // prefix. A component's `verbose` follows <framework>_base_verbose, its `leave_pinned` follows the parameter
-  // leave_pinned. BAD_PARAM: a value is malformed or out of range, or a constant is set. VERSION: the declarations have
-  // another size. ERROR: a declaration is wrong in itself, or its name is in use. After an error nothing was declared.
+  // leave_pinned. BAD_PARAM: a value is malformed or out of range. VERSION: the declarations have another size. ERROR:
+  // a declaration is wrong in itself, or its name is in use. After an error nothing was declared.
   Status declare(std::string_view framework, std::string_view component, const pinrail_param_t* params, size_t count,
                  const char* const* synonym_prefixes = nullptr);
 

@@ -125,9 +125,6 @@ std::string value_now(const Parameter& parameter) {
 // Returns the reason why the parameter may not be set now, or SUCCESS.
 Refusal check_settable(const Parameter& parameter) {
   const std::string now = value_now(parameter);
-  if (parameter.declaration.scope == PINRAIL_SCOPE_CONSTANT) {
-    return {PINRAIL_ERR_PERM, "it is a constant", now, "nothing: it shows something and cannot be chosen"};
-  }
   if (parameter.declaration.scope != PINRAIL_SCOPE_SETTABLE) {
     return {PINRAIL_ERR_PERM, "it is read only once Pinrail has started", now, "set it before the program starts"};
   }

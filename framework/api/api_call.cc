@@ -7,21 +7,17 @@
 // References  register and find return a reference, deregister drops it. The caller may hold other references.
 //
 // pinrail/pinrail.h documents the public functions.
+
 #include <pinrail/pin.h>
 
 #include "base/core/calling_thread.h"
-#include "base/core/compiler.h"
 #include "base/hit/recent.h"
 #include "base/hit/start_hints.h"
 #include "base/registration/registration.h"
 #include "base/registration/registration_arena.h"
-#include "base/registration/thread.h"
-#include "base/sync/call_scope.h"
-#include "base/sync/gate.h"
 #include "framework/api/api.h"
 #include "framework/api/pin_job.h"
 #include "framework/mpool/allocator.h"
-#include "framework/registrar/request.h"
 
 namespace pinrail::api {
 namespace {
@@ -239,8 +235,7 @@ pinrail_status_t call_registrar(Function function, pinrail_handle_t handle, Argu
 template <typename Function, typename Bytes>
 pinrail_status_t transfer(const char* call, Function function, pinrail_handle_t handle, size_t offset, Bytes* bytes,
                           size_t length) {
-  const char* const fault = fault_of_transfer(handle, offset, bytes, length);
-  if (fault != nullptr) return refuse(call, fault);
+  if (const char* const fault = fault_of_transfer(handle, offset, bytes, length)) return refuse(call, fault);
   return report_if_bad(call_registrar(function, handle, offset, bytes, length), call,
                        "the bytes at the address that it passed cannot be accessed");
 }
@@ -303,8 +298,7 @@ pinrail_status_t pinrail_mpool_export(pinrail_mpool_t* pool, void* addr, size_t 
   if (pool == nullptr || block_out == nullptr || offset_out == nullptr) {
     return api::refuse(__func__, "pool, block_out or offset_out is NULL");
   }
-  const char* const fault = api::fault_of_range(addr, length);
-  if (fault != nullptr) return api::refuse(__func__, fault);
+  if (const char* const fault = api::fault_of_range(addr, length)) return api::refuse(__func__, fault);
   const pinrail_status_t status = api::in_call(pool, [=](pinrail_thread_t* thread) -> pinrail_status_t {
     if (pool->ops->export_range == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
     gate::wait_until_released();
@@ -322,8 +316,7 @@ pinrail_status_t pinrail_mpool_register_remote(pinrail_mpool_t* pool, const pinr
   }
   if (length == 0) return api::refuse(__func__, "length is 0");
   const uint64_t access_and_flags = access | uint64_t{flags} << PINRAIL_ACCESS_FLAGS_SHIFT;
-  const char* const fault = api::fault_of_access(access_and_flags);
-  if (fault != nullptr) return api::refuse(__func__, fault);
+  if (const char* const fault = api::fault_of_access(access_and_flags)) return api::refuse(__func__, fault);
   const pinrail_status_t status = api::in_call(pool, [=](pinrail_thread_t* thread) -> pinrail_status_t {
     if (pool->ops->register_remote == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
     gate::wait_until_released();

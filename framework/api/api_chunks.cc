@@ -4,25 +4,16 @@
 // out is a reference of the caller. pinrail/pinrail.h documents the public functions.
 #include <algorithm>
 #include <list>
-#include <memory>
 
-#include "base/core/span.h"
-#include "base/core/status.h"
 #include "base/registration/registration.h"
-#include "base/sync/call_scope.h"
-#include "base/sync/lock.h"
 #include "base/sync/own_threads.h"
 #include "framework/api/api.h"
 #include "framework/api/pin_job.h"
-#include "framework/mpool/mpool.h"
 
 namespace pinrail::api {
-namespace {
 
 // Whether the pool still caches the registration, so that no event has ended it.
-bool is_cached(pinrail_handle_t handle) { return handle.reg != nullptr && is_indexed(handle.reg); }
-
-}  // namespace
+static bool is_cached(pinrail_handle_t handle) { return handle.reg != nullptr && is_indexed(handle.reg); }
 
 // Registers a large range chunk by chunk and hands out the registrations in order, on request or some
 // chunks ahead of the caller by a helper thread.

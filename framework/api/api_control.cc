@@ -6,17 +6,11 @@
 // Locks    the caller holds no lock, and no function here holds one while it calls the pool (pool->ops), which takes
 //          its own locks.
 #include <cstring>
-#include <memory>
 
-#include "base/core/status.h"
 #include "base/registration/registration.h"
-#include "base/registration/thread.h"
-#include "base/sync/call_scope.h"
-#include "base/sync/gate.h"
 #include "framework/api/api.h"
 #include "framework/monitor/monitor.h"
 #include "framework/mpool/gc_thread.h"
-#include "framework/registrar/request.h"
 
 // The subscriber's function with its types of the API; `entry` is its place in the monitor's list.
 struct pinrail_subscription {

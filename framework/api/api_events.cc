@@ -10,10 +10,8 @@
 #include <string>
 
 #include "base/core/kernel.h"
-#include "base/core/status.h"
 #include "base/registration/registration.h"
 #include "base/report/report.h"
-#include "base/sync/call_scope.h"
 #include "base/sync/deferred_hook.h"
 #include "framework/monitor/monitor.h"
 

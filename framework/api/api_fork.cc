@@ -9,10 +9,8 @@
 #include "base/core/calling_thread.h"
 #include "base/hit/start_hints.h"
 #include "base/registration/registration_arena.h"
-#include "base/registration/thread.h"
 #include "base/report/report.h"
 #include "base/sync/deferred_hook.h"
-#include "base/sync/lock.h"
 #include "base/sync/own_threads.h"
 #include "framework/api/api.h"
 #include "framework/monitor/loaded_objects.h"
@@ -55,22 +53,17 @@ constexpr pinrail_mpool_ops_t make_inert_table() {
 }
 constexpr pinrail_mpool_ops_t kInert = make_inert_table();
 
-// release: all earlier writes are visible to a reader of this one. Pairs with a fork of this child: the grandchild's
-// memory is a copy from some moment between these stores.
-template <typename T>
-void store_release(T* at, T value) {
-  __atomic_store_n(at, value, __ATOMIC_RELEASE);
-}
-
 // Replaces the pool's operations by inert ones. A fork may interrupt this, so that the grandchild does it again:
-// therefore the old values are saved first, then marked as saved, and only then replaced.
+// therefore the old values are saved first, then marked as saved, and only then replaced. release: all earlier writes
+// are visible to a reader of this one. Pairs with a fork of this child: the grandchild's memory is a copy from some
+// moment between these stores.
 void make_inert(pinrail_mpool* pool) {
   if (!is_inherited(pool)) {
     pool->former_module = pool->module;
-    store_release(&pool->former_ops, pool->ops);
+    __atomic_store_n(&pool->former_ops, pool->ops, __ATOMIC_RELEASE);
   }
-  store_release(&pool->ops, &kInert);
-  store_release<void*>(&pool->module, pool);
+  __atomic_store_n(&pool->ops, &kInert, __ATOMIC_RELEASE);
+  __atomic_store_n(&pool->module, pool, __ATOMIC_RELEASE);
 }
 
 // Held while components are loaded or unloaded, and during a fork. Not checked for its rank: a signal handler may fork

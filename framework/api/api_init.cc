@@ -8,11 +8,8 @@
 
 #include <cstring>
 
-#include "base/core/status.h"
 #include "base/report/report.h"
-#include "base/sync/call_scope.h"
 #include "base/sync/fork_reinit.h"
-#include "base/sync/gate.h"
 #include "framework/api/api.h"
 #include "framework/monitor/monitor.h"
 #include "framework/mpool/gc_thread.h"

@@ -3,7 +3,6 @@
 // parameters. The caller may hold references.
 #include "config.h"
 
-#include <pinrail/component.h>
 #include <pinrail/listing.h>
 #include <pinrail/params.h>
 #include <pinrail/stats.h>
@@ -14,10 +13,8 @@
 
 #include "base/core/calling_thread.h"
 #include "base/core/machine.h"
-#include "base/core/status.h"
 #include "framework/api/api.h"
 #include "framework/monitor/monitor.h"
-#include "framework/mpool/mpool.h"
 
 #define TEXT_OF(value) TEXT_OF_EXPANDED(value)
 #define TEXT_OF_EXPANDED(value) #value

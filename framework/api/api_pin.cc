@@ -2,18 +2,8 @@
 // Memory that is registered ahead of its use (pinrail/pin.h documents the public functions). API context; the caller
 // holds no lock and may hold references. No lock is held across a register call. Each pinned range holds one reference.
 #include <fcntl.h>
-#include <pinrail/pin.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <memory>
-#include <utility>
-#include <vector>
-
-#include "base/core/compiler.h"
-#include "base/core/span.h"
-#include "base/sync/call_scope.h"
-#include "base/sync/own_file.h"
 #include "framework/api/api.h"
 #include "framework/api/pin_job.h"
 
@@ -214,8 +204,7 @@ pinrail_status_t pinrail_mpool_prepin(pinrail_mpool_t* pool, const pinrail_range
                                       uint32_t access, const pinrail_prepin_options_t* options,
                                       pinrail_status_t* statuses_out) {
   api::Call wanted = {pool, ranges, count, access, PINRAIL_PREPIN_OPTIONS_INIT};
-  const char* const fault = read_call(&wanted, options);
-  if (fault != nullptr) return api::refuse(__func__, fault);
+  if (const char* const fault = read_call(&wanted, options)) return api::refuse(__func__, fault);
   return api::on_pool(pool, [&] { return api::prepin(wanted, statuses_out); });
 }
 
@@ -223,8 +212,7 @@ pinrail_status_t pinrail_mpool_prepin_start(pinrail_mpool_t* pool, const pinrail
                                             uint32_t access, const pinrail_prepin_options_t* options,
                                             pinrail_prepin_t** prepin_out) {
   api::Call wanted = {pool, ranges, count, access, PINRAIL_PREPIN_OPTIONS_INIT};
-  const char* const fault = read_call(&wanted, options);
-  if (fault != nullptr) return api::refuse(__func__, fault);
+  if (const char* const fault = read_call(&wanted, options)) return api::refuse(__func__, fault);
   if (prepin_out == nullptr) return api::refuse(__func__, "prepin_out is NULL");
   return api::on_pool(pool, [&] { return api::prepin_start(wanted, prepin_out); });
 }
@@ -241,8 +229,7 @@ pinrail_status_t pinrail_prepin_wait(pinrail_prepin_t* prepin, pinrail_status_t*
 }
 
 pinrail_status_t pinrail_prepin_wait_range(pinrail_prepin_t* prepin, void* addr, size_t length) {
-  const char* const fault = api::fault_of_range(addr, length);
-  if (fault != nullptr) return api::refuse(__func__, fault);
+  if (const char* const fault = api::fault_of_range(addr, length)) return api::refuse(__func__, fault);
   return on_job(__func__, prepin,
                 [=](PinJob* job) { return job->wait_range(Span::of(reinterpret_cast<uintptr_t>(addr), length)); });
 }
@@ -258,8 +245,7 @@ pinrail_status_t pinrail_prepin_free(pinrail_prepin_t* prepin) {
 
 pinrail_status_t pinrail_mpool_unpin(pinrail_mpool_t* pool, const pinrail_range_t* ranges, size_t count,
                                      uint32_t access) {
-  const char* const fault = api::fault_of(pool, ranges, count, access);
-  if (fault != nullptr) return api::refuse(__func__, fault);
+  if (const char* const fault = api::fault_of(pool, ranges, count, access)) return api::refuse(__func__, fault);
   api::handle_fork();
   if (api::is_inherited(pool)) return PINRAIL_SUCCESS;  // pins of a parent's pool are not undone in a child
   return guarded([&] { return api::unpin(pool, ranges, count, access); });

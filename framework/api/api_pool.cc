@@ -10,10 +10,7 @@
 #include <vector>
 
 #include "base/registration/registration.h"
-#include "base/registration/thread.h"
 #include "base/report/report.h"
-#include "base/sync/call_scope.h"
-#include "base/sync/gate.h"
 #include "framework/api/api.h"
 #include "framework/api/pin_job.h"
 #include "framework/mpool/allocator.h"
@@ -86,8 +83,7 @@ Status create(const char* mpool, const pinrail_registrar_choice_t& registrar, co
   if (is_in_init_or_finalize()) return PINRAIL_ERR_BUSY;  // finalize would unload the components under the pool
   const pinrail_mpool_options_t none = PINRAIL_MPOOL_OPTIONS_INIT;
   const pinrail_mpool_options_t& options = given != nullptr ? *given : none;  // no copy before its size was checked
-  const char* const fault = fault_of(options);
-  if (fault != nullptr) return refuse(kCall, fault);
+  if (const char* const fault = fault_of(options)) return refuse(kCall, fault);
   if (registrar.native != nullptr && registrar.name == nullptr && registrar.table == nullptr) {
     return refuse(kCall, "registrar->native is set and registrar->name is NULL: which component knows it must be said");
   }
@@ -309,8 +305,7 @@ const char* pinrail_mpool_registrar_name(const pinrail_mpool_t* pool) {
 pinrail_status_t pinrail_mpool_alloc(pinrail_mpool_t* pool, size_t length, size_t alignment, int numa_node,
                                      void** addr_out) {
   if (pool == nullptr || addr_out == nullptr) return refuse(__func__, "pool or addr_out is NULL");
-  const char* const fault = api::fault_of(length, alignment, numa_node);
-  if (fault != nullptr) return refuse(__func__, fault);
+  if (const char* const fault = api::fault_of(length, alignment, numa_node)) return refuse(__func__, fault);
   return api::with_allocator(pool, [&](mpool::Allocator* allocator, uint32_t thread) {
     return allocator->alloc(thread, length, alignment, numa_node, addr_out);
   });

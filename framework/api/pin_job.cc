@@ -5,15 +5,8 @@
 
 #include <unistd.h>
 
-#include <algorithm>
-
 #include "base/core/machine.h"
-#include "base/core/status.h"
 #include "base/registration/registration.h"
-#include "base/registration/thread.h"
-#include "base/sync/call_scope.h"
-#include "base/sync/lock.h"
-#include "base/sync/own_threads.h"
 #include "framework/api/api.h"
 #include "framework/mpool/pool_area.h"
 

@@ -9,11 +9,7 @@
 
 #include "base/core/files.h"
 #include "base/core/kernel.h"
-#include "base/core/status.h"
 #include "base/registration/registration.h"
-#include "base/sync/call_scope.h"
-#include "base/sync/lock.h"
-#include "base/sync/own_threads.h"
 #include "framework/api/api.h"
 #include "framework/api/pin_job.h"
 

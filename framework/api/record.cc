@@ -17,12 +17,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/core/compiler.h"
 #include "base/core/files.h"
 #include "base/core/kernel.h"
-#include "base/core/status.h"
 #include "base/registration/registration.h"
-#include "base/registration/thread.h"
 #include "base/report/report.h"
 #include "base/sync/fork_reinit.h"
 #include "config.h"

@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
@@ -14,10 +13,8 @@
 
 #include "base/core/compiler.h"
 #include "base/core/files.h"
-#include "base/core/status.h"
 #include "base/report/report.h"
 #include "base/sync/fork_reinit.h"
-#include "framework/monitor/coverage.h"
 #include "framework/monitor/mapping.h"
 #include "framework/monitor/monitor.h"
 #include "framework/monitor/own_calls.h"
@@ -68,13 +65,6 @@ uint32_t events_seen_without(const pinrail_mapping_t& mapping, const StartedMoni
 
 uint32_t events_seen_in(const pinrail_mapping_t& mapping) { return events_seen_without(mapping, nullptr); }
 
-std::string names_of_monitors() {
-  std::string names;
-  for_each_seeing(
-      [&names](const StartedMonitor& monitor) { names += (names.empty() ? "" : ", ") + std::string(monitor.name); });
-  return names;
-}
-
 bool watches_when_asked() {
   return any_seeing([](const StartedMonitor& monitor) { return monitor.ops->cover != nullptr; });
 }
@@ -83,7 +73,9 @@ bool watches_when_asked() {
 std::unique_ptr<Findings> describe_all(const Kept& kept, bool any_sees, const std::string& troubles, Idle idle) {
   auto found = std::make_unique<Findings>();
   found->idle = std::move(idle);
-  found->monitors = names_of_monitors();
+  for_each_seeing([&](const StartedMonitor& monitor) {
+    found->monitors += (found->monitors.empty() ? "" : ", ") + std::string(monitor.name);
+  });
   found->why = any_sees ? describe(kept) : troubles;
   if (any_sees && !found->why.empty() && !troubles.empty()) found->why += " (" + troubles + ")";
   for (size_t i = 0; i < kUsualKinds.size(); ++i) found->why_not[i] = any_sees ? why_not(kept.kinds[i]) : troubles;

@@ -81,12 +81,6 @@ bool KnownMappings::find(uintptr_t at, Verdict* verdict_out) const {
   return true;
 }
 
-// Whether the table may have a verdict that overlaps the span; true also if this cannot be told without the lock.
-bool KnownMappings::may_overlap(const Span& span) const {
-  Verdict first;
-  return !look_above(span.base, &first) || first.span.base < span.end;
-}
-
 // seq_cst: an event that does not see this look happened before it, so the look sees the event's effect.
 uint64_t KnownMappings::begin_lookup() {
   lookups_.fetch_add(1);
@@ -160,8 +154,10 @@ void KnownMappings::insert_locked(const Verdict& verdict) {
   write_entry_locked(std::min(place, kRoom - 1), verdict.span.base, end);
 }
 
+// Takes no lock if no look is under way and it can be told without it that no verdict overlaps the span.
 void KnownMappings::forget_if_known_hook(const Span& span) {
-  if (lookups_.load() == 0 && !may_overlap(span)) return;
+  Verdict first;
+  if (lookups_.load() == 0 && look_above(span.base, &first) && first.span.base >= span.end) return;
   const Guard guard(mutex_);
   recent_events_[events_++ % kEvents] = span;
   begin_change_locked();

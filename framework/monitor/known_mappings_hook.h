@@ -36,8 +36,6 @@ class KnownMappings {
   static constexpr size_t kRoom = 1024;
   static constexpr size_t kEvents = 64;  // remembered while a look is under way
 
-  constexpr KnownMappings() = default;
-
   // Finds the verdict on what lies around the address, at most its whole mapping; false: none is known.
   bool find(uintptr_t at, Verdict* verdict_out) const;
 
@@ -65,7 +63,6 @@ class KnownMappings {
   size_t first_ending_above(uintptr_t at) const;
   Verdict first_above(uintptr_t at) const;
   bool look_above(uintptr_t at, Verdict* first_out) const;
-  bool may_overlap(const Span& span) const;
   void forget_if_known_hook(const Span& span);
   bool was_touched_locked(uint64_t ticket, const Span& span) const REQUIRES(mutex_);
   void begin_change_locked() REQUIRES(mutex_);
@@ -99,8 +96,6 @@ class KnownMappings {
 class KeptFiles {
  public:
   static constexpr size_t kRoom = 1024;
-
-  constexpr KeptFiles() = default;
 
   // offset: of the span's first byte in the file. False: there is no room, so nothing of the mapping may be kept. What
   // overlaps it and shows another file stays: it is one that is mapped by now, or one of which an event says too much.

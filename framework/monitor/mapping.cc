@@ -15,7 +15,6 @@
 #include <atomic>
 #include <cerrno>
 #include <iterator>
-#include <string>
 #include <string_view>
 
 #include "base/core/files.h"

@@ -48,8 +48,6 @@ std::string find_raw_callers();
 // Threads  report_hook() at any time; the others one call at a time, API context.
 class LateTrial {
  public:
-  constexpr LateTrial() = default;
-
   // True: memory that the last call had freed was unmapped since, and no event was reported. Frees new blocks.
   bool finds_raw_calls();
   // Ends the watch. Shut-down.

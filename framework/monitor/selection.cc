@@ -11,8 +11,6 @@
 
 #include "base/core/calling_thread.h"
 #include "base/core/kernel.h"
-#include "base/core/status.h"
-#include "base/loader/loader.h"
 #include "base/report/report.h"
 #include "framework/monitor/coverage.h"
 #include "framework/monitor/findings.h"

@@ -6,8 +6,6 @@
 // Hook     report_of_hook(), report_file_hook(), note_reported_hook(), which the program's reports call as well.
 #include "framework/monitor/started_hook.h"
 
-#include <algorithm>
-
 #include "base/sync/call_scope.h"
 #include "base/sync/deferred_hook.h"
 #include "base/sync/gate.h"
@@ -54,14 +52,10 @@ StartedMonitor* StartedMonitors::find_hook(const pinrail_host_t* host) {
   return nullptr;
 }
 
-namespace {
-
 // What is rounded out to pages ends in the same neighbourhoods.
-void mark_hook(uintptr_t base, size_t length) {
+static void mark_hook(uintptr_t base, size_t length) {
   marks_of_reports.mark_hook(Span::of(base, std::min(length, UINTPTR_MAX - base)));
 }
-
-}  // namespace
 
 // Delivers an event from the monitor with this host table, for the kinds of memory that it watches. What a monitor
 // reports that is not in the table yet is the memory of its trial, which leaves no mark. Hook context.

@@ -79,8 +79,6 @@ class StartedMonitors {
  public:
   static constexpr size_t kRoom = 16;
 
-  constexpr StartedMonitors() = default;
-
   // Adds an entry and returns it; NULL: the table is full.
   StartedMonitor* add(const pinrail_component_t& descriptor, void* context, const pinrail_host_t* host);
   void clear() {

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 
-#include "base/sync/deferred_hook.h"
 #include "base/sync/gate.h"
 #include "base/sync/hook_scope.h"
 #include "framework/monitor/coverage.h"
@@ -17,11 +16,7 @@ namespace pinrail::monitor {
 
 Subscriptions subscriptions, foreign_subscriptions;
 
-namespace {
-
-bool includes_host_hook(uint32_t kinds) { return kinds == 0 || (kinds & PINRAIL_KIND_HOST) != 0; }
-
-}  // namespace
+static bool includes_host_hook(uint32_t kinds) { return kinds == 0 || (kinds & PINRAIL_KIND_HOST) != 0; }
 
 Span whole_pages_hook(const Span& span) {
   const auto page = static_cast<size_t>(getpagesize());

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/core/status.h"
 #include "base/registration/registration.h"
 #include "framework/mpool/allocator.h"
 

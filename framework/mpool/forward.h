@@ -86,6 +86,7 @@ struct Forward {
     ops.create = create;
     ops.destroy = destroy;
     ops.referenced = referenced;
+    ops.register_mem = register_mem;
     ops.find = find;
     ops.deregister = Module::deregister_entry;
     ops.invalidate_range_hook = invalidate_range_hook;
@@ -99,7 +100,7 @@ struct Forward {
     return ops;
   }
 
-  // Returns what pools of host memory have besides; register_mem is theirs to set.
+  // Returns what pools of host memory have besides.
   static constexpr pinrail_mpool_ops_t memory_table() {
     pinrail_mpool_ops_t ops = table();
     ops.kinds = PINRAIL_KIND_HOST;

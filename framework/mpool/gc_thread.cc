@@ -172,7 +172,7 @@ bool Word::sleep(uint32_t seen, int64_t milliseconds, const Bells& bells) {
     has_waitv.store(false, std::memory_order_relaxed);
   }
   const timespec time = {static_cast<time_t>(milliseconds / 1000), static_cast<long>(milliseconds % 1000) * 1000000};
-  syscall(SYS_futex, &when, FUTEX_WAIT_PRIVATE, seen, milliseconds < 0 ? nullptr : &time, nullptr, 0);
+  futex_call(&when, FUTEX_WAIT_PRIVATE, seen, milliseconds < 0 ? nullptr : &time);
   return false;
 }
 
@@ -182,7 +182,7 @@ Status join_asked(Drain look, void* arg, const uint32_t* bell, void** member_out
   members->push_back(member.get());
   *member_out = member.release();
   word.version.fetch_add(1);
-  syscall(SYS_futex, &word.version, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+  futex_call(&word.version, FUTEX_WAKE_PRIVATE, 1, nullptr);
   return success();
 }
 
@@ -262,9 +262,7 @@ void wake_hook(pinrail_gc_when_t when) {
   do {
     if (seen >= wanted) return;
   } while (!word.when.compare_exchange_weak(seen, wanted));
-  const int kept = errno;
-  syscall(SYS_futex, &word.when, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
-  errno = kept;
+  futex_call(&word.when, FUTEX_WAKE_PRIVATE, 1, nullptr);
 }
 
 }  // namespace pinrail::gc

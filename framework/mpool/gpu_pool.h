@@ -290,7 +290,6 @@ class Pool : public mpool::Engine<Pool, Settings> {
   void remember(const pinrail_registration_t* reg);
   pinrail_registration_t* match_locked(const Key& key, pinrail_registration_t** mismatch_out) const
       REQUIRES(cache_->mutex);
-  void give_back_stale(pinrail_thread_t* thread, pinrail_registration_t* stale);
 
   // gpu_pool_close.cc
   static int progress_entry(void* pool, pinrail_thread_t* thread);

@@ -7,21 +7,10 @@
 #include "framework/registrar/request.h"
 
 namespace pinrail::gpu_pool {
-namespace {
 
-bool same_memory(const Key& a, const Key& b) {
+static bool same_memory(const Key& a, const Key& b) {
   return a.peer == b.peer && a.base == b.base && a.length == b.length && a.id == b.id;
 }
-
-// The request as the registrar takes it.
-pinrail_register_request_t request_for(const Request& request, const pinrail_registration_t* reg) {
-  auto asked = device_request(reg, request.block != nullptr ? PINRAIL_KIND_REMOTE : PINRAIL_KIND_GPU);
-  asked.handle = request.block;
-  asked.handle_length = request.block != nullptr ? sizeof(*request.block) : 0;
-  return asked;
-}
-
-}  // namespace
 
 // Returns the registration that answers the key, or NULL. mismatch_out receives one of the same range but of other
 // memory, which is stale.
@@ -87,7 +76,8 @@ Status Pool::find_local(const pinrail_thread_t* thread, uintptr_t base, size_t l
 }
 
 // found: reg_out is referenced. announced: the caller must register, and `own` announces it to other threads. gone: the
-// key names dead memory. Waits while another thread registers the same memory. stale_out: see give_back_stale().
+// key names dead memory. Waits while another thread registers the same memory. stale_out: of memory that is gone, and
+// idle: the caller gives it back.
 Pool::LookupResult Pool::find_or_announce(pinrail_thread_t* thread, const Request& request, Pending* own,
                                           pinrail_registration_t** stale_out, pinrail_registration_t** reg_out) {
   Guard guard(cache_->mutex);
@@ -123,11 +113,6 @@ void Pool::withdraw(Pending* own) {
   pending_ended_.notify_all();
 }
 
-// Of memory that is gone, and idle: it is the calling thread's. NULL: there is none.
-void Pool::give_back_stale(pinrail_thread_t* thread, pinrail_registration_t* stale) {
-  if (stale != nullptr) give_back_one(thread, stale, PINRAIL_REASON_INVALIDATED);
-}
-
 Status Pool::acquire(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out) {
   if ((request.access_and_flags & PINRAIL_TRAITS_MASK) != 0) return PINRAIL_ERR_NOT_SUPPORTED;
   if ((request.flags() & PINRAIL_FLAG_CACHE_BYPASS) != 0) return open_and_publish(thread, request, false, reg_out);
@@ -141,7 +126,7 @@ Status Pool::acquire(pinrail_thread_t* thread, const Request& request, pinrail_r
     case LookupResult::gone: return PINRAIL_ERR_NOT_FOUND;
     case LookupResult::announced: break;
   }
-  give_back_stale(thread, stale);
+  if (stale != nullptr) give_back_one(thread, stale, PINRAIL_REASON_INVALIDATED);
   // Closes what died of this peer first, because it may be in the way.
   if (request.key.peer->deaths != nullptr) sweep(thread, request.key.peer);
   const Status status = open_and_publish(thread, request, true, reg_out);
@@ -209,7 +194,9 @@ Status Pool::open_or_undo(pinrail_thread_t* thread, const Request& request, pinr
 
 // Calls the registrar; closes what may be in the way and repeats while a stale mapping is.
 Status Pool::open_on_device(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg) {
-  const pinrail_register_request_t asked = request_for(request, reg);
+  auto asked = device_request(reg, request.block != nullptr ? PINRAIL_KIND_REMOTE : PINRAIL_KIND_GPU);
+  asked.handle = request.block;
+  asked.handle_length = request.block != nullptr ? sizeof(*request.block) : 0;
   for (int stage = 0;; count_relaxed(&retries_)) {
     const Status status = call_registrar(thread, asked, reg, mpool::Room::made, [&] { return is_gone(request); });
     if (!status.is(PINRAIL_ERR_WOULD_BLOCK)) return status;
@@ -233,7 +220,7 @@ Status Pool::publish(pinrail_thread_t* thread, const Request& request, bool cach
     is_in = cached && lasts && status.ok() && index_locked(request, reg, &stale);
     if (!is_in) state::publish(reg, state::kDead);
   }
-  give_back_stale(thread, stale);
+  if (stale != nullptr) give_back_one(thread, stale, PINRAIL_REASON_INVALIDATED);
   if (is_in) remember(reg);
   return status;
 }

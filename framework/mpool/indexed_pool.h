@@ -6,7 +6,7 @@
 //
 // Owns     its index.
 // Threads  as Engine.
-// Hook     none.
+// Hook     report_hook().
 //
 // indexed_pool/W1  A call that waits for another one's announcement to end is counted before it asks the index for the
 //     last time, and a call under way wakes it after it has left the index's announcements. Both take the lock of the
@@ -71,6 +71,11 @@ class IndexedPool : public Engine<Self, Settings> {
   pinrail_reason_t leave_index(pinrail_registration_t* reg, pinrail_reason_t reason) {
     Status(rcache_.ops.remove(rcache_.module, reg)).ignore();  // NOT_FOUND: it was taken out when it died
     return is_invalidated(reg) ? PINRAIL_REASON_INVALIDATED : reason;
+  }
+
+  // For an event that a monitor reports; `pool` is a Self.
+  static void report_hook(void* pool, uintptr_t base, size_t length) {
+    static_cast<Self*>(pool)->invalidate_range_hook(Span::of(base, length));
   }
 
   // Rounds the range out to whole pages. False: they begin at address 0 or end above the last one.

@@ -14,7 +14,6 @@
 #include <fstream>
 
 #include "base/core/files.h"
-#include "base/loader/loader.h"
 #include "base/report/report.h"
 #include "framework/monitor/monitor.h"
 #include "framework/mpool/params.h"
@@ -53,19 +52,12 @@ bool is_complete(const pinrail_mpool_ops_t& ops) {
          ops.max_reg_size != nullptr && ops.counters != nullptr;
 }
 
-// What stands for optional functions that a component leaves out. The API asks for the others itself.
-pinrail_status_t find_nothing(void*, pinrail_thread_t*, uintptr_t, size_t, uint64_t, pinrail_handle_t*) {
-  return PINRAIL_ERR_NOT_FOUND;
-}
-pinrail_status_t evict_nothing(void*, pinrail_thread_t*) { return PINRAIL_ERR_NOT_FOUND; }
-pinrail_status_t progress_nothing(void*, pinrail_thread_t*) { return PINRAIL_SUCCESS; }
-pinrail_status_t check_nothing(void*) { return PINRAIL_SUCCESS; }
-
+// With functions that stand for optional ones that the component leaves out. The API asks for the others itself.
 pinrail_mpool_ops_t completed(pinrail_mpool_ops_t ops) {
-  if (ops.find == nullptr) ops.find = find_nothing;
-  if (ops.evict == nullptr) ops.evict = evict_nothing;
-  if (ops.progress == nullptr) ops.progress = progress_nothing;
-  if (ops.check == nullptr) ops.check = check_nothing;
+  if (ops.find == nullptr) ops.find = [](auto...) { return PINRAIL_ERR_NOT_FOUND; };
+  if (ops.evict == nullptr) ops.evict = [](auto...) { return PINRAIL_ERR_NOT_FOUND; };
+  if (ops.progress == nullptr) ops.progress = [](auto...) { return PINRAIL_SUCCESS; };
+  if (ops.check == nullptr) ops.check = [](auto...) { return PINRAIL_SUCCESS; };
   return ops;
 }
 

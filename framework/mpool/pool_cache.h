@@ -15,7 +15,6 @@
 #include <pinrail/component_mpool.h>
 
 #include <chrono>
-#include <utility>
 #include <vector>
 
 #include "base/core/span.h"

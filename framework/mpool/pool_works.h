@@ -27,7 +27,6 @@ namespace pinrail::mpool {
 
 class PoolWork {
  public:
-  PoolWork() = default;
   virtual ~PoolWork() = default;
 
   // In a forked child that has begun to use Pinrail: whether it was made by the parent, whose threads may have held its

@@ -29,7 +29,6 @@ namespace pinrail::mpool {
 
 class Recorder {
  public:
-  Recorder() = default;
   ~Recorder();  // not in a forked child
 
   // events: how many are kept, rounded up to a power of two; 0: none. counts gets its memory. OUT_OF_RESOURCE: no

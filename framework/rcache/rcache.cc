@@ -4,7 +4,6 @@
 
 #include <cstring>
 
-#include "base/loader/loader.h"
 #include "base/report/report.h"
 
 namespace pinrail::rcache {
@@ -26,13 +25,10 @@ bool is_complete(const pinrail_rcache_ops_t& ops) {
          ops.invalidate_hook != nullptr && ops.count != nullptr;
 }
 
-// What stands for an optional function that a component leaves out.
-pinrail_status_t check_nothing(void*) { return PINRAIL_SUCCESS; }
-
 }  // namespace
 
 pinrail_rcache_ops_t completed(pinrail_rcache_ops_t ops) {
-  if (ops.check == nullptr) ops.check = check_nothing;
+  if (ops.check == nullptr) ops.check = [](auto...) { return PINRAIL_SUCCESS; };
   return ops;
 }
 

@@ -4,14 +4,11 @@
 // references of other registrations.
 #include "framework/registrar/registrar.h"
 
-#include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <initializer_list>
 
-#include "base/core/compiler.h"
-#include "base/core/status.h"
 #include "base/core/thread_record.h"
 #include "base/registration/registration.h"
 #include "base/registration/registration_arena.h"

@@ -11,8 +11,6 @@
 #include <vector>
 
 #include "base/core/page_counts.h"
-#include "base/core/status.h"
-#include "base/loader/loader.h"
 #include "base/registration/registration_arena.h"
 #include "base/report/report.h"
 #include "base/sync/fork_reinit.h"

@@ -406,7 +406,6 @@ pinrail_status_t export_range(void* module, pinrail_thread_t* thread, uintptr_t 
 
 constexpr pinrail_mpool_ops_t make_table() {
   pinrail_mpool_ops_t ops = Forward::table();
-  ops.register_mem = Forward::register_mem;
   ops.kinds = PINRAIL_KIND_GPU;
   ops.export_range = export_range;
   return ops;

@@ -195,7 +195,6 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
   void displace_hook(pinrail_registration_t* reg, Displaced* displaced);
   static void displaced_hook(void* displaced, pinrail_registration_t* const* regs, size_t count);
   static void invalidated_hook(void* ending, pinrail_registration_t* const* regs, size_t count);
-  static void report_hook(void* pool, uintptr_t base, size_t length);
 
   const size_t own_tail_;
   void* subscription_ = nullptr;

@@ -218,7 +218,6 @@ pinrail_status_t register_with(void* module, pinrail_thread_t* thread, uintptr_t
 
 constexpr pinrail_mpool_ops_t make_table() {
   pinrail_mpool_ops_t ops = Forward::memory_table();
-  ops.register_mem = Forward::register_mem;
   ops.register_with = register_with;
   return ops;
 }

@@ -81,9 +81,4 @@ void Pool::invalidate_reported_hook(const Span& span) {
   invalidate_range_hook(span);
 }
 
-// For an event that a monitor reports.
-void Pool::report_hook(void* pool, uintptr_t base, size_t length) {
-  static_cast<Pool*>(pool)->invalidate_range_hook(Span::of(base, length));
-}
-
 }  // namespace pinrail::grdma

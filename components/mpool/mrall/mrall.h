@@ -335,7 +335,6 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
   Status publish_announced(pinrail_thread_t* thread, pinrail_announcement_t* announcement, pinrail_registration_t* reg);
   void kill_one(pinrail_registration_t* reg, bool is_mapped);
 
-  static void report_hook(void* pool, uintptr_t base, size_t length);
   static void invalidated_hook(void* pool, pinrail_registration_t* const* regs, size_t count);
   static void displaced_hook(void* pool, pinrail_registration_t* const* regs, size_t count);
   void kill_hook(pinrail_registration_t* reg);

@@ -49,7 +49,6 @@ pinrail_status_t left_out(void* module, pinrail_left_out_t* entries_out, size_t 
 
 constexpr pinrail_mpool_ops_t make_table() {
   pinrail_mpool_ops_t ops = Forward::memory_table();
-  ops.register_mem = Forward::register_mem;
   ops.left_out = left_out;
   return ops;
 }
@@ -286,11 +285,6 @@ void Pool::invalidate_range_hook(const Span& span) {
     work_.touch_locked_hook(pages);
   }
   host_->pools->gc_wake_hook(host_, PINRAIL_GC_NOW);
-}
-
-// For an event that a monitor reports.
-void Pool::report_hook(void* pool, uintptr_t base, size_t length) {
-  static_cast<Pool*>(pool)->invalidate_range_hook(Span::of(base, length));
 }
 
 }  // namespace pinrail::mrall

@@ -230,7 +230,6 @@ using Forward = mpool::Forward<Component, Pool>;
 
 constexpr pinrail_mpool_ops_t make_table() {
   pinrail_mpool_ops_t ops = Forward::memory_table();
-  ops.register_mem = Forward::register_mem;
   ops.traits = PINRAIL_TRAIT_ON_DEMAND;
   return ops;
 }

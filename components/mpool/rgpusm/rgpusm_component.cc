@@ -94,6 +94,10 @@ class Pool final : public gpu_pool::Pool {
     *handle_out = gpu_pool::handle_of(reg);
     return PINRAIL_SUCCESS;
   }
+  // This pool registers no memory of this process.
+  static Status register_mem(pinrail_thread_t*, uintptr_t, size_t, uint64_t, pinrail_handle_t*) {
+    return PINRAIL_ERR_NOT_SUPPORTED;
+  }
   // Returns a referenced registration that is mapped at that range of this process; NOT_FOUND. Kills first what hooks
   // noted (E1), and visits all: for messages and tests, not for transfers.
   Status find(pinrail_thread_t* thread, uintptr_t base, size_t length, uint64_t, pinrail_handle_t* handle_out) {
@@ -409,14 +413,8 @@ constexpr const char* kSynonymPrefixes[] = {"rcache_rgpusm_", nullptr};
 
 using Forward = mpool::Forward<Component, Pool, gpu_pool::Pool>;
 
-// This pool registers no memory of this process.
-pinrail_status_t register_mem(void*, pinrail_thread_t*, uintptr_t, size_t, uint64_t, pinrail_handle_t*) {
-  return PINRAIL_ERR_NOT_SUPPORTED;
-}
-
 constexpr pinrail_mpool_ops_t make_table() {
   pinrail_mpool_ops_t ops = Forward::table();
-  ops.register_mem = register_mem;
   ops.kinds = PINRAIL_KIND_REMOTE;
   ops.register_remote = Pool::register_entry;
   return ops;

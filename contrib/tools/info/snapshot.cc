@@ -111,8 +111,8 @@ const char* type_name(pinrail_param_type_t type) {
 }
 
 const char* scope_name(pinrail_param_scope_t scope) {
-  constexpr const char* kNames[] = {"constant", "read-only", "settable"};
-  return scope < std::size(kNames) ? kNames[scope] : "unknown";
+  constexpr const char* kNames[] = {"unknown", "read-only", "settable"};
+  return kNames[scope < std::size(kNames) ? scope : 0];
 }
 
 const char* source_name(const pinrail_param_info_t& param) {

@@ -26,7 +26,6 @@ typedef enum pinrail_param_type {
 
 /** When a parameter may be set. */
 typedef enum pinrail_param_scope {
-  PINRAIL_SCOPE_CONSTANT = 0, /**< shown, never set */
   PINRAIL_SCOPE_READONLY = 1, /**< may be set until pinrail_init() returns */
   PINRAIL_SCOPE_SETTABLE = 2  /**< may be set at any time */
 } pinrail_param_scope_t;

@@ -231,18 +231,6 @@ TEST_F(ParamRegistry, a_declaration_may_go_away_once_it_is_made) {
   EXPECT_EQ(kept.synonyms[1], nullptr);
 }
 
-TEST_F(ParamRegistry, a_constant_is_shown_but_never_set) {
-  sources_.environment = {"PINRAIL_MCA_mpool_test_c=2"};
-  ASSERT_TRUE(read().ok());
-  const std::string said = said_anew_by([this] {
-    EXPECT_TRUE(declare(declaration("c", PINRAIL_TYPE_INT, "1", PINRAIL_SCOPE_CONSTANT)).is(PINRAIL_ERR_BAD_PARAM));
-  });
-  EXPECT_TRUE(has(said, "the environment sets parameter mpool_test_c, which is a constant")) << said;
-  ASSERT_TRUE(declare(declaration("d", PINRAIL_TYPE_INT, "1", PINRAIL_SCOPE_CONSTANT)).ok());
-  said_anew_by([this] { EXPECT_TRUE(registry_.set("mpool_test_d", "2").is(PINRAIL_ERR_PERM)); });
-  EXPECT_EQ(value("mpool_test_d"), "1");
-}
-
 TEST_F(ParamRegistry, a_settable_parameter_takes_what_it_is_given_unless_the_override_file_holds_it) {
   folder_.write("override.conf", "mpool_test_o = 2K\n");
   start();
@@ -439,6 +427,7 @@ TEST_F(ParamRegistry, a_wrong_declaration_is_refused) {
       {"an empty range", empty_range},
       {"a name with a space", declaration("x y", PINRAIL_TYPE_INT, "0")},
       {"no name", declaration(nullptr, PINRAIL_TYPE_INT, "0")},
+      {"no scope", declaration("y", PINRAIL_TYPE_INT, "0", pinrail_param_scope_t{})},
       {"an unknown type", declaration("y", static_cast<pinrail_param_type_t>(7), "0")},
       {"a name that is taken", declaration("x", PINRAIL_TYPE_STRING, "0")},
   };
