@@ -5,9 +5,6 @@
 
 #include <new>
 
-#include "base/core/kernel.h"
-#include "base/core/own_component.h"
-#include "base/core/status.h"
 #include "base/patch/system_call.h"
 #include "components/monitor/patcher/patcher.h"
 

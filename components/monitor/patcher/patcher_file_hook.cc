@@ -8,7 +8,6 @@
 #include <pthread.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 
 #include <cerrno>
@@ -203,9 +202,7 @@ void raise_alarm_hook(Context* context) {
 // Hook context: the hook of every patch. syscall() makes any system call: some allocators (tcmalloc, mimalloc) and
 // hooks of other runtimes (UCX, Open MPI) use it.
 
-namespace {
-
-CallHook* hook_of_hook(long number) {
+static CallHook* hook_of_hook(long number) {
   switch (number) {
     case SYS_munmap: return munmap_hook;
     case SYS_remap_file_pages: return munmap_hook;
@@ -229,8 +226,6 @@ CallHook* hook_of_hook(long number) {
     default: return nullptr;
   }
 }
-
-}  // namespace
 
 bool enter_hook(void* site_pointer, long number, const long* args, long* result_out) {
   const auto& site = *static_cast<const Site*>(site_pointer);

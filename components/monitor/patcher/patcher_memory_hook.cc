@@ -5,7 +5,6 @@
 #include <sys/mman.h>
 #include <sys/shm.h>
 #include <sys/statfs.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 
 #include <algorithm>

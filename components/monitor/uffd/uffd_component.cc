@@ -13,7 +13,6 @@
 #include <string>
 
 #include "base/core/kernel.h"
-#include "base/core/own_component.h"
 #include "base/core/status.h"
 #include "base/patch/maps.h"
 #include "components/monitor/uffd/uffd.h"

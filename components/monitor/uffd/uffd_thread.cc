@@ -2,15 +2,11 @@
 // Starts and ends the reader thread. Start-up and shut-down context; run() is the thread's function.
 #include <linux/userfaultfd.h>
 #include <poll.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 
-#include "base/core/own_component.h"
-#include "base/sync/lock.h"
-#include "base/sync/own_threads.h"
 #include "components/monitor/uffd/uffd.h"
 
 namespace pinrail::uffd {

@@ -19,7 +19,6 @@
 #include <pinrail/component_mpool.h>
 #include <pinrail/pinrail.h>
 
-#include <atomic>
 #include <string>
 
 #include "components/mpool/grdma/grdma_extent.h"

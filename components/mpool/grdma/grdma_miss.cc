@@ -7,12 +7,6 @@
 #include "components/mpool/grdma/grdma.h"
 
 namespace pinrail::grdma {
-namespace {
-
-// R13: a range that an event hits while it is being registered is tried again this often.
-constexpr int kRetriesAfterRace = 3;
-
-}  // namespace
 
 // Registers the range, and what may be registered around it, unless the index answers by now. Whatever keeps the wider
 // part out (limits, the device, an event, the monitors), the request goes on as if it had never been (R8). What answers
@@ -134,6 +128,7 @@ bool Pool::may_keep(const Request& request, const Miss& miss) const {
 // request is tried once, and an event that overtakes it does not count (R13).
 Status Pool::register_indexed(pinrail_thread_t* thread, const Request& request, Miss* miss,
                               pinrail_registration_t** reg_out) {
+  constexpr int kRetriesAfterRace = 3;  // of a range that an event hits while it is being registered (R13)
   for (int tries = 0;; ++tries) {
     if (settings_.leave_pinned && !may_keep(request, *miss)) {
       if (miss->is_wider) return PINRAIL_ERR_NOT_SUPPORTED;

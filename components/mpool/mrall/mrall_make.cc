@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The maker: makes the index equal to what is mapped. It runs on the process's gc thread, one round after another; API
 // context, no lock is held across a call of the registrar or an allocation.
-#include <algorithm>
-
 #include "base/core/kernel.h"
 #include "base/core/own_component.h"
-#include "base/core/status.h"
 #include "base/registration/shortcut.h"
-#include "base/sync/lock.h"
 #include "components/mpool/mrall/mrall.h"
 #include "framework/registrar/request.h"
 

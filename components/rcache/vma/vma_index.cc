@@ -3,10 +3,6 @@
 // in _locked; the other functions take it themselves.
 #include <sched.h>
 
-#include <new>
-#include <vector>
-
-#include "base/sync/lock.h"
 #include "components/rcache/vma/vma.h"
 
 namespace pinrail::vma {
