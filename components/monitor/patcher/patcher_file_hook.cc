@@ -115,7 +115,7 @@ void report_file_hook(const Site& site, const pinrail_file_part_t& part) {
   const Context& context = context_of_hook(site);
   const uint64_t tried = context.probe_inode.load();
   if (tried != 0 && tried == part.inode) {
-    report_hook(site, context.probe_base.load(), context.probe_end.load() - context.probe_base.load());
+    report_hook(site, context.probe.base.load(), context.probe.end.load() - context.probe.base.load());
   }
   const int kept = errno;
   context.own.load()->report_file_hook(&part);
@@ -184,13 +184,6 @@ bool read_own_memory_hook(long address, void* copy_out, size_t length) {
   if (got == -EFAULT) return false;
   if (got < 0) std::memcpy(copy_out, from, length);
   return got < 0 || static_cast<size_t>(got) == length;
-}
-
-// The probe's subscriber: records that a range inside the scratch memory was reported.
-void probe_hook(void* context_pointer, uintptr_t base, size_t length) {
-  auto* context = static_cast<Context*>(context_pointer);
-  const bool inside = base >= context->probe_base.load() && base + length <= context->probe_end.load();
-  if (inside) context->probe_seen.store(true);
 }
 
 // Wakes the checking thread.

@@ -203,10 +203,4 @@ bool read_events_hook(Context* context) {
   return rang;
 }
 
-void probe_hook(void* context_pointer, uintptr_t base, size_t length) {
-  auto* context = static_cast<Context*>(context_pointer);
-  const bool inside = base >= context->probe_base.load() && base + length <= context->probe_end.load();
-  if (inside && length != 0) context->probe_seen.store(true);
-}
-
 }  // namespace pinrail::uffd
