@@ -4,6 +4,7 @@
 //
 // Threads  All functions may run together.
 // Context  start-up or API.
+// Hook     Probe::report_hook().
 #ifndef PINRAIL_BASE_CORE_OWN_COMPONENT_H
 #define PINRAIL_BASE_CORE_OWN_COMPONENT_H
 
@@ -157,6 +158,17 @@ class OwnPages : NonCopyable {
   }
   const size_t bytes_;
   void* const at_;
+};
+
+// A subscriber by which a monitor tries itself, like a pool: notes that a range inside [base, end) was reported.
+struct Probe {
+  std::atomic<uintptr_t> base{0}, end{0};
+  std::atomic<bool> is_seen{false};
+
+  static void report_hook(void* probe, uintptr_t base, size_t length) {
+    auto* self = static_cast<Probe*>(probe);
+    if (length != 0 && base >= self->base.load() && base + length <= self->end.load()) self->is_seen.store(true);
+  }
 };
 
 // F1: makes a word that is 1 in this process and 0 in a forked child, because the kernel wipes it. NULL: it does not.

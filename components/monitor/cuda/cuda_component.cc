@@ -247,10 +247,8 @@ constexpr pinrail_component_t kComponent =
 
 Shared shared;
 
-namespace {
-
 // Reports the range to all listeners. stop() waits until in_flight is 0.
-void report_range_hook(uintptr_t base, size_t length) {
+static void report_range_hook(uintptr_t base, size_t length) {
   for (Listener& listener : shared.listeners) {
     shared.in_flight.fetch_add(1);
     const pinrail_host_t* host = listener.load();
@@ -258,8 +256,6 @@ void report_range_hook(uintptr_t base, size_t length) {
     shared.in_flight.fetch_sub(1);
   }
 }
-
-}  // namespace
 
 // Where the driver knows the length only the address is reported: a registration that contains it overlaps the report.
 bool free_hook(void* site_pointer, long number, const long* args, long* result_out) {

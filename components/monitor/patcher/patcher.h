@@ -93,10 +93,8 @@ struct Context {
   std::atomic<uintptr_t> code_at[kFunctions] = {};   // the functions whose events arrive; 0: none
   std::atomic<uint32_t> alarm{0};  // incremented to wake the checking thread at once; that thread sleeps on it
 
-  // For the probe, which subscribes to events like a pool.
-  std::atomic<uintptr_t> probe_base{0}, probe_end{0};
+  Probe probe;
   std::atomic<uint64_t> probe_inode{0};  // of the file of the trials; 0: none
-  std::atomic<bool> probe_seen{false};
   void* subscription = nullptr;
 
   std::atomic<bool> in_use{true};
@@ -122,7 +120,6 @@ void report_hook(const Site& site, uintptr_t base, size_t length);  // reports t
 long call_original_hook(const Site& site, long number, const long* args);
 // Copies memory of this process whose address may be invalid. False: the kernel cannot read all of it.
 bool read_own_memory_hook(long address, void* copy_out, size_t length);
-void probe_hook(void* context, uintptr_t base, size_t length);
 void raise_alarm_hook(Context* context);  // wakes the checking thread
 
 // patcher_file_hook.cc: the hook of every patch. Passes the call to the hook of that system call.

@@ -2,12 +2,10 @@
 // Keeps E6: notices that others have changed functions, and what is not seen any more. API context; a thread of its own
 // checks as well. Functions with REQUIRES are called with Context::mutex held.
 #include <linux/futex.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
 #include <cstdio>
-#include <cstring>
 #include <ctime>
 #include <memory>
 

@@ -5,9 +5,6 @@
 
 #include <new>
 
-#include "base/core/kernel.h"
-#include "base/core/own_component.h"
-#include "base/core/status.h"
 #include "base/patch/system_call.h"
 #include "components/monitor/patcher/patcher.h"
 
@@ -123,11 +120,6 @@ Status report_missing(const Context& context, const Function& function) {
   return PINRAIL_ERR_NOT_SUPPORTED;
 }
 
-// Returns whether the error would be the same for every function, so that the others need not be tried.
-bool affects_all_functions(Status status) {
-  return status.is(PINRAIL_ERR_PERM) || status.is(PINRAIL_ERR_NOT_AVAILABLE);
-}
-
 bool leaves_out(const Context& context, const Function& function, const std::string& list) {
   if (!lists(list, function)) return false;
   const std::string line = std::string(function.name) + " is left out: what it unmaps is not seen";
@@ -159,7 +151,8 @@ Status patch_all_locked(Context* context, const std::string& leave_out) REQUIRES
     if (leaves_out(*context, function, leave_out)) continue;
     const bool is_found = site->address != 0;
     const Status status = is_found ? try_locked(context, site, function, &scratch) : report_missing(*context, function);
-    if (affects_all_functions(status)) return status;
+    // The error would be the same for every function, so the others need not be tried.
+    if (status.is(PINRAIL_ERR_PERM) || status.is(PINRAIL_ERR_NOT_AVAILABLE)) return status;
     if (!status.ok()) {
       seen &= ~kFunctionTable[i].events;
       site->address = 0;
@@ -194,7 +187,8 @@ Status begin(Context* context) {
   if (status.ok()) status = report_if_static(*context);
   if (!status.ok()) return status;
   const pinrail_host_t* host = context->services;
-  status = host->monitor_subscribe(host, PINRAIL_KIND_HOST, probe_hook, context, &context->subscription);
+  status =
+      host->monitor_subscribe(host, PINRAIL_KIND_HOST, Probe::report_hook, &context->probe, &context->subscription);
   if (!status.ok()) return status;
   context->host.store(host, std::memory_order_release);  // release: pairs with is_active_hook()
   {

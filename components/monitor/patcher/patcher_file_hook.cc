@@ -8,7 +8,6 @@
 #include <pthread.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 
 #include <cerrno>
@@ -116,7 +115,7 @@ void report_file_hook(const Site& site, const pinrail_file_part_t& part) {
   const Context& context = context_of_hook(site);
   const uint64_t tried = context.probe_inode.load();
   if (tried != 0 && tried == part.inode) {
-    report_hook(site, context.probe_base.load(), context.probe_end.load() - context.probe_base.load());
+    report_hook(site, context.probe.base.load(), context.probe.end.load() - context.probe.base.load());
   }
   const int kept = errno;
   context.own.load()->report_file_hook(&part);
@@ -187,13 +186,6 @@ bool read_own_memory_hook(long address, void* copy_out, size_t length) {
   return got < 0 || static_cast<size_t>(got) == length;
 }
 
-// The probe's subscriber: records that a range inside the scratch memory was reported.
-void probe_hook(void* context_pointer, uintptr_t base, size_t length) {
-  auto* context = static_cast<Context*>(context_pointer);
-  const bool inside = base >= context->probe_base.load() && base + length <= context->probe_end.load();
-  if (inside) context->probe_seen.store(true);
-}
-
 // Wakes the checking thread.
 void raise_alarm_hook(Context* context) {
   context->alarm.fetch_add(1);
@@ -203,9 +195,7 @@ void raise_alarm_hook(Context* context) {
 // Hook context: the hook of every patch. syscall() makes any system call: some allocators (tcmalloc, mimalloc) and
 // hooks of other runtimes (UCX, Open MPI) use it.
 
-namespace {
-
-CallHook* hook_of_hook(long number) {
+static CallHook* hook_of_hook(long number) {
   switch (number) {
     case SYS_munmap: return munmap_hook;
     case SYS_remap_file_pages: return munmap_hook;
@@ -229,8 +219,6 @@ CallHook* hook_of_hook(long number) {
     default: return nullptr;
   }
 }
-
-}  // namespace
 
 bool enter_hook(void* site_pointer, long number, const long* args, long* result_out) {
   const auto& site = *static_cast<const Site*>(site_pointer);

@@ -7,11 +7,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 
 #include "base/core/files.h"
-#include "base/core/own_component.h"
 #include "base/patch/maps.h"
 #include "base/patch/system_call.h"
 #include "components/monitor/patcher/patcher.h"

@@ -5,7 +5,6 @@
 #include <sys/mman.h>
 #include <sys/shm.h>
 #include <sys/statfs.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 
 #include <algorithm>
@@ -167,7 +166,7 @@ bool mprotect_hook(const Site& site, long number, const long* args, long* result
   const Span span = Span::of(address_hook(args[0]), static_cast<size_t>(args[1]));
   Context& context = context_of_hook(site);
   if (holds_patched_code_hook(context, span)) raise_alarm_hook(&context);
-  probe_hook(&context, span.base, span.length());
+  Probe::report_hook(&context.probe, span.base, span.length());
   return true;
 }
 

@@ -6,7 +6,6 @@
 #include <sys/mman.h>
 #include <sys/shm.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 
 #include <climits>
@@ -153,12 +152,12 @@ bool fire(const Function& function, uintptr_t address, Scratch* scratch) {
   if (scratch->base == 0 && !make_memory(scratch)) return false;
   Context* const context = scratch->context;
   const bool in_first_page = function.trial[0] == kNowhere;
-  context->probe_base.store(in_first_page ? 0 : scratch->base);
-  context->probe_end.store(in_first_page ? kPage : scratch->base + kScratchLength);
-  context->probe_seen.store(false);
+  context->probe.base.store(in_first_page ? 0 : scratch->base);
+  context->probe.end.store(in_first_page ? kPage : scratch->base + kScratchLength);
+  context->probe.is_seen.store(false);
   call(function, address, scratch);
-  context->probe_end.store(0);
-  return context->probe_seen.load();
+  context->probe.end.store(0);
+  return context->probe.is_seen.load();
 }
 
 }  // namespace pinrail::patcher

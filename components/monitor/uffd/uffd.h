@@ -53,9 +53,7 @@ struct Context {
   std::atomic<uint32_t>* alive = nullptr;           // a page that the kernel wipes in a forked child
   uint64_t most_mappings = 0;                       // with more mappings in the process, no further ones are watched
 
-  // For the probe, which subscribes to events like a pool.
-  std::atomic<uintptr_t> probe_base{0}, probe_end{0};
-  std::atomic<bool> probe_seen{false};
+  Probe probe;
 
   OwnThread reader;                    // start-up and shut-down only
   std::atomic<uintptr_t> bell{kNone};  // the event of this page ends the reader
@@ -76,7 +74,6 @@ uintptr_t map_scratch(size_t length);
 // uffd_thread.cc: reads and reports events. Returns true when the bell rings or `stopping` is set, false when the
 // descriptor is lost.
 bool read_events_hook(Context* context);
-void probe_hook(void* context, uintptr_t base, size_t length);
 
 // The descriptor is lost, and events that were not read with it: ends all that is cached, before lookups go on (E1).
 void lose(Context* context);

@@ -13,7 +13,6 @@
 #include <string>
 
 #include "base/core/kernel.h"
-#include "base/core/own_component.h"
 #include "base/core/status.h"
 #include "base/patch/maps.h"
 #include "components/monitor/uffd/uffd.h"
@@ -44,10 +43,10 @@ void move(uintptr_t base) {
 bool wait_until_seen(const Context& context) {
   constexpr int kNaps = 2000;
   constexpr unsigned kNapMicroseconds = 1000;
-  for (int i = 0; i < kNaps && !context.probe_seen.load() && !context.lost.load(); ++i) {
+  for (int i = 0; i < kNaps && !context.probe.is_seen.load() && !context.lost.load(); ++i) {
     if (i != 0) usleep(kNapMicroseconds);
   }
-  return context.probe_seen.load();
+  return context.probe.is_seen.load();
 }
 
 // Watches scratch memory and acts on it. False if it cannot be watched or its event does not arrive.
@@ -58,12 +57,12 @@ bool fire(Context* context, void (*act)(uintptr_t base)) {
     unmap(base);
     return false;
   }
-  context->probe_seen.store(false);
-  context->probe_base.store(base);
-  context->probe_end.store(base + kLength);
+  context->probe.is_seen.store(false);
+  context->probe.base.store(base);
+  context->probe.end.store(base + kLength);
   act(base);
   const bool seen = wait_until_seen(*context);
-  context->probe_end.store(0);
+  context->probe.end.store(0);
   return seen;
 }
 
@@ -79,7 +78,8 @@ uintptr_t map_scratch(size_t length) {
 static Status try_events_locked(Context* context) REQUIRES(context->mutex) {
   const pinrail_host_t* host = context->host;
   void* subscription;
-  const Status subscribed = host->monitor_subscribe(host, PINRAIL_KIND_HOST, probe_hook, context, &subscription);
+  const Status subscribed =
+      host->monitor_subscribe(host, PINRAIL_KIND_HOST, Probe::report_hook, &context->probe, &subscription);
   if (!subscribed.ok()) return subscribed;
   const bool seen = fire(context, unmap) && fire(context, drop) && fire(context, move);
   host->monitor_unsubscribe(host, subscription);
@@ -193,20 +193,16 @@ bool has_room(Context* context) {
   return context->mappings.load(relaxed) < context->most_mappings - std::min(since, context->most_mappings);
 }
 
-void report_refused(const Context& context, const pinrail_mapping_t& mapping) {
-  if (errno == EINVAL) return;  // a kind that the kernel does not watch; the README lists them
-  const std::string line = std::string("the kernel does not watch a mapping of ") +
-                           NumberText(mapping.end - mapping.base).c_str() + " bytes: " + ErrnoText(errno).c_str();
-  context.host->log(context.host, PINRAIL_LOG_DEBUG, line.c_str());
-}
-
 // Starts to watch the mapping. Returns the events that are then seen, or 0.
 uint32_t cover(void* context_pointer, const pinrail_mapping_t* mapping) {
   auto* const context = static_cast<Context*>(context_pointer);
   const bool may_be = mapping->kind != PINRAIL_MAPPING_NONE && mapping->kind != PINRAIL_MAPPING_DEVICE;
   if (!may_be || context->lost.load() || !is_same_process(*context) || !has_room(context)) return 0;
   if (watch_range(*context, {mapping->base, mapping->end})) return kSeen;
-  report_refused(*context, *mapping);
+  if (errno == EINVAL) return 0;  // a kind that the kernel does not watch; the README lists them
+  const std::string line = std::string("the kernel does not watch a mapping of ") +
+                           NumberText(mapping->end - mapping->base).c_str() + " bytes: " + ErrnoText(errno).c_str();
+  context->host->log(context->host, PINRAIL_LOG_DEBUG, line.c_str());
   return 0;
 }
 

@@ -2,15 +2,11 @@
 // Starts and ends the reader thread. Start-up and shut-down context; run() is the thread's function.
 #include <linux/userfaultfd.h>
 #include <poll.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 
-#include "base/core/own_component.h"
-#include "base/sync/lock.h"
-#include "base/sync/own_threads.h"
 #include "components/monitor/uffd/uffd.h"
 
 namespace pinrail::uffd {
@@ -205,12 +201,6 @@ bool read_events_hook(Context* context) {
   const bool rang = read_until_bell_hook(&reader);
   if (depth != nullptr) depth->while_waiting_hook = nullptr;
   return rang;
-}
-
-void probe_hook(void* context_pointer, uintptr_t base, size_t length) {
-  auto* context = static_cast<Context*>(context_pointer);
-  const bool inside = base >= context->probe_base.load() && base + length <= context->probe_end.load();
-  if (inside && length != 0) context->probe_seen.store(true);
 }
 
 }  // namespace pinrail::uffd

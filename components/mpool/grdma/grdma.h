@@ -19,7 +19,6 @@
 #include <pinrail/component_mpool.h>
 #include <pinrail/pinrail.h>
 
-#include <atomic>
 #include <string>
 
 #include "components/mpool/grdma/grdma_extent.h"
@@ -146,13 +145,11 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
 
   // grdma_create.cc
   Status connect(uint32_t kind);
-  Status join_gc_thread_if_asked();
 
   // grdma_register.cc
   void count_answer(pinrail_thread_t* thread, const Request& request, pinrail_registration_t* reg);
 
   // grdma_miss.cc
-  bool may_extend(const Request& request) const;
   Span extent_of(const Request& request);
   void set_span(const Request& request, const Span& span, Miss* miss);
   pinrail_miss_reason_t why_missed(pinrail_thread_t* thread, const Request& request);
@@ -167,9 +164,6 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
                            pinrail_registration_t** reg_out);
   Status register_own(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
   bool publish(pinrail_thread_t* thread, Miss* miss, pinrail_registration_t* reg);
-  void give_back_displaced(pinrail_thread_t* thread, const Displaced& displaced);
-  void stay_outside(Miss* miss, pinrail_registration_t* reg);
-  uint64_t marks_of(const Request& request) const;
   bool may_keep(const Request& request, const Miss& miss) const;
 
   // grdma_device.cc

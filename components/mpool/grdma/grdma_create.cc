@@ -32,16 +32,11 @@ Status Pool::start(uint32_t kind) {
   Status status = join_cache(settings_.limits);
   if (status.ok() && settings_.leave_pinned) status = reasons_.start();
   if (status.ok()) status = connect(kind);
-  if (status.ok()) status = join_gc_thread_if_asked();
-  return status;
-}
-
-Status Pool::join_gc_thread_if_asked() {
-  if (!settings_.gc_thread) return success();
-  const Status joined = join_gc_thread(drain_entry, 0);
-  if (joined.ok()) return joined;
+  if (!status.ok() || !settings_.gc_thread) return status;
+  status = join_gc_thread(drain_entry, 0);
+  if (status.ok()) return status;
   show(host_, "no gc thread");
-  return settings_.gc_thread_insisted ? joined : success();
+  return settings_.gc_thread_insisted ? status : success();
 }
 
 // To the index, and to the monitors: from here on hooks come in.

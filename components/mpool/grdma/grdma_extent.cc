@@ -5,15 +5,11 @@
 
 namespace pinrail::grdma {
 
-// Whether the next miss looks beyond its range. Where the windows rest, it is one miss less until they are tried again.
-bool Extents::is_looking_around() {
+// Where the windows rest, it is one miss less until they are tried again.
+Span Extents::window_for(const Span& asked) {
   const int chances = chances_.load(std::memory_order_relaxed);
   if (chances < 0) chances_.store(chances == -1 ? kChancesLater : chances + 1, std::memory_order_relaxed);
-  return chances > 0;
-}
-
-Span Extents::window_for(const Span& asked) {
-  if (!is_looking_around() || (seen_at(asked) & kRefusesWider) != 0) return asked;
+  if (chances <= 0 || (seen_at(asked) & kRefusesWider) != 0) return asked;
   Span window{asked.base & ~(window_ - 1), (asked.end + window_ - 1) & ~(window_ - 1)};
   if (window.end < asked.end) window.end = asked.end;
   return window;
@@ -34,7 +30,8 @@ void Extents::mark_wider(pinrail_registration_t* reg, const Span& asked) {
 }
 
 // Counts a hit that the wider part earned: a request beyond what was first asked for. The caller has a reference, and
-// `link` is the word with the flag. By an exchange, because a displacement may use the word for its tree meanwhile, in which it never has the flag.
+// `link` is the word with the flag. By an exchange, because a displacement may use the word for its tree meanwhile, in
+// which it never has the flag.
 void Extents::answered_by_wider(pinrail_registration_t* reg, uint32_t link, const Span& asked) {
   const Span whole = span_of(reg);
   const uintptr_t before = uintptr_t{link >> kBeforeShift & kMostPages} << kPageShift;

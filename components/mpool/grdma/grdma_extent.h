@@ -97,7 +97,6 @@ class Extents {
   void note(const Span& span, uint32_t seen) {
     entries_[index_of(span)].store(tag_of(span) | seen, std::memory_order_relaxed);
   }
-  bool is_looking_around();
   void answered_by_wider(pinrail_registration_t* reg, uint32_t link, const Span& asked);
 
   const bool all_rights_;

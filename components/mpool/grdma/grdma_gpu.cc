@@ -9,12 +9,6 @@
 #include "components/mpool/grdma/grdma_gpu.h"
 
 namespace pinrail::grdma {
-namespace {
-
-// Memory that is replaced while it is being registered is registered again, this often in all.
-constexpr int kTries = 4;
-
-}  // namespace
 
 Status GpuPool::bind(const Settings& settings) {
   const Status opened = host_->pools->registrar_open(host_, settings.gpu_registrar.c_str(), &bound_, &table_);
@@ -63,6 +57,7 @@ void GpuPool::drop_and_invalidate(pinrail_thread_t* thread, pinrail_registration
 
 Status GpuPool::register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
                              pinrail_handle_t* handle_out) {
+  constexpr int kTries = 4;  // memory that is replaced while it is being registered is registered again
   for (int tries = 0; tries < kTries; ++tries) {
     Request request{}, after{};
     Status status = identify(addr, length, access_and_flags, &request);

@@ -7,12 +7,6 @@
 #include "components/mpool/grdma/grdma.h"
 
 namespace pinrail::grdma {
-namespace {
-
-// R13: a range that an event hits while it is being registered is tried again this often.
-constexpr int kRetriesAfterRace = 3;
-
-}  // namespace
 
 // Registers the range, and what may be registered around it, unless the index answers by now. Whatever keeps the wider
 // part out (limits, the device, an event, the monitors), the request goes on as if it had never been (R8). What answers
@@ -48,15 +42,12 @@ void Pool::set_span(const Request& request, const Span& span, Miss* miss) {
   rcache_.ops.reannounce(rcache_.module, &miss->announcement, span.base, span.length());
 }
 
-bool Pool::may_extend(const Request& request) const {
-  return extents_.is_on() && !request.has(PINRAIL_FLAG_PERSISTENT) && request.extra == nullptr &&
-         (request.traits() & PINRAIL_TRAIT_ON_DEMAND) == 0;
-}
-
 // The request, and the part of the window around it that may be registered with it.
 Span Pool::extent_of(const Request& request) {
   const Span& asked = request.span;
-  if (!may_extend(request)) return asked;
+  const bool may_be_wider = extents_.is_on() && !request.has(PINRAIL_FLAG_PERSISTENT) && request.extra == nullptr &&
+                            (request.traits() & PINRAIL_TRAIT_ON_DEMAND) == 0;
+  if (!may_be_wider) return asked;
   Span window = extents_.window_for(asked);
   if (window.length() == asked.length()) return asked;
   host_->pools->own_pages_around(host_, asked.base, asked.length(), &window.base, &window.end);
@@ -101,7 +92,11 @@ pinrail_status_t Pool::announce(pinrail_thread_t* thread, const Request& request
   announcement.more_rights = extents_.rights_for(request.span, request.rights()) & ~request.rights();
   announcement.waits_for = 0;
   announcement.flags = request.flags() & PINRAIL_FLAG_PERSISTENT;
-  announcement.marks = marks_of(request);
+  // What is not kept, and what is persistent, ends with its last reference. Hits that the library may answer alone need
+  // no equal range.
+  const bool is_kept = settings_.leave_pinned && !request.has(PINRAIL_FLAG_PERSISTENT);
+  const bool is_quick = (config_.flags & PINRAIL_POOL_EXACT) == 0;
+  announcement.marks = (is_kept ? 0 : state::kTransient) | (is_quick ? state::kQuick : 0);
   const pinrail_status_t status = find_or_announce(thread, &announcement, reg_out);
   miss->is_announced = status == PINRAIL_ERR_NOT_FOUND;
   return status;
@@ -110,14 +105,6 @@ pinrail_status_t Pool::announce(pinrail_thread_t* thread, const Request& request
 // Ends the announcement, if it lasts. Returns whether an event has overtaken it.
 bool Pool::withdraw(Miss* miss) {
   return std::exchange(miss->is_announced, false) && Base::withdraw(&miss->announcement);
-}
-
-// What its state word gets. What is not kept, and what is persistent, ends with its last reference. Hits that the
-// library may answer alone need no equal range.
-uint64_t Pool::marks_of(const Request& request) const {
-  const bool is_kept = settings_.leave_pinned && !request.has(PINRAIL_FLAG_PERSISTENT);
-  const bool is_quick = (config_.flags & PINRAIL_POOL_EXACT) == 0;
-  return (is_kept ? 0 : state::kTransient) | (is_quick ? state::kQuick : 0);
 }
 
 // Whether an event will end what the call registers. It is announced. What was reported near a wider part may be there
@@ -134,6 +121,7 @@ bool Pool::may_keep(const Request& request, const Miss& miss) const {
 // request is tried once, and an event that overtakes it does not count (R13).
 Status Pool::register_indexed(pinrail_thread_t* thread, const Request& request, Miss* miss,
                               pinrail_registration_t** reg_out) {
+  constexpr int kRetriesAfterRace = 3;  // of a range that an event hits while it is being registered (R13)
   for (int tries = 0;; ++tries) {
     if (settings_.leave_pinned && !may_keep(request, *miss)) {
       if (miss->is_wider) return PINRAIL_ERR_NOT_SUPPORTED;
@@ -196,27 +184,17 @@ bool Pool::publish(pinrail_thread_t* thread, Miss* miss, pinrail_registration_t*
     miss->is_announced = false;
     wake_waiters();
   } else if (published != PINRAIL_ERR_TEMP_OUT_OF_RESOURCE) {
-    stay_outside(miss, reg);
+    // The index did not take it. It is in reach of events outside of the index before its announcement ends.
+    outside_.link(reg);
+    state::publish(reg, state::kDead);
+    if (withdraw(miss)) mark_invalidated_hook(reg);  // this thread holds it, so it is not deregistered before
   }
-  if (displaced.first != 0) give_back_displaced(thread, displaced);
-  return published != PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
-}
-
-// What an insert has displaced.
-void Pool::give_back_displaced(pinrail_thread_t* thread, const Displaced& displaced) {
-  char* const* const chunks = shortcut::of(host_)->chunks;
   for (uint32_t next = displaced.first; next != 0;) {
-    pinrail_registration_t* const reg = arena::numbered(chunks, next);
-    next = __atomic_load_n(&reg->used, __ATOMIC_RELAXED);
-    give_back_one(thread, reg, PINRAIL_REASON_RELEASED);
+    pinrail_registration_t* const each = arena::numbered(shortcut::of(host_)->chunks, next);
+    next = __atomic_load_n(&each->used, __ATOMIC_RELAXED);
+    give_back_one(thread, each, PINRAIL_REASON_RELEASED);
   }
-}
-
-// The index did not take it. It is in reach of events outside of the index before its announcement ends.
-void Pool::stay_outside(Miss* miss, pinrail_registration_t* reg) {
-  outside_.link(reg);
-  state::publish(reg, state::kDead);
-  if (withdraw(miss)) mark_invalidated_hook(reg);  // this thread holds it, so it is not deregistered before
+  return published != PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
 }
 
 }  // namespace pinrail::grdma

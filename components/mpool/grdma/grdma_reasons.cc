@@ -49,7 +49,7 @@ unsigned Reasons::class_of_hook(const Span& span) {
 }
 
 Reasons::Bucket& Reasons::bucket_of_hook(uintptr_t addr, unsigned size_class) const {
-  const uint64_t block = addr >> order_of_hook(size_class);
+  const uint64_t block = addr >> (kFirstOrder + kStep * size_class);
   const uint64_t mixed = (block * kClasses + size_class) * 0x9E3779B97F4A7C15u;
   return buckets_[mixed >> 32 & (kBuckets - 1)];
 }

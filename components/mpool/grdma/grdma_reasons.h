@@ -53,7 +53,6 @@ class Reasons {
   };
 
   static unsigned class_of_hook(const Span& span);
-  static unsigned order_of_hook(unsigned size_class) { return kFirstOrder + kStep * size_class; }
   Bucket& bucket_of_hook(uintptr_t addr, unsigned size_class) const;
   Entry& place_for_hook(Bucket* bucket, const Span& span);
   static pinrail_miss_reason_t reason_of(const Entry& entry, const Span& span);

@@ -314,10 +314,8 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
   // mrall_make.cc
   static int work_entry(void* pool, pinrail_thread_t* thread);
   void work(pinrail_thread_t* thread);
-  bool is_rescan_due();
   Status make_round(pinrail_thread_t* thread, const Ranges& touched, Demand* demands, bool is_rescan);
   void update(pinrail_thread_t* thread, const Span& span);
-  void erase_held(pinrail_thread_t* thread, const Span& span);
   void judge_held(pinrail_thread_t* thread, const Span& span);
   void register_line(pinrail_thread_t* thread, const Span& span, uint32_t rights);
   void register_gap(pinrail_thread_t* thread, const Span& span, uint32_t rights);
@@ -333,7 +331,6 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
   Status ask_on_own_page(pinrail_thread_t* thread, uint32_t rights);
   Status publish(pinrail_thread_t* thread, pinrail_registration_t* reg);
   Status publish_announced(pinrail_thread_t* thread, pinrail_announcement_t* announcement, pinrail_registration_t* reg);
-  void kill_one(pinrail_registration_t* reg, bool is_mapped);
 
   static void invalidated_hook(void* pool, pinrail_registration_t* const* regs, size_t count);
   static void displaced_hook(void* pool, pinrail_registration_t* const* regs, size_t count);

@@ -2,12 +2,10 @@
 // Descriptor, parameters and table of mpool/mrall: forwards to Pool.
 #include <unistd.h>
 
-#include <algorithm>
 #include <memory>
 
 #include "base/core/own_component.h"
 #include "base/registration/shortcut.h"
-#include "base/sync/lock.h"
 #include "components/mpool/mrall/mrall.h"
 #include "framework/mpool/forward.h"
 #include "framework/mpool/params.h"

@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The maker: makes the index equal to what is mapped. It runs on the process's gc thread, one round after another; API
 // context, no lock is held across a call of the registrar or an allocation.
-#include <algorithm>
-
 #include "base/core/kernel.h"
 #include "base/core/own_component.h"
-#include "base/core/status.h"
 #include "base/registration/shortcut.h"
-#include "base/sync/lock.h"
 #include "components/mpool/mrall/mrall.h"
 #include "framework/registrar/request.h"
 
@@ -30,20 +26,15 @@ int Pool::work_entry(void* pool, pinrail_thread_t* thread) {
   return self->work_.is_behind() ? 1 : 0;  // what is dead and held is given back by its last drop
 }
 
-// Whether the mappings are read anew, although nothing says that they have changed: for what no monitor reports.
-bool Pool::is_rescan_due() {
-  if (settings_.rescan_ms == 0 || now_ms_hook() < next_rescan_ms_) return false;
-  next_rescan_ms_ = now_ms_hook() + settings_.rescan_ms;
-  return true;
-}
-
 // One round. Events that come meanwhile, also those that the round itself causes, wake the thread for another one,
 // after the other members' turns: there may be no end of it. What a failure leaves is looked at later (work_entry()).
 void Pool::work(pinrail_thread_t* thread) {
   drain(thread, SIZE_MAX);
   Ranges touched;
   Demand* demands = nullptr;
-  const bool is_due = is_rescan_due();
+  // The mappings are read anew although nothing says that they have changed: for what no monitor reports.
+  const bool is_due = settings_.rescan_ms != 0 && now_ms_hook() >= next_rescan_ms_;
+  if (is_due) next_rescan_ms_ = now_ms_hook() + settings_.rescan_ms;
   if (!work_.begin_round(is_due, &touched, &demands)) return;
   const Status status = guarded([&] { return make_round(thread, touched, demands, is_due); });
   for (Demand* at = demands; !status.ok() && at != nullptr; at = at->next) at->status = status;
@@ -77,7 +68,9 @@ void Pool::update(pinrail_thread_t* thread, const Span& span) {
     const Span part{std::max(line.span.base, span.base), std::min(line.span.end, span.end)};
     if (line.is_registrable && line.span.length() > memory_bytes_) {
       left_out_.set(part, {PINRAIL_LEFT_OUT_LIMIT, PINRAIL_ERR_OUT_OF_RESOURCE});
-      erase_held(thread, part);
+      const DropAtEnd at_end{this, thread, &held_};
+      find_all(thread, part, &held_);
+      for (const pinrail_registration_t* reg : held_) left_out_.erase(span_of(reg));  // a demand has registered it
     } else if (line.is_registrable) {
       register_line(thread, part, line.rights & most_rights_);
     } else {
@@ -86,33 +79,24 @@ void Pool::update(pinrail_thread_t* thread, const Span& span) {
   }
 }
 
-// What is registered in the span is not left out.
-void Pool::erase_held(pinrail_thread_t* thread, const Span& span) {
-  const DropAtEnd at_end{this, thread, &held_};
-  find_all(thread, span, &held_);
-  for (const pinrail_registration_t* reg : held_) left_out_.erase(span_of(reg));
-}
-
 // Kills what is registered in the span and not mapped, or with more rights than its mapping has. No event may have said
-// so: mprotect is none. What remains of it is registered in a round of its own.
+// so: mprotect is none. Their ranges are queued, as after an event: what remains of them is registered in a round of
+// its own.
 void Pool::judge_held(pinrail_thread_t* thread, const Span& span) {
   find_all(thread, span, &held_);
   for (pinrail_registration_t* reg : held_) {
     uint32_t rights = 0;
     pinrail_left_out_reason_t reason;
     const bool is_right = maps_.is_registrable(span_of(reg), &rights, &reason) && (reg->rights & ~rights) == 0;
-    if (!is_right) kill_one(reg, rights != 0 || reason != PINRAIL_LEFT_OUT_NONE);
+    if (is_right) continue;
+    Guard guard(work_.mutex);
+    if (rcache_.ops.remove(rcache_.module, reg) != PINRAIL_SUCCESS) continue;
+    const bool is_mapped = rights != 0 || reason != PINRAIL_LEFT_OUT_NONE;  // all of it is memory of this process still
+    if (!is_mapped) mpool::mark_invalidated_hook(reg);
+    give_up_hook(reg, 1);
+    work_.touch_locked_hook(span_of(reg));
   }
   drop_all(thread, &held_);
-}
-
-// The maker holds it. Its range is queued, as after an event. is_mapped: all of it is memory of this process still.
-void Pool::kill_one(pinrail_registration_t* reg, bool is_mapped) {
-  Guard guard(work_.mutex);
-  if (rcache_.ops.remove(rcache_.module, reg) != PINRAIL_SUCCESS) return;
-  if (!is_mapped) mpool::mark_invalidated_hook(reg);
-  give_up_hook(reg, 1);
-  work_.touch_locked_hook(span_of(reg));
 }
 
 // R7: whether a request that has failed so may succeed after what is idle and overlaps its span was given back.

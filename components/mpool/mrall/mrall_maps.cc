@@ -2,7 +2,6 @@
 // Reads /proc/self/maps. API context; the caller holds no lock.
 #include <sys/mman.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <string_view>
 

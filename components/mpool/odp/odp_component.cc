@@ -33,21 +33,16 @@ struct Settings : mpool::PoolSettings {
   size_t tile_size = 0;  // a power of two
 };
 
-// The largest power of two that is not above the number.
-size_t power_of_two(size_t number) {
-  size_t power = 1;
-  while (power <= number / 2) power *= 2;
-  return power;
-}
-
 Status read_settings(const pinrail_host_t* host, const pinrail_mpool_config_t& config, Settings* settings) {
   mpool::SettingsReader reader(host, "mpool_odp_");
   reader.read(config, settings);
   settings->rcache_name = reader.text("rcache_name");
-  const size_t wanted = reader.number("tile_size");
+  const size_t asked = reader.number("tile_size");
+  if (!reader.is_complete()) return PINRAIL_ERR_ERROR;
   const size_t most = config.limits->on_demand_max_length;
-  settings->tile_size = std::max(config.limits->granularity, power_of_two(most != 0 ? std::min(most, wanted) : wanted));
-  return reader.is_complete() ? PINRAIL_SUCCESS : PINRAIL_ERR_ERROR;
+  const size_t size = most != 0 ? std::min(most, asked) : asked;  // rounded down to a power of two
+  settings->tile_size = std::max(config.limits->granularity, size_t{1} << (63 - __builtin_clzll(size)));
+  return success();
 }
 
 // NULL, or why the registrar cannot serve such a pool.

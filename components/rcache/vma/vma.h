@@ -65,7 +65,6 @@ class Index {
   static constexpr uint32_t kMaxClasses = 128;                           // 16 sets of rights x 4 of traits x 2
   static constexpr uint64_t kMarks = state::kTransient | state::kQuick;  // what a pool may ask for
 
-  void bring_nodes_if_low();
   // Returns whether registrations of this tree may answer the query, by what its class has.
   bool answers(const Tree& tree, const Query& query) const {
     if (tree.traits != query.traits || (query.is_persistent && !tree.is_persistent)) return false;

@@ -3,7 +3,6 @@
 // hold no index lock. invalidate() runs in hook or API context, the others in API context; open() and close() run at
 // start-up. Only find, find_or_announce and find_all hand out references.
 #include <new>
-#include <string>
 
 #include "base/core/own_component.h"
 #include "base/registration/shortcut.h"

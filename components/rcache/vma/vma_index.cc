@@ -3,10 +3,6 @@
 // in _locked; the other functions take it themselves.
 #include <sched.h>
 
-#include <new>
-#include <vector>
-
-#include "base/sync/lock.h"
 #include "components/rcache/vma/vma.h"
 
 namespace pinrail::vma {
@@ -19,11 +15,17 @@ Status Index::find(const Query& query, pinrail_registration_t** reg_out) {
   return success();
 }
 
-// In one hold of the lock, so that nothing is inserted between the search and the announcement.
+// Searches and announces in one hold of the lock, so that nothing is inserted in between.
 Status Index::find_or_announce(pinrail_announcement_t* announcement, pinrail_registration_t** reg_out) {
   Query query = Query::of(announcement->base, announcement->length, announcement->access);
   query.is_persistent = (announcement->flags & PINRAIL_FLAG_PERSISTENT) != 0;
-  bring_nodes_if_low();
+  // Allocates without the lock, because a hook may wait for it. Without memory publish() says so, if it needs any.
+  while (pool_.is_low()) {
+    NodePool::Slab* const slab = NodePool::make_slab();
+    if (slab == nullptr) break;
+    Guard guard(mutex_);
+    pool_.add(slab);
+  }
   Guard guard(mutex_);
   pinrail_registration_t* const reg = find_and_take_locked(query);
   if (reg != nullptr) {
@@ -32,16 +34,6 @@ Status Index::find_or_announce(pinrail_announcement_t* announcement, pinrail_reg
   }
   if (!announcements_.enter(announcement, exact_)) return PINRAIL_ERR_WOULD_BLOCK;
   return PINRAIL_ERR_NOT_FOUND;
-}
-
-// Allocates without the lock, because a hook may wait for it. Without memory publish() says so, if it needs any.
-void Index::bring_nodes_if_low() {
-  while (pool_.is_low()) {
-    NodePool::Slab* const slab = NodePool::make_slab();
-    if (slab == nullptr) return;
-    Guard guard(mutex_);
-    pool_.add(slab);
-  }
 }
 
 Tree* Index::class_of_locked(const pinrail_registration_t* reg) {

@@ -146,8 +146,6 @@ class NodePool {
   // One insert splits at most one node per level and makes a new root. 10^11 leaves are more than memory holds.
   static constexpr size_t kPerInsert = 12;
 
-  NodePool() = default;
-
   ~NodePool() {
     while (slabs_ != nullptr) {
       Slab* next = slabs_->next;

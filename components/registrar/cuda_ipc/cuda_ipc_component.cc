@@ -4,8 +4,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstring>
-#include <memory>
 #include <new>
 
 #include "base/core/own_component.h"

@@ -3,9 +3,6 @@
 // taken for lists and fields only, never across a call of the driver.
 #include <unistd.h>
 
-#include <cstring>
-#include <utility>
-
 #include "base/core/own_component.h"
 #include "components/registrar/cuda_ipc/cuda_ipc.h"
 #include "framework/registrar/request.h"

@@ -3,8 +3,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <cstring>
-
 #include "base/core/files.h"
 #include "base/core/own_component.h"
 #include "base/sync/own_file.h"

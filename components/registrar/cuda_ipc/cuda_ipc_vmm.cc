@@ -6,9 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <iterator>
-#include <new>
 #include <type_traits>
 
 #include "base/core/files.h"
@@ -168,16 +166,12 @@ Status close_peer(Registrar* registrar, Tail* tail) {
 // Stream-ordered memory (cuMemAllocAsync): the pool is exported as a file descriptor, the pointer in the block. API
 // context, no lock; a context is current.
 
-namespace {
-
 // On the GPU where it lies the memory is accessible; for another GPU access must be requested.
-CUresult allow_access(const Registrar& registrar, const Tail& tail) {
+static CUresult allow_access(const Registrar& registrar, const Tail& tail) {
   if (is_current_device(registrar, tail)) return CUDA_SUCCESS;
   const CUmemAccessDesc access = access_for(tail);
   return registrar.cuda.cuMemPoolSetAccess(tail.pool, &access, 1);
 }
-
-}  // namespace
 
 // The pool is exported before the pointer, which some drivers require. A descriptor is requested only from pools that
 // were made with descriptors: if it refuses one, CUDA 13.0 crashes when the program destroys the pool. If the driver

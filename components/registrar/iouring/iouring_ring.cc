@@ -22,11 +22,6 @@ constexpr unsigned kQueueDepth = 2;  // transfers run one at a time
 constexpr uint64_t kProbeTag = 1;
 constexpr useconds_t kGraceMicroseconds = 30000;
 
-bool is_before_6_4() {
-  utsname kernel{};
-  return uname(&kernel) != 0 || is_release_before(kernel.release, 6, 4);
-}
-
 bool may_lock_nothing() {
   rlimit limit{};
   return getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur < static_cast<rlim_t>(sysconf(_SC_PAGESIZE));
@@ -124,7 +119,8 @@ Status probe(Registrar* registrar) {
   Ring* ring = ring_of(*registrar, 0);
   const int error = -update_slot(ring, 0, {page.at(), bytes}, kProbeTag);
   // The limit is in use at the moment: evicting may help later. What was not found out goes by the kernel's release.
-  registrar->releases_late = is_before_6_4();
+  utsname kernel{};
+  registrar->releases_late = uname(&kernel) != 0 || is_release_before(kernel.release, 6, 4);
   if (error == ENOMEM && !may_lock_nothing()) return success();
   if (error != 0) {
     log_refusal(*registrar, 0, error);

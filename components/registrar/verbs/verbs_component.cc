@@ -6,7 +6,6 @@
 #include <memory>
 #include <new>
 
-#include "base/core/own_component.h"
 #include "components/registrar/verbs/verbs.h"
 
 namespace pinrail::verbs {

@@ -5,9 +5,7 @@
 #include <cstring>
 
 #include "base/core/files.h"
-#include "base/core/own_component.h"
 #include "components/registrar/verbs/verbs.h"
-#include "framework/registrar/request.h"
 
 namespace pinrail::verbs {
 

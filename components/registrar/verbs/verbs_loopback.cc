@@ -10,9 +10,7 @@
 #include <chrono>
 #include <cstring>
 
-#include "base/core/own_component.h"
 #include "components/registrar/verbs/verbs.h"
-#include "framework/registrar/request.h"
 
 namespace pinrail::verbs {
 namespace {

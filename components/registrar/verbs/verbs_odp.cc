@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <vector>
 
-#include "base/core/own_component.h"
 #include "components/registrar/verbs/verbs.h"
 
 namespace pinrail::verbs {
