@@ -82,8 +82,11 @@ install-data-local: contrib/workshop/site/made
 	$(INSTALL_DATA) contrib/workshop/site/man3/*.3 '$(DESTDIR)$(mandir)/man3'
 	$(INSTALL_DATA) contrib/workshop/site/html/* '$(DESTDIR)$(htmldir)/html'
 uninstall-local:
-	for page in contrib/workshop/site/man3/*.3; do rm -f '$(DESTDIR)$(mandir)/man3'/`basename $$page`; done
-	rm -rf '$(DESTDIR)$(htmldir)/html'
+	for page in contrib/workshop/site/man3/*.3; do \
+		test ! -f "$$page" || rm -f '$(DESTDIR)$(mandir)/man3'/"$${page##*/}"; done
+	for page in contrib/workshop/site/html/*; do \
+		test ! -f "$$page" || rm -f '$(DESTDIR)$(htmldir)/html'/"$${page##*/}"; done
+	rmdir '$(DESTDIR)$(htmldir)/html' 2>/dev/null || :
 clean-local:
 	cd contrib/workshop/site && rm -rf made warnings HEADER FOOTER html xml man3
 endif

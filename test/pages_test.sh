@@ -65,6 +65,21 @@ END
 
 "$srcdir/contrib/doc/pictures/draw" --check || fail "a picture is not what contrib/doc/pictures/draw makes"
 
+# "make uninstall" takes away what "make install" brought, and nothing of other packages: also in a tree that was
+# configured and never built. There its commands run in a folder without pages.
+install() { "${MAKE:-make}" --no-print-directory "$@" DESTDIR="$work/root" mandir=/man htmldir=/doc; }
+unset MAKEFLAGS MAKELEVEL
+install install-data-local >"$work/out" 2>&1 || fail "the pages cannot be installed"
+touch "$work/root/man/man3/other.3" "$work/root/doc/html/other"
+mkdir "$work/unbuilt"
+install -n uninstall-local >"$work/commands" && (cd "$work/unbuilt" && sh -e "$work/commands") >"$work/out" 2>&1 ||
+  fail "make uninstall fails in a tree that was not built"
+[ -e "$work/root/man/man3/other.3" ] && [ -e "$work/root/doc/html/other" ] ||
+  fail "make uninstall in a tree that was not built deletes files of other packages"
+install uninstall-local >"$work/out" 2>&1 || fail "make uninstall fails"
+left=$(cd "$work/root" && find . -type f | sort | tr '\n' ' ')
+[ "$left" = "./doc/html/other ./man/man3/other.3 " ] || fail "make uninstall leaves: $left"
+
 # Whether the first check sees anything: a function and a field without a comment, and a @param of no such name.
 mkdir -p "$work/contrib/workshop/site"
 cat >"$work/wrong.h" <<'END'

@@ -90,7 +90,10 @@ static bool start(void) {
   if (starter != getpid()) {
     stats_wanted = is_set("stats");
     sharing_wanted = is_set("share");
-    starter = pinrail_init(NULL) == PINRAIL_SUCCESS ? getpid() : 0;
+    // The program gets an error of libfabric's if there is no room, and no message about pools that it did not make.
+    const pinrail_setting_t silent = {"mpool_base_events", "0"};
+    const pinrail_init_options_t options = {.size = sizeof(options), .defaults = &silent, .default_count = 1};
+    starter = pinrail_init(&options) == PINRAIL_SUCCESS ? getpid() : 0;
   }
   const bool result = starter != 0;
   pthread_mutex_unlock(&start_mutex);
@@ -131,7 +134,8 @@ static void clean_up(void) {
   atomic_store(&is_over, true);
   if (prints_stats()) print_stats_of_open_domains();
   pthread_mutex_lock(&start_mutex);
-  if (starter == getpid() && !regions_are_open()) (void)pinrail_finalize();  // it would refuse, with a message
+  // The program's threads may be inside calls on pools of open domains, and a plug-in's destructor may close these later.
+  if (starter == getpid() && !domains_are_open()) (void)pinrail_finalize();
   starter = 0;
   pthread_mutex_unlock(&start_mutex);
 }
@@ -235,6 +239,7 @@ static int empty_pool(hooked_domain_t* hooked) {
   pinrail_mpool_stats_t stats = {.size = sizeof(stats)};
   if (hooked->pool == NULL) return 0;
   if (atomic_load(&hooked->regions) != 0) return -FI_EBUSY;
+  if (providers_are_gone()) return 0;  // the pool stays, as those of domains that are never closed
   (void)pinrail_mpool_read_stats(hooked->pool, &stats);
   if (pinrail_mpool_destroy(hooked->pool, 0) != PINRAIL_SUCCESS) return -FI_EBUSY;
   hooked->pool = NULL;
@@ -254,15 +259,13 @@ static int close_domain(struct fid* fid) {
     return 0;
   }
   put_ours(hooked);  // it is in use, and stays open
-  (void)make_pool(hooked);
+  if (hooked->pool == NULL) (void)make_pool(hooked);
   return result;
 }
 
-bool regions_are_open(void) {
-  bool found = false;
+bool domains_are_open(void) {
   pthread_mutex_lock(&open_mutex);
-  for (const hooked_domain_t* each = open_domains; each != NULL; each = each->next)
-    found = found || atomic_load(&each->regions) != 0;
+  const bool found = open_domains != NULL;
   pthread_mutex_unlock(&open_mutex);
   return found;
 }
@@ -280,7 +283,7 @@ void print_stats_of_open_domains(void) {
 
 static int bind_domain(struct fid* fid, struct fid* other, uint64_t flags) {
   hooked_domain_t* const hooked = table_owner(fid->ops);
-  if ((flags & kRegistersByEvent) != 0) atomic_store(&hooked->completes_by_event, true);
+  if ((flags & kRegistersByEvent) != 0) atomic_store(&hooked->passes_through, true);
   return hooked->own_ops->bind(fid, other, flags);
 }
 
@@ -289,7 +292,7 @@ static int bind_domain(struct fid* fid, struct fid* other, uint64_t flags) {
 static int open_domain_functions(struct fid* fid, const char* name, uint64_t flags, void** functions, void* context) {
   hooked_domain_t* const hooked = table_owner(fid->ops);
   const int result = hooked->own_ops->ops_open(fid, name, flags, functions, context);
-  if (result == 0) atomic_store(&hooked->lends_functions, true);
+  if (result == 0) atomic_store(&hooked->passes_through, true);
   return result;
 }
 

@@ -23,18 +23,17 @@
 typedef struct hooked_domain {
   struct hooked_domain* next;  // of the domains that are open
   struct fid_domain* domain;
-  struct fi_ops_mr* own_mr;        // the provider's table, and ours, for it to be put back
-  struct fi_ops_mr* hooked_mr;     //
-  struct fi_ops* own_ops;          // likewise
-  struct fi_ops* hooked_ops;       //
-  pinrail_mpool_t* pool;           // NULL: all is passed through
-  pinrail_thread_mode_t threads;   // as the program promised the provider
-  bool names_kinds;                // the program says the kind of memory of each region: others than host memory exist
-  char provider[32];               // its name
-  atomic_bool completes_by_event;  // bound to an event queue for registrations: these are passed through
-  atomic_bool lends_functions;     // the program has functions of the provider's own, which take its regions: likewise
-  atomic_ullong device_calls;      // registrations by the provider for the pool
-  atomic_uint regions;             // of the pool that the program has
+  struct fi_ops_mr* own_mr;       // the provider's table, and ours, for it to be put back
+  struct fi_ops_mr* hooked_mr;    //
+  struct fi_ops* own_ops;         // likewise
+  struct fi_ops* hooked_ops;      //
+  pinrail_mpool_t* pool;          // NULL: all is passed through
+  pinrail_thread_mode_t threads;  // as the program promised the provider
+  bool names_kinds;               // the program says the kind of memory of each region: others than host memory exist
+  char provider[32];              // its name
+  atomic_bool passes_through;  // from now on all is: the program uses events, counters, or the provider's functions
+  atomic_ullong device_calls;  // registrations by the provider for the pool
+  atomic_uint regions;         // of the pool that the program has
 } hooked_domain_t;
 
 // A copy of a provider's table, which begins with its size in bytes and may be longer than those known here; NULL: no
@@ -64,7 +63,7 @@ bool shares(void);
 
 // The process exits: prints the figures of the domains that it left open. Not in a forked child of the process.
 void print_stats_of_open_domains(void);
-// Whether the program, or the parent of this forked child, has regions of a pool.
-bool regions_are_open(void);
+// Whether the program, or the parent of this forked child, has domains with pools.
+bool domains_are_open(void);
 
 #endif

@@ -100,9 +100,16 @@ static int close_mr(struct fid* fid) {
   free(hooked);
   return 0;
 }
+// A counter counts for the provider's region until that ends, so no later request may be answered from it.
 static int bind_mr(struct fid* fid, struct fid* other, uint64_t flags) {
-  struct fid* const own = &((hooked_mr_t*)fid)->own->fid;
-  return own->ops->bind != NULL ? own->ops->bind(own, other, flags) : -FI_ENOSYS;
+  const hooked_mr_t* const hooked = (hooked_mr_t*)fid;
+  struct fid* const own = &hooked->own->fid;
+  const int result = own->ops->bind != NULL ? own->ops->bind(own, other, flags) : -FI_ENOSYS;
+  if (result != 0) return result;
+  atomic_store(&hooked->domain->passes_through, true);
+  const pinrail_registration_t* const reg = hooked->handle.reg;
+  (void)pinrail_mpool_invalidate_range(hooked->domain->pool, reg->base, reg->length);
+  return 0;
 }
 // FI_GET_RAW_MR and others; they are about the provider's region.
 static int control_mr(struct fid* fid, int command, void* arg) {
@@ -152,9 +159,8 @@ static bool is_range(const struct iovec* range) {
 // Ranges and access that a cached registration can serve.
 static bool can_cache(hooked_domain_t* domain, const struct iovec* range, uint64_t offset, uint64_t flags,
                       uint64_t access, uint32_t* rights_out) {
-  return !inside && domain->pool != NULL && is_range(range) && offset == 0 && flags == 0 &&
-         !atomic_load(&domain->completes_by_event) && !atomic_load(&domain->lends_functions) &&
-         rights_of(access, rights_out);
+  return !providers_are_gone() && !inside && domain->pool != NULL && is_range(range) && offset == 0 && flags == 0 &&
+         !atomic_load(&domain->passes_through) && rights_of(access, rights_out);
 }
 
 // Whether the provider is to be asked once more, for a region of its own. Without the cache, what the pool keeps unused

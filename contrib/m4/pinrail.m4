@@ -224,6 +224,14 @@ AC_DEFUN([PINRAIL_WITH_UCX], [
 
 # libfabric's registration cache can receive memory events from Pinrail: contrib/libfabric.
 AC_DEFUN([PINRAIL_WITH_LIBFABRIC], [
+  AC_CHECK_HEADER([rdma/fi_ext.h], [AC_COMPILE_IFELSE([AC_LANG_PROGRAM(
+    [[#include <rdma/fabric.h>
+      #include <rdma/fi_domain.h>
+      #include <rdma/fi_ext.h>]],
+    [[return sizeof(struct fid_mem_monitor) + sizeof(((struct fi_ops_fabric*)0)->domain2) == 0;]])], [], [
+    pinrail_libfabric_why="; it is too old: it has no struct fid_mem_monitor, or no fi_ops_fabric.domain2"
+    AS_IF([test "x$with_libfabric" = xyes], [AC_MSG_ERROR([--with-libfabric was asked for$pinrail_libfabric_why])])
+    with_libfabric=no])])
   PINRAIL_THIRD_PARTY([fabric], [libfabric], [rdma/fi_ext.h], [fabric], [fi_getinfo], [Pinrail's monitor for libfabric])
   # libfabric loads the hook provider into programs that are built without a sanitizer.
   AM_CONDITIONAL([FABRIC_HOOK],
@@ -234,12 +242,15 @@ AC_DEFUN([PINRAIL_WITH_LIBFABRIC], [
 AC_DEFUN([PINRAIL_TRY_OPENMPI], [
   AS_UNSET([ac_cv_header_opal_mca_rcache_base_base_h])
   CPPFLAGS="$pinrail_saved_CPPFLAGS $OPENMPI_CPPFLAGS $1"
+  pinrail_saved_LDFLAGS=$LDFLAGS
+  LDFLAGS="$LDFLAGS $pinrail_openmpi_folders"
   AC_LANG_PUSH([C])
   AC_CHECK_HEADER([opal/mca/rcache/base/base.h],
     [AC_CHECK_LIB([open-pal], [opal_init],
-      [pinrail_have_openmpi=yes; OPENMPI_LIBS=-lopen-pal; OPENMPI_CPPFLAGS="$OPENMPI_CPPFLAGS $1"])],
+      [pinrail_have_openmpi=yes; OPENMPI_LIBS="$pinrail_openmpi_folders -lopen-pal"; OPENMPI_CPPFLAGS="$OPENMPI_CPPFLAGS $1"])],
     [], [[#include <opal_config.h>]])
   AC_LANG_POP([C])
+  LDFLAGS=$pinrail_saved_LDFLAGS
 ])
 
 # Open MPI's developer headers lie in a folder of its own. contrib/openmpi and test/bench use them.
@@ -250,7 +261,11 @@ AC_DEFUN([PINRAIL_WITH_OPENMPI], [
   AS_IF([test "x$with_openmpi" != xno], [
     AS_CASE([$with_openmpi],
       [yes|check], [pinrail_openmpi_dir=/usr/lib/`$CXX -print-multiarch 2>/dev/null`/openmpi/include],
-      [pinrail_openmpi_dir=$with_openmpi])
+      [pinrail_openmpi_dir=$with_openmpi
+       # Its library, rather than that of another Open MPI.
+       for pinrail_folder in "$with_openmpi/../lib64" "$with_openmpi/../lib"; do
+         AS_IF([test -d "$pinrail_folder"], [pinrail_openmpi_folders="$pinrail_openmpi_folders -L$pinrail_folder"])
+       done])
     OPENMPI_CPPFLAGS="-isystem $pinrail_openmpi_dir -isystem $pinrail_openmpi_dir/openmpi"
     pinrail_saved_CPPFLAGS=$CPPFLAGS
     # It is compiled: the headers of Debian 13 (Open MPI 5.0.7) include PMIx's, and some that are not installed.
@@ -269,7 +284,7 @@ AC_DEFUN([PINRAIL_WITH_OPENMPI], [
   ])
   AC_SUBST([OPENMPI_CPPFLAGS])
   AC_SUBST([OPENMPI_LIBS])
-  AC_SUBST([OPENMPI_MPI_LIBS], ["-lmpi -lpthread"])
+  AC_SUBST([OPENMPI_MPI_LIBS], ["$pinrail_openmpi_folders -lmpi -lpthread"])
   # A component is loaded into programs that are built without a sanitizer.
   pinrail_openmpi_component=$pinrail_have_openmpi
   AS_IF([test "x$pinrail_sanitize" != xno], [pinrail_openmpi_component=no])

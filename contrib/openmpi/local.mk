@@ -90,6 +90,7 @@ check_PROGRAMS += test/openmpi/components_alone
 TESTS += test/openmpi/components_alone
 test_openmpi_components_alone_SOURCES = test/openmpi/components_alone.c
 test_openmpi_components_alone_CPPFLAGS = $(openmpi_program_flags) -D_GNU_SOURCE
+test_openmpi_components_alone_LDFLAGS = $(AM_LDFLAGS) -export-dynamic
 test_openmpi_components_alone_LDADD = $(OPENMPI_LIBS)
 endif
 endif

@@ -115,16 +115,22 @@ uint64_t stat_value(const pinrail_mpool_stats_t* stats, const pinrail_stat_info_
   return value;
 }
 
+// NULL past the figures of the struct that this was built with: the library may be newer.
+static const pinrail_stat_info_t* known_stat(size_t index) {
+  const pinrail_stat_info_t* const info = index < kMaxStats ? pinrail_stat_at(index) : NULL;
+  return info != NULL && info->offset + sizeof(uint64_t) <= sizeof(pinrail_mpool_stats_t) ? info : NULL;
+}
+
 void keep_counters(uint64_t* kept, const pinrail_mpool_stats_t* stats) {
   const pinrail_stat_info_t* info;
-  for (size_t i = 0; i < kMaxStats && (info = pinrail_stat_at(i)) != NULL; ++i) {
+  for (size_t i = 0; (info = known_stat(i)) != NULL; ++i) {
     if (class_of(info->name) == MCA_BASE_PVAR_CLASS_COUNTER) kept[i] += stat_value(stats, info);
   }
 }
 
 void register_stats(const mca_base_component_t* component, mca_base_get_value_fn_t get_value) {
   const pinrail_stat_info_t* info;
-  for (size_t i = 0; i < kMaxStats && (info = pinrail_stat_at(i)) != NULL; ++i) {
+  for (size_t i = 0; (info = known_stat(i)) != NULL; ++i) {
     mca_base_component_pvar_register(component, info->name, info->help, OPAL_INFO_LVL_4, class_of(info->name),
                                      MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, NULL, MCA_BASE_VAR_BIND_NO_OBJECT,
                                      MCA_BASE_PVAR_FLAG_READONLY | MCA_BASE_PVAR_FLAG_CONTINUOUS, get_value, NULL, NULL,

@@ -11,9 +11,11 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "test/libfabric/provider_double.h"
 
@@ -23,13 +25,14 @@ namespace {
 constexpr size_t kBytes = size_t{1} << 16, kPage = 4096;
 
 struct Domain {
-  explicit Domain(uint64_t caps = 0) {
+  explicit Domain(uint64_t caps = 0, fi_threading threading = FI_THREAD_SAFE) {
     fi_info* hints = fi_allocinfo();
     hints->caps = caps;
     hints->ep_attr->type = FI_EP_RDM;
     hints->fabric_attr->prov_name = strdup(PROVIDER_DOUBLE);
     hints->domain_attr->mr_mode = FI_MR_PROV_KEY | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED;
     EXPECT_EQ(fi_getinfo(FI_VERSION(1, 14), nullptr, nullptr, 0, hints, &info), 0);
+    info->domain_attr->threading = threading;
     EXPECT_EQ(fi_fabric(info->fabric_attr, &fabric, nullptr), 0);
     EXPECT_EQ(fi_domain(fabric, info, &domain, nullptr), 0);
     fi_freeinfo(hints);
@@ -201,11 +204,41 @@ TEST_F(HookCalls, functions_of_the_provider_get_its_own_regions) {
   EXPECT_EQ(fi_close(&mr->fid), 0);
 }
 
+// What a peer writes to a bound region is counted, until the region is closed.
+TEST_F(HookCalls, a_bound_region_ends_when_it_is_closed) {
+  fid_mr* mr = nullptr;
+  fid counter = {};
+  ASSERT_EQ(reg(memory, kPage, &mr), 0);
+  ASSERT_EQ(fi_mr_bind(mr, &counter, FI_REMOTE_WRITE), 0);
+  EXPECT_EQ(fi_close(&mr->fid), 0);
+  EXPECT_EQ(provider_double_live(), 0U);
+  const uint64_t before = provider_double_made();
+  for (int i = 0; i < 2; ++i) reg_and_close(memory);
+  EXPECT_EQ(provider_double_made(), before + 2);
+}
+
+// The thread that registers may not call the other domain's provider.
+TEST(HookDomains, one_that_fills_the_device_is_not_reported) {
+  const Domain full(0, FI_THREAD_DOMAIN), other(0, FI_THREAD_DOMAIN);
+  std::vector<char> memory(kPage);
+  fid_mr* mr = nullptr;
+  ASSERT_EQ(fi_mr_reg(full.domain, memory.data(), kPage, FI_REMOTE_WRITE, 0, 0, 0, &mr, nullptr), 0);
+  EXPECT_EQ(fi_close(&mr->fid), 0);
+  provider_double_most_live(1);
+  EXPECT_EQ(fi_mr_reg(other.domain, memory.data(), kPage, FI_REMOTE_WRITE, 0, 0, 0, &mr, nullptr), -FI_ENOMEM);
+  provider_double_most_live(UINT64_MAX);
+  for (const Domain* each : {&full, &other}) {
+    EXPECT_EQ(fi_close(&each->domain->fid), 0);
+    EXPECT_EQ(fi_close(&each->fabric->fid), 0);
+    fi_freeinfo(each->info);
+  }
+}
+
 // Registers new memory; ends the process if that fails.
 fid_mr* register_new(const Domain& opened) {
   void* memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   fid_mr* mr = nullptr;
-  if (fi_mr_reg(opened.domain, memory, kBytes, FI_REMOTE_WRITE, 0, 0, 0, &mr, nullptr) != 0) exit(1);
+  if (fi_mr_reg(opened.domain, memory, kBytes, FI_REMOTE_WRITE, 0, 0, 0, &mr, nullptr) != 0) _exit(1);
   return mr;
 }
 
@@ -216,6 +249,25 @@ TEST(HookExit, a_program_may_exit_with_a_domain_open) {
       {
         const Domain opened;
         fi_close(&register_new(opened)->fid);
+        exit(0);
+      },
+      ::testing::ExitedWithCode(0), "");
+}
+
+// As a plug-in's destructor may: the C library writes streams out after all destructors, libfabric's among them.
+TEST(HookExit, a_domain_may_be_used_and_closed_after_libfabric_is_gone) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        static const Domain opened;
+        fi_close(&register_new(opened)->fid);
+        cookie_io_functions_t at_the_end = {};
+        at_the_end.write = [](void*, const char*, size_t length) {
+          register_new(opened);
+          if (fi_close(&opened.domain->fid) != 0) _exit(1);
+          return static_cast<ssize_t>(length);
+        };
+        fputc('x', fopencookie(nullptr, "w", at_the_end));
         exit(0);
       },
       ::testing::ExitedWithCode(0), "");

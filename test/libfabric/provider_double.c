@@ -30,6 +30,7 @@ EXPORTED uint64_t provider_double_access(uint64_t key) { return regions[key % RE
 EXPORTED size_t provider_double_length(uint64_t key) { return regions[key % REMEMBERED].length; }
 EXPORTED void provider_double_slow(unsigned ms) { slow_ms = ms; }
 EXPORTED uint64_t provider_double_leaving(void) { return leaving; }
+EXPORTED uint64_t provider_double_live(void) { return live; }
 EXPORTED void provider_double_most_live(uint64_t count) { most_live = count; }
 
 static int close_mr(struct fid* fid) {
@@ -41,7 +42,11 @@ static int close_mr(struct fid* fid) {
   free(fid);
   return 0;
 }
-static struct fi_ops mr_ops = {.size = sizeof(mr_ops), .close = close_mr};
+static int bind_nothing(struct fid* fid, struct fid* other, uint64_t flags) {
+  (void)fid, (void)other, (void)flags;
+  return 0;
+}
+static struct fi_ops mr_ops = {.size = sizeof(mr_ops), .close = close_mr, .bind = bind_nothing};
 
 static int make(struct fid_mr** mr_out, void* context) {
   if (live >= most_live) return -FI_ENOMEM;
@@ -77,10 +82,6 @@ static struct fi_ops_mr mr_table = {.size = sizeof(mr_table), .reg = reg, .regv 
 
 static int close_object(struct fid* fid) {
   free(fid);
-  return 0;
-}
-static int bind_nothing(struct fid* fid, struct fid* other, uint64_t flags) {
-  (void)fid, (void)other, (void)flags;
   return 0;
 }
 static struct fi_ops object_ops = {.size = sizeof(object_ops), .close = close_object, .bind = bind_nothing};

@@ -23,6 +23,7 @@ size_t provider_double_length(uint64_t key);     // its length in bytes, likewis
 void provider_double_most_live(uint64_t count);  // while so many regions exist, registrations fail with FI_ENOMEM
 void provider_double_slow(unsigned ms);          // what the end of each region takes
 uint64_t provider_double_leaving(void);          // regions that are ending
+uint64_t provider_double_live(void);             // regions that exist
 
 // Functions of the provider's own, from a domain (fi_open_ops).
 #define PROVIDER_DOUBLE_FUNCTIONS "functions of the double"

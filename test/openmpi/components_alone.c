@@ -4,6 +4,7 @@
 #include "opal_config.h"
 // opal_config.h comes first
 #include <dlfcn.h>
+#include <pinrail/stats.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,6 +51,14 @@ __attribute__((visibility("default"))) void* malloc(size_t size) {
 }
 __attribute__((visibility("default"))) void* calloc(size_t count, size_t size) {
   return no_small_memory && count * size < SMALL ? NULL : __libc_calloc(count, size);
+}
+
+// As in a library that is newer than the components.
+__attribute__((visibility("default"))) const pinrail_stat_info_t* pinrail_stat_at(size_t index) {
+  static const pinrail_stat_info_t figures[] = {
+      {"hits", "calls", "known", offsetof(pinrail_mpool_stats_t, hits)},
+      {"later", "calls", "not in the struct of the components", sizeof(pinrail_mpool_stats_t)}};
+  return index < sizeof(figures) / sizeof(*figures) ? &figures[index] : NULL;
 }
 
 static mca_mpool_base_module_t* load_mpool(void) {
@@ -160,6 +169,8 @@ static void try_grdma(int argc, char** argv) {
                                            .deregister_mem = deregister_mem};
   stop_unless(component->rcache_version.mca_register_component_params() == OPAL_SUCCESS, "parameters");
   stop_unless(component->rcache_version.mca_open_component() == OPAL_SUCCESS, "open");
+  stop_unless(mca_base_pvar_find("opal", "rcache", "grdma", "hits") >= 0, "a figure is a performance variable");
+  stop_unless(mca_base_pvar_find("opal", "rcache", "grdma", "later") < 0, "a figure beyond the struct is none");
   mca_rcache_base_module_t* const rcache = component->rcache_init(&resources);
   stop_unless(rcache != NULL, "a module");
   allocate_after(rcache, memory, 0);

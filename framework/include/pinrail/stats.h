@@ -100,7 +100,8 @@ typedef struct pinrail_stat_info {
   const char *name; /**< the field's name above */
   const char *unit; /**< "calls", "registrations", "bytes" */
   const char *help; /**< one sentence */
-  size_t offset;    /**< of a uint64_t field in pinrail_mpool_stats_t */
+  size_t offset;    /**< of a uint64_t field in pinrail_mpool_stats_t. If the library is newer than the program, it may
+                       lie beyond the end of the program's struct: then the program cannot read it */
 } pinrail_stat_info_t;
 
 /** Describes the index-th 64-bit statistic, from 0; NULL past the end. The result lives until the process ends. */
