@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // precompiled.h - headers of the system that many sources read. Makefile.am precompiles them and puts them before every
-// source. Sources include what they use themselves, so that they compile without this file.
+// source. A source includes its room's main header, and what it uses that this does not include: it compiles without
+// this file.
 #ifndef PINRAIL_BASE_CORE_PRECOMPILED_H
 #define PINRAIL_BASE_CORE_PRECOMPILED_H
 
