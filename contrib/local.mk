@@ -111,7 +111,11 @@ if !EMBEDDED
 devtoolsdir = $(datadir)/pinrail
 devtools_SCRIPTS = contrib/new-component
 devtools_DATA = contrib/m4/pinrail.m4
-dist_man_MANS += contrib/man/pinrail-new-component.1 contrib/man/pinrail-mpirun-args.1
+dist_man_MANS += contrib/man/pinrail-new-component.1
+EXTRA_DIST += contrib/man/pinrail-mpirun-args.1
+if OPENMPI_COMPONENT
+dist_man_MANS += contrib/man/pinrail-mpirun-args.1
+endif
 templatesdir = $(devtoolsdir)/new-component.d
 templates_DATA = $(template_files)
 install-exec-hook:

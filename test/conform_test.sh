@@ -125,6 +125,10 @@ grep -q '"broken": \[\]' "$work/json" || fail "--json of a whole component lists
 echo "no component" >"$work/mpool_text.so"
 "$conform" mpool "$work/mpool_text.so" --json >"$work/json" 2>&1
 grep -q '"C3"' "$work/json" || fail "a file that is no component does not break C3"
+odd=$(printf 'mpool_\377.so')
+echo "no component" >"$work/$odd"
+"$conform" mpool "$work/$odd" --json >"$work/json" 2>&1
+grep -q '"C3"' "$work/json" || fail "--json of a file whose name is not UTF-8: $(tail -n 1 "$work/json")"
 "$conform" mpol "$others/mpool_grdma.so" >/dev/null 2>&1
 [ $? -eq 2 ] || fail "an unknown framework is not refused"
 "$conform" mpool >/dev/null 2>&1

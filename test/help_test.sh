@@ -19,7 +19,7 @@ contrib/quickstart --no-install --no-run --build '' </dev/null >"$work/out" 2>&1
 grep -q 'lacks its folder' "$work/out" || fail "quickstart: what is wrong with the folder is not said"
 
 # What is wrong is said, and nothing is made.
-for name in "" Ledger 1a base a-b abcdefghijklmnopqrstuvwxyzabcdef; do
+for name in "" Ledger 1a base none a-b abcdefghijklmnopqrstuvwxyzabcdef; do
   (cd "$work" && "$OLDPWD/contrib/new-component" registrar "$name") >"$work/out" 2>&1 && fail "new-component takes \"$name\""
   grep -q '^new-component: .*name' "$work/out" || fail "new-component does not say what is wrong with \"$name\""
 done

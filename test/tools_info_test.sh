@@ -245,6 +245,17 @@ for words in --nonsense -x word '--level 0' '--level ten' --level --param '--par
   [ ! -s "$work/out" ] || fail "pinrail_info $words: something is shown"
 done
 
+echo "the folder beside the library cannot be opened: its name leads in a circle"
+library=$(ls .libs/libpinrail.so.[0-9] 2>/dev/null)
+if [ -n "$library" ] && [ -x contrib/tools/.libs/pinrail_info ]; then
+  mkdir "$work/lib" && cp "$library" "$work/lib" && ln -s pinrail "$work/lib/pinrail"
+  LD_LIBRARY_PATH="$work/lib" contrib/tools/.libs/pinrail_info >"$work/out" 2>"$work/err"
+  complains "no components in $work/lib/pinrail (mca_base_component_path): Too many levels"
+  rm "$work/lib/pinrail"
+  LD_LIBRARY_PATH="$work/lib" contrib/tools/.libs/pinrail_info >"$work/out" 2>"$work/err"
+  quiet
+fi
+
 echo "an output that cannot be written"
 for words in "" --all --json --help --version; do
   # shellcheck disable=SC2086 # none or one

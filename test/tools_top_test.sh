@@ -20,7 +20,9 @@ subject='' server=''
 for option in --help --version; do
   expect "$option says that its output cannot be written" sh -c "! $top $option >/dev/full 2>'$work/err'"
 done
-"$program" > "$work/ready" & subject=$!
+odd=$(printf 'to"p\377')  # a quotation mark, and a byte that is no text
+ln -s "$program" "$work/$odd"
+"$work/$odd" > "$work/ready" & subject=$!
 for _ in $(seq 1200); do [ -s "$work/ready" ] && break; sleep 0.05; done
 json() { $top --json --pid $subject > "$work/json"; python3 - "$work/json" "$1" <<'PY'
 import json, sys
@@ -41,8 +43,9 @@ expect "a table" sh -c "$top --once --interval 50 --pid $subject | grep -q 'evic
 expect "all processes" sh -c "$top --once --interval 50 | grep -q '^ *$subject '"
 $top --listen 0 --pid $subject > "$work/url" & server=$!
 for _ in $(seq 1200); do [ -s "$work/url" ] && break; sleep 0.05; done
-python3 -c 'import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=60).read().decode())' \
+python3 -c 'import sys, urllib.request; sys.stdout.buffer.write(urllib.request.urlopen(sys.argv[1], timeout=60).read())' \
   "$(cat "$work/url")" > "$work/page"
+expect "the name of a process is text there" grep -q 'command="to\\"p?"' "$work/page"
 expect "a page for Prometheus" grep -q '^pinrail_misses_total{.*reason="evicted"} 5$' "$work/page"
 file=$(find /proc/$subject/fd -lname '*memfd:pinrail-figures*' | head -n 1)
 expect "the file can be read" sh -c "head -c 8 '$file' >/dev/null"

@@ -134,7 +134,7 @@ static void clean_up(void) {
   atomic_store(&is_over, true);
   if (prints_stats()) print_stats_of_open_domains();
   pthread_mutex_lock(&start_mutex);
-  // The program's threads may be inside calls on pools of open domains, and a plug-in's destructor may close these later.
+  // Threads may be inside calls on pools of open domains, which a plug-in may close later.
   if (starter == getpid() && !domains_are_open()) (void)pinrail_finalize();
   starter = 0;
   pthread_mutex_unlock(&start_mutex);

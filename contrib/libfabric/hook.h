@@ -31,9 +31,9 @@ typedef struct hooked_domain {
   pinrail_thread_mode_t threads;  // as the program promised the provider
   bool names_kinds;               // the program says the kind of memory of each region: others than host memory exist
   char provider[32];              // its name
-  atomic_bool passes_through;  // from now on all is: the program uses events, counters, or the provider's functions
-  atomic_ullong device_calls;  // registrations by the provider for the pool
-  atomic_uint regions;         // of the pool that the program has
+  atomic_bool passes_through;     // from now on all is: the program uses events, counters, or the provider's functions
+  atomic_ullong device_calls;     // registrations by the provider for the pool
+  atomic_uint regions;            // of the pool that the program has
 } hooked_domain_t;
 
 // A copy of a provider's table, which begins with its size in bytes and may be longer than those known here; NULL: no

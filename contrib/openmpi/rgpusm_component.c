@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Open MPI's rcache "rgpusm" on Pinrail's pool of that name: the peer's side, which opens GPU memory of other processes
 // of the node and keeps it open. The transport smcuda has a module for each peer; all of them use one pool.
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "contrib/openmpi/gpu_pool.h"
@@ -47,22 +48,27 @@ static int register_component(void) {
   return OPAL_SUCCESS;
 }
 
-// The peer's gpusm was Open MPI's own. It sends the driver's handle alone, which does not show that its memory was
-// freed.
-static void print_foreign(void) {
+// BAD_PARAM: the peer's gpusm was Open MPI's own. It sends the driver's handle alone, which does not show that its
+// memory was freed.
+static void print_unread(pinrail_status_t status) {
   static bool printed;  // once is enough; a second line does no harm
   if (printed) return;
   printed = true;
-  print_help("a peer sent GPU memory that was not exported by Pinrail's gpusm.",
+  const bool is_foreign = status == PINRAIL_ERR_BAD_PARAM;
+  char happened[160];
+  snprintf(happened, sizeof(happened), "GPU memory of a peer on this node cannot be found (%s).",
+           pinrail_status_name(status));
+  print_help(is_foreign ? "a peer sent GPU memory that was not exported by Pinrail's gpusm." : happened,
              "its messages are copied through host memory.",
-             "give all processes of the job the same mca_base_component_path.");
+             is_foreign ? "give all processes of the job the same mca_base_component_path."
+                        : "let all processes of the node see each other's /proc/PID/fd: one user, one PID namespace.");
 }
 
 static pinrail_status_t read_block(rgpusm_module_t* module, const void* ticket, pinrail_gpu_block_t* block_out) {
   OPAL_THREAD_LOCK(&module->super.lock);
   const pinrail_status_t status = read_ticket(&module->table, ticket, block_out);
   OPAL_THREAD_UNLOCK(&module->super.lock);
-  if (status == PINRAIL_ERR_BAD_PARAM) print_foreign();
+  if (status != PINRAIL_SUCCESS) print_unread(status);
   return status;
 }
 

@@ -48,7 +48,7 @@ std::string command_of(int pid) {
   std::string command;
   std::getline(file, command);
   for (char& c : command) {
-    if (c < 0x20 || c == 0x7f) c = '?';
+    if (c < 0x20 || c >= 0x7f) c = '?';
   }
   return command;
 }
@@ -58,7 +58,7 @@ template <size_t N>
 std::string text_of(const char (&text)[N]) {
   std::string out(text, strnlen(text, N));
   for (char& c : out) {
-    if (c < 0x20 || c == 0x7f) c = '?';
+    if (c < 0x20 || c >= 0x7f) c = '?';
   }
   return out;
 }

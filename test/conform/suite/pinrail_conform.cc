@@ -266,7 +266,7 @@ void print_json(const Options& options, const std::vector<Result>& results) {
     document["checks"].push_back(check);
   }
   for (const std::string& rule : rules) document["broken"].push_back(rule);
-  std::cout << document.dump(2) << "\n";
+  tools::print(document, std::cout);
 }
 
 std::string take_framework(const std::string& value) {
