@@ -72,6 +72,16 @@ if mkdir "$work/a:b" && cp .libs/libpinrail.so "$work/a:b" 2>/dev/null &&
   complains 'its folder.s name has a colon'
 fi
 
+echo "a library that was loaded by a relative path"
+if [ -e .libs/libpinrail.so ] && command -v python3 >/dev/null; then
+  mkdir "$work/elsewhere"
+  env -u PINRAIL_MCA_mca_base_component_path python3 -c 'import ctypes, os, sys
+library = ctypes.CDLL(".libs/libpinrail.so")
+os.chdir(sys.argv[1])
+library.pinrail_init(None)
+sys.exit(library.pinrail_component_count() == 0)' "$work/elsewhere" || fail "no component is found beside the library"
+fi
+
 echo "what a program gets, and why nothing else"
 expect 0 --parsable
 shows '^program:pool:grdma$'

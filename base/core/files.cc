@@ -4,7 +4,11 @@
 
 #include <dlfcn.h>
 
+#include <cinttypes>
+#include <climits>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 
 namespace pinrail::trust {
@@ -24,6 +28,18 @@ bool is_main_program(const Dl_info& object) {
   return dladdr(reinterpret_cast<const void*>(headers), &program) != 0 && program.dli_fbase == object.dli_fbase;
 }
 
+// The file of the mapping that holds the address.
+std::string file_mapped_at(uintptr_t at) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> list(std::fopen("/proc/self/maps", "re"), std::fclose);
+  for (char line[PATH_MAX + 128]; list != nullptr && std::fgets(line, sizeof(line), list.get()) != nullptr;) {
+    uintptr_t base = 0, end = 0;
+    int path = 0;
+    std::sscanf(line, "%" SCNxPTR "-%" SCNxPTR "%*s%*s%*s%*s %n", &base, &end, &path);
+    if (base <= at && at < end) return {line + path, std::strcspn(line + path, "\n")};
+  }
+  return "";
+}
+
 // UINT32_MAX, which is no user, if it cannot be found out.
 uid_t owner_of(const std::string& path) {
   struct stat about {};
@@ -35,7 +51,10 @@ uid_t owner_of(const std::string& path) {
 std::string own_file() {
   Dl_info object{};
   if (dladdr(reinterpret_cast<const void*>(&own_file), &object) == 0) return "";
-  return resolved(is_main_program(object) ? "/proc/self/exe" : object.dli_fname);
+  if (is_main_program(object)) return resolved("/proc/self/exe");
+  // A relative path, as from LD_LIBRARY_PATH=lib, was one of the folder in which the program began.
+  if (object.dli_fname[0] == '/') return resolved(object.dli_fname);
+  return resolved(file_mapped_at(reinterpret_cast<uintptr_t>(&own_file)).c_str());
 }
 
 std::string why_untrusted(const struct stat& about, const Owners& owners) {

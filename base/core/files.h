@@ -83,8 +83,9 @@ namespace pinrail::trust {
 // files/X2  A process as in files/X1, and a process of root, neither reads a parameter file nor loads a component that
 //     other users may change, and it reports the file. Other users are all except root, the process's effective user,
 //     and the owners of the file that contains Pinrail and of its folder, who could change Pinrail itself. Every other
-//     process keeps to that for components of the default path, which may lead beside a program in /tmp; there a group
-//     that may write is the user's own choice, and what the user names is trusted.
+//     process keeps to that for components of the default path, or of one that the embedder's defaults name, which may
+//     lead beside a program in /tmp; there a group that may write is the user's own choice, and what the user names is
+//     trusted.
 
 // Returns whether environment variables may be read (files/X1).
 inline bool in_environment() { return getauxval(AT_SECURE) == 0; }

@@ -29,6 +29,17 @@ inline void* pointer(uintptr_t address) {
   return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
 }
 
+// The address without its tag, which the processor and the kernel ignore: top byte ignore of 64-bit Arm, LAM of x86-64.
+constexpr uintptr_t without_tag(uintptr_t address) {
+#if defined(__aarch64__)
+  return address & ~(uintptr_t{0xff} << 56);
+#elif defined(__x86_64__)
+  return address & ~(uintptr_t{0x3f} << 57);
+#else
+  return address;
+#endif
+}
+
 // Returns whether base + length does not overflow.
 constexpr bool fits(uintptr_t base, size_t length) { return length <= UINTPTR_MAX - base; }
 

@@ -183,7 +183,11 @@ Status Loader::discover(const std::vector<Framework>& frameworks) {
   const std::string path = params_.value(kPathParam).s;  // earlier folders win
   if (std::count(path.begin(), path.end(), ':') > 1 && path == default_component_path())
     log(PINRAIL_LOG_WARN, "components beside the library are not found, for its folder's name has a colon: " + path);
-  for (const std::string_view folder : param::split(path, ":")) find_in_folder(std::string(folder));
+  for (std::string_view folder : param::split(path, ":")) {
+    // lstat("link/") would tell of the folder to which the link leads.
+    while (folder.size() > 1 && folder.back() == '/') folder.remove_suffix(1);
+    find_in_folder(std::string(folder));
+  }
   std::sort(components_.begin(), components_.end(), [](const auto& a, const auto& b) {
     return std::tie(a->chosen, a->listed.name) < std::tie(b->chosen, b->listed.name);
   });

@@ -123,6 +123,8 @@ using namespace pinrail;
 pinrail_status_t pinrail_mpool_invalidate_range(pinrail_mpool_t* pool, void* addr, size_t length) {
   if (pool == nullptr || api::fault_of_range(addr, length) != nullptr) return PINRAIL_ERR_BAD_PARAM;
   if (gate::is_child()) return PINRAIL_SUCCESS;  // the parent's pool: no thread here will ever release its locks
+  void* const untagged = pointer(without_tag(reinterpret_cast<uintptr_t>(addr)));
+  if (untagged != addr) pinrail_mpool_invalidate_range(pool, untagged, length);
   const bool is_host = (pool->registrar->table.kinds & PINRAIL_KIND_HOST) != 0;
   const Span span = Span::of(addr, length);
   const Span lost = is_host ? monitor::whole_pages_hook(span) : span;

@@ -172,6 +172,7 @@ bool drop_stale(pinrail_mpool_t* pool, pinrail_thread_t* thread, const void* add
   if (is_indexed(handle.reg)) {  // otherwise an event has come meanwhile
     (void)guarded([&] { report_stale(pool, range, difference); });
     const deferred::CauseScope cause("check");  // as an event that no monitor has seen
+    monitor::forget_verdicts_hook(range);
     pool->ops->invalidate_range_hook(pool->module, range.base, range.length());
   }
   Status(pool->ops->deregister(pool->module, thread, handle)).ignore();

@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -63,7 +64,7 @@ constexpr pinrail_param_t kParam = mpool::param(
 // Not freed: at exit other threads may still append.
 Area area{};
 char path[4096];
-std::atomic<bool> is_claimed{false};  // a thread writes the file, or has written it
+std::atomic<pthread_t> writer{};  // the thread that writes the file, or has written it
 void* subscription = nullptr;
 
 void tell(const char* topic, const char* why) {
@@ -331,19 +332,21 @@ bool is_ours() { return is_on() && area.owner == getpid(); }
 
 // One thread alone writes the file: the process may exit while another thread is in pinrail_finalize().
 bool write_once() {
-  if (is_claimed.exchange(true)) return false;
+  pthread_t none{};
+  if (!writer.compare_exchange_strong(none, pthread_self())) return false;
   const char* const why = write_file();
   if (why != nullptr) tell("record lost", why);
   return true;
 }
 
 // Not by atexit(), which no part of the library calls (R10). Other threads may append meanwhile. The program's message
-// function may be gone already. What pinrail_finalize() writes on another thread is waited for, but not for ever.
+// function may be gone already. What pinrail_finalize() writes on another thread is waited for, but not for ever;
+// a message of that on this thread may have called exit().
 __attribute__((destructor)) void at_exit() {
   constexpr int kMostLooks = 60000;  // one a millisecond
   if (!is_ours()) return;  // a child that only exits takes no lock, which a thread of its parent may have held
   report::divert(nullptr, nullptr);
-  if (write_once()) return;
+  if (write_once() || writer.load() == pthread_self()) return;
   for (int looks = 0; looks < kMostLooks && is_on(); ++looks) usleep(1000);
 }
 
@@ -358,7 +361,7 @@ void start(const param::Registry& params) {
   if (why == nullptr) why = why_no_area();
   if (why != nullptr) return tell("record refused", why);
   note_settings(params);
-  is_claimed.store(false);
+  writer.store({});
   // release: the area is filled in; pairs with the acquire in append_hook()
   recording.store(&area, std::memory_order_release);
   mpool::watchers.fetch_add(1, std::memory_order_relaxed);

@@ -51,7 +51,8 @@ constexpr EventName kEventNames[] = {{PINRAIL_EVENT_UNMAP, "unmap"},
                                      {PINRAIL_EVENT_PUNCH_HOLE, "punch_hole"},
                                      {PINRAIL_EVENT_TRUNCATE, "truncate"},
                                      {PINRAIL_EVENT_REMAP_FILE_PAGES, "remap_file_pages"},
-                                     {PINRAIL_EVENT_DIRECT_WRITE, "direct_write"}};
+                                     {PINRAIL_EVENT_DIRECT_WRITE, "direct_write"},
+                                     {PINRAIL_EVENT_DRIVER_MOVE, "driver_move"}};
 
 constexpr int kMostLooks = 8;  // at a mapping that other threads change
 
@@ -84,7 +85,7 @@ uint32_t events_of(pinrail_mapping_kind_t kind) {
     case PINRAIL_MAPPING_PRIVATE_FILE: return kAnywhere | kOwnPages | kFile;
     case PINRAIL_MAPPING_SHARED_FILE: return kAnywhere | kSharedPages | kFile;
     case PINRAIL_MAPPING_DISK_FILE: return kAnywhere | kSharedPages | kFile | PINRAIL_EVENT_DIRECT_WRITE;
-    case PINRAIL_MAPPING_DEVICE: return kAnywhere;
+    case PINRAIL_MAPPING_DEVICE: return kAnywhere | PINRAIL_EVENT_DRIVER_MOVE;
     case PINRAIL_MAPPING_NONE: break;
   }
   return PINRAIL_EVENTS_ALL;

@@ -26,7 +26,7 @@
 namespace pinrail::monitor {
 
 // Events that no monitor of ours sees.
-constexpr uint32_t kSeenByNone = PINRAIL_EVENT_DIRECT_WRITE;
+constexpr uint32_t kSeenByNone = PINRAIL_EVENT_DIRECT_WRITE | PINRAIL_EVENT_DRIVER_MOVE;
 
 // Which events count, and which memory is refused.
 struct Policy {

@@ -305,7 +305,8 @@ bool is_complete(const void* ops) {
 // Allocates nothing: a monitor that is not stopped would go on while its component is closed.
 void stop(const loader::Loader& loader) {
   for (const loader::Opened& opened : loader.opened("monitor")) {
-    stop_one(opened.descriptor->name, *ops_of(opened), opened.context);
+    const bool runs = started.find_hook(opened.host) != nullptr;
+    if (runs) stop_one(opened.descriptor->name, *ops_of(opened), opened.context);
   }
   late_trial.end();
   checks.store(0);

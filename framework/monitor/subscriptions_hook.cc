@@ -68,10 +68,12 @@ __attribute__((noinline)) void defer_hook(uint32_t kinds, uintptr_t base, size_t
 
 }  // namespace
 
-// Delivers an event now, or defers it if this thread holds or waits for a lock of hooks (in a signal handler).
+// Delivers an event now, or defers it if this thread holds or waits for a lock of hooks (in a signal handler). With a
+// tag, it is reported without it as well: munmap() ends that memory, which may be registered by either address.
 void report_hook(uint32_t kinds, uintptr_t base, size_t length) {
   length = std::min(length, UINTPTR_MAX - base);
   if (length == 0 || gate::is_child()) return;  // F1: before any lock of a subscriber
+  if (without_tag(base) != base) report_hook(kinds, without_tag(base), length);
   if (deferred::must_defer_hook()) return defer_hook(kinds, base, length);
   deliver_report_hook(kinds, base, length);
 }

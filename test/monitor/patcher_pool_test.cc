@@ -64,6 +64,22 @@ TEST_F(PatcherPool, what_malloc_hands_out_again_is_a_miss) {
   }
 }
 
+// As on 64-bit Arm, where the kernel takes it so. x86-64's refuses it unless the process has asked for LAM.
+TEST_F(PatcherPool, an_address_with_a_tag_ends_what_is_registered_without_it) {
+  const uintptr_t base = map_pages(4);
+  void* const tagged = at(base | uintptr_t{5} << 57);
+  const auto ends = [&](const char* how, auto&& act) {
+    pool_->use(base, 4 * kPage);
+    ASSERT_TRUE(pool_->has(base, 4 * kPage)) << how;
+    act();
+    EXPECT_FALSE(pool_->has(base, 4 * kPage)) << how;
+  };
+  ends("madvise", [&] { madvise(tagged, kPage, MADV_DONTNEED); });
+  ends("report", [&] { pinrail_monitor_report(tagged, kPage); });
+  ends("invalidate", [&] { pinrail_mpool_invalidate_range(pool_->get(), tagged, kPage); });
+  munmap(at(base), 4 * kPage);
+}
+
 TEST_F(PatcherPool, memory_that_went_away_unseen_is_a_miss_when_it_comes_again) {
   const uintptr_t base = map_pages(4);
   pool_->use(base, 4 * kPage);

@@ -137,6 +137,23 @@ TEST(UffdLife, when_the_program_closes_its_descriptor_everything_is_released_and
 }
 
 // As a daemon whose own files have the numbers: the reader must neither read nor write there, and all must end.
+// Such a thread cannot ask what is under way. It waits until the reader has given up, and then nothing is kept.
+TEST(UffdLife, a_thread_with_descriptors_of_its_own_that_closes_them_ends_what_is_kept_and_goes_on) {
+  NEED_UFFD();
+  const ChildAnswer answer = answer_of([] {
+    alarm(60);
+    Watched watched;
+    const uintptr_t base = watched.cached(4);
+    bool is_apart = false;
+    std::thread([&] {
+      is_apart = unshare(CLONE_FILES) == 0 && close(descriptor_of_the_monitor()) == 0;
+      watched.pool.use(base, 4 * kPage);
+    }).join();
+    return ChildAnswer{is_apart ? 1 : 0, watched.has(base, 4) ? 0 : 1, raw_unmap(base, 4) ? 1 : 0};
+  });
+  EXPECT_EQ(answer, all_true(3));
+}
+
 TEST(UffdLife, numbers_that_the_program_has_given_to_its_own_files_are_left_alone) {
   NEED_UFFD();
   for (int (*const make)() : {make_memory_file, make_silent_pipe}) {

@@ -2,6 +2,7 @@
 // mpool_grdma_check: a hit for which the device sees other memory than the process is named and not served
 // (hit_check/W1, hit_check/W2).
 #include <linux/capability.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/patch/system_call.h"
 #include "test/support/files.h"
 #include "test/support/library.h"
 #include "test/support/memory.h"
@@ -95,6 +97,21 @@ TEST_F(HitCheck, a_hit_that_differs_is_named_with_its_life_and_is_registered_ane
   EXPECT_TRUE(has(text, " s ago: miss [")) << text;
   EXPECT_EQ(times(text, "What happened  "), 1u) << text;
 }
+
+#if PINRAIL_CAN_PATCH
+TEST_F(HitCheck, other_memory_that_a_difference_shows_is_judged_anew) {
+  start({{"mpool_grdma_check", "all"}, {"monitor", "patcher"}, {"monitor_strict", "yes"}});
+  pool_->use(base_, kLength);
+  ASSERT_EQ(pool_->stats().uncovered, 0u);
+  const auto mapped = static_cast<uintptr_t>(patch::system_call_hook(SYS_mmap, base_, kLength, PROT_READ | PROT_WRITE,
+                                                                     MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
+  ASSERT_EQ(mapped, base_);
+  wrong_byte = base_;
+  pool_->use(base_, kLength);
+  EXPECT_EQ(pool_->stats().uncovered, 1u);
+  EXPECT_TRUE(has(said(), "the byte at "));
+}
+#endif
 
 TEST_F(HitCheck, at_its_end_a_pool_says_how_many_hits_were_compared) {
   for (int i = 0; i < 4; ++i) pool_->use(base_, kLength);

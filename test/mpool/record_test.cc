@@ -329,6 +329,23 @@ TEST_F(RecordLife, a_trace_that_is_lost_at_exit_is_said_without_the_message_func
   EXPECT_EQ(status, 0);
 }
 
+// It would wait a minute for the thread that writes: itself.
+TEST_F(RecordLife, an_exit_in_the_message_that_the_trace_is_lost_waits_for_nobody) {
+  const int status = exit_status_of([&]() -> int {
+    start();
+    const auto function = [](void*, int, const char*, const char* text) {
+      alarm(30);
+      if (has(text, "record lost")) exit(3);
+    };
+    pinrail_set_message_function(function, nullptr);
+    std::filesystem::remove_all(folder_.path());
+    pool_.reset();
+    library_.reset();
+    return 99;
+  });
+  EXPECT_EQ(status, 3);
+}
+
 TEST_F(RecordLife, events_of_a_signal_handler_are_whole_and_counted) {
   start();
   struct sigaction action {};

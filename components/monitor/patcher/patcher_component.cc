@@ -74,9 +74,9 @@ void close(void* context_pointer) {
 #if PINRAIL_CAN_PATCH
 
 #ifdef __GLIBC__
-constexpr uint32_t kUnseen = PINRAIL_EVENT_DIRECT_WRITE;
+constexpr uint32_t kUnseen = PINRAIL_EVENT_DIRECT_WRITE | PINRAIL_EVENT_DRIVER_MOVE;
 #else  // musl's fopen() and freopen() cut files by a system call of their own
-constexpr uint32_t kUnseen = uint32_t{PINRAIL_EVENT_DIRECT_WRITE} | uint32_t{PINRAIL_EVENT_TRUNCATE};
+constexpr uint32_t kUnseen = PINRAIL_EVENT_DIRECT_WRITE | PINRAIL_EVENT_DRIVER_MOVE | PINRAIL_EVENT_TRUNCATE;
 #endif
 constexpr uint32_t kSeen = PINRAIL_EVENTS_ALL & ~kUnseen;
 

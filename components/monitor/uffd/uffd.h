@@ -59,6 +59,7 @@ struct Context {
   std::atomic<uintptr_t> bell{kNone};  // the event of this page ends the reader
   std::atomic<bool> stopping{false};   // without a bell: the reader ends when it looks next
   std::atomic<bool> lost{false};       // the descriptor cannot be read any more
+  std::atomic<bool> is_closed{false};  // for some thread, which may have descriptors of its own: unshare(CLONE_FILES)
   std::atomic<uint64_t> asked{0};      // how often it was asked to watch a mapping
   std::atomic<uint64_t> mappings{0};   // of the process, when they were last counted
 };

@@ -135,12 +135,13 @@ bool watch_range(const Context& context, const Span& span) {
 
 // Returns 0 while an event of this descriptor is under way in the kernel: from before the mapping changes until the
 // event was read. 1 otherwise. context: Context. Any thread. The kernel looks at the count of events before it looks at
-// the range, which is empty: EINVAL. If the program has closed the descriptor, that cannot be told until the reader or
-// check() finds that out.
+// the range, which is empty: EINVAL. If the descriptor is closed, that cannot be told until the reader has given up: it
+// would not find out if it is closed for this thread alone.
 static int is_quiet(void* context_pointer) {
-  const auto* const context = static_cast<const Context*>(context_pointer);
+  auto* const context = static_cast<Context*>(context_pointer);
   uffdio_writeprotect nothing{};
   const long status = system_call_hook(SYS_ioctl, context->watch.number(), UFFDIO_WRITEPROTECT, &nothing);
+  if (status == -EBADF) context->is_closed.store(true);
   return status == -EAGAIN || (status == -EBADF && !context->lost.load()) ? 0 : 1;
 }
 
@@ -234,6 +235,7 @@ Status read_params(Context* context) {
   context->most_mappings = number_in_file("/proc/sys/vm/max_map_count", "", 65530) * share.u / 100;
   context->asked.store(0);
   context->lost.store(false);
+  context->is_closed.store(false);
   context->bell.store(kNone);
   context->stopping.store(false);
   return status;

@@ -182,6 +182,7 @@ bool read_until_bell_hook(Reader* reader) {
     if (status > 0 && (ready.revents & ~POLLIN) != 0) return false;
     if (status > 0 && !take_events_hook(reader)) return false;
     if (status == 0 && reader->context->stopping.load()) return true;
+    if (reader->context->is_closed.load()) return false;
   }
   return true;
 }

@@ -155,7 +155,7 @@ MonitorColumn measure_column(const std::string& name, const std::vector<pinrail_
 // All events: with monitor_never set to this, a single monitor's registrations are kept, and show what it sees.
 constexpr char kEverything[] =
     "unmap,map_over,remap,remap_onto,dontneed,remove,guard_install,process_madvise,brk,shmdt,shmat_over,punch_hole,"
-    "truncate,remap_file_pages,direct_write";
+    "truncate,remap_file_pages,direct_write,driver_move";
 
 std::vector<pinrail_setting_t> with_monitor(const std::vector<pinrail_setting_t>& settings, const char* monitor) {
   std::vector<pinrail_setting_t> more = settings;

@@ -107,7 +107,9 @@ enum {
   /** What makes a file system replace a page of a file on disk that is mapped shared: a write with O_DIRECT or
    *  RWF_DONTCACHE, a clone, a network file system that finds another version on the server. */
   PINRAIL_EVENT_DIRECT_WRITE = 0x4000u,
-  PINRAIL_EVENTS_ALL = 0x7fffu
+  /** A driver exchanges the pages of a mapping of its device by itself, as for CUDA's managed memory. */
+  PINRAIL_EVENT_DRIVER_MOVE = 0x8000u,
+  PINRAIL_EVENTS_ALL = 0xffffu
 };
 
 /** What kind of memory a mapping is, as far as different events can happen to it. */
@@ -149,7 +151,7 @@ typedef struct pinrail_monitor_ops {
   size_t size; /**< sizeof(pinrail_monitor_ops_t) */
   /** Begins to report, through host->monitor_report_hook, and makes sure with real events that it works. */
   pinrail_status_t (*start)(void *component);
-  /** Nothing is un-patched: afterwards its events just go nowhere. */
+  /** Called once after each start that succeeded. Nothing is un-patched: afterwards its events just go nowhere. */
   void (*stop)(void *component);
   /**
    * Looks whether it still sees everything, and mends what can be mended; between start and stop, API context.

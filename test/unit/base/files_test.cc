@@ -147,6 +147,9 @@ TEST_F(TrustOfUsers, a_default_folder_is_not_found_by_the_link_of_another_user) 
   EXPECT_EQ(opened_by_user(), "tiny");
   ASSERT_EQ(lchown(link.c_str(), kOther, 0), 0);
   EXPECT_EQ(opened_by_user(), "");
+  const std::string with_slash = link + "/";
+  sources_.defaults[0].value = with_slash;
+  EXPECT_EQ(opened_by_user(), "");
 }
 
 class TrustOfParameters : public param::ParamTest {

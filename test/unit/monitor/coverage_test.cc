@@ -136,7 +136,7 @@ TEST_F(CoverageTest, each_event_that_can_happen_must_be_seen) {
       {PINRAIL_MAPPING_PRIVATE_FILE, kPrivate | kFile},
       {PINRAIL_MAPPING_SHARED_FILE, kShared | kFile},
       {PINRAIL_MAPPING_DISK_FILE, kShared | kFile | PINRAIL_EVENT_DIRECT_WRITE},
-      {PINRAIL_MAPPING_DEVICE, kAny}};
+      {PINRAIL_MAPPING_DEVICE, kAny | PINRAIL_EVENT_DRIVER_MOVE}};
   for (const auto& [kind, events] : rows) {
     world.mappings.clear();
     map(10, 1, kind);
@@ -148,16 +148,24 @@ TEST_F(CoverageTest, each_event_that_can_happen_must_be_seen) {
   }
 }
 
-// A write with O_DIRECT, or with RWF_DONTCACHE, replaces pages of such a file, and no monitor sees it.
-TEST_F(CoverageTest, a_file_on_disk_is_not_kept_unless_direct_writes_never_happen_and_other_memory_is) {
+// A write with O_DIRECT, or with RWF_DONTCACHE, replaces pages of a file on disk, and a driver those of its mapping:
+// CUDA's managed memory moves. No monitor sees that.
+TEST_F(CoverageTest, what_changes_unseen_is_not_kept_unless_that_never_happens_and_other_memory_is) {
+  const std::pair<uint32_t, const char*> rows[] = {{PINRAIL_MAPPING_DISK_FILE, "direct_write"},
+                                                   {PINRAIL_MAPPING_DEVICE, "driver_move"}};
   world.mappings.clear();
   for (uint32_t kind = PINRAIL_MAPPING_ANONYMOUS; kind <= PINRAIL_MAPPING_DISK_FILE; ++kind)
     map(10 * kind, 1, static_cast<pinrail_mapping_kind_t>(kind));
   world.seen = PINRAIL_EVENTS_ALL & ~kSeenByNone;
   for (uint32_t kind = PINRAIL_MAPPING_ANONYMOUS; kind <= PINRAIL_MAPPING_DISK_FILE; ++kind)
-    EXPECT_EQ(covers(10 * kind), kind != PINRAIL_MAPPING_DISK_FILE) << kind;
-  coverage.start({PINRAIL_EVENTS_ALL & ~uint32_t{PINRAIL_EVENT_DIRECT_WRITE}, false}, 0);
-  EXPECT_TRUE(covers(10 * PINRAIL_MAPPING_DISK_FILE));
+    EXPECT_EQ(covers(10 * kind), kind != rows[0].first && kind != rows[1].first) << kind;
+  for (const auto& [kind, event] : rows) {
+    uint32_t never = 0;
+    std::string unknown;
+    ASSERT_TRUE(parse_events(event, &never, &unknown).ok()) << unknown;
+    coverage.start({PINRAIL_EVENTS_ALL & ~never, false}, 0);
+    for (const auto& row : rows) EXPECT_EQ(covers(10 * row.first), row.first == kind) << event;
+  }
 }
 
 TEST_F(CoverageTest, events_that_the_kernel_lacks_or_that_cannot_happen_need_not_be_seen) {

@@ -43,7 +43,8 @@ pinrail_status_t open_it(const pinrail_host_t* host, void** context_out) {
 uint32_t sees(void* context) { return *static_cast<const uint32_t*>(context); }
 void close_it(void*) {}
 pinrail_status_t start_it(void*) { return PINRAIL_SUCCESS; }
-void stop_it(void*) {}
+int stops = 0;
+void stop_it(void*) { ++stops; }
 uint32_t cover_nothing(void*, const pinrail_mapping_t*) { return 0; }
 uint32_t cover_all(void*, const pinrail_mapping_t*) { return PINRAIL_EVENTS_ALL; }
 
@@ -75,16 +76,16 @@ pinrail_component_t component(const char* name, int priority, decltype(pinrail_c
   return descriptor;
 }
 
-// Two monitors that were asked for by name, and a page of memory.
+// Two monitors, asked for by name unless a test wants others, and a page of memory.
 class TwoMonitors {
  public:
   // What each of them sees anywhere, and what it says of a mapping (NULL: nothing).
   TwoMonitors(uint32_t first_events, Cover first_cover, uint32_t second_events, Cover second_cover,
-              uint32_t flags_of_first = 0)
+              uint32_t flags_of_first = 0, const char* named = "first,second")
       : first_ops_(ops(first_cover, flags_of_first)), second_ops_(ops(second_cover, 0)) {
     events[0] = first_events;
     events[1] = second_events;
-    sources_.settings.push_back({"monitor", "first,second"});
+    sources_.settings.push_back({"monitor", named});
     EXPECT_TRUE(params_.read_sources(sources_).ok());
     EXPECT_TRUE(declare(&params_).ok());
     EXPECT_TRUE(loader_.discover({{"monitor", PINRAIL_MONITOR_ABI, sizeof(pinrail_monitor_ops_t)}}).ok());
@@ -151,6 +152,16 @@ TEST(Monitors, what_another_one_sees_too_stays_covered) {
   EXPECT_FALSE(works(&why));
   EXPECT_STREQ(why, "the last one");
   EXPECT_FALSE(monitors.covers_the_page());
+}
+
+TEST(Monitors, each_that_was_started_is_stopped_once_and_no_other) {
+  const auto stops_with = [](uint32_t first, uint32_t second) {
+    stops = 0;
+    { const TwoMonitors monitors(first, nullptr, second, nullptr, 0, ""); }
+    return stops;
+  };
+  EXPECT_EQ(stops_with(PINRAIL_EVENTS_ALL, PINRAIL_EVENTS_ALL), 1) << "the second one adds nothing";
+  EXPECT_EQ(stops_with(PINRAIL_EVENT_UNMAP, PINRAIL_EVENTS_ALL), 2) << "then the first one adds nothing";
 }
 
 TEST(Monitors, what_one_alone_reports_before_is_not_told_afterwards) {
