@@ -67,8 +67,10 @@ static void print_unread(pinrail_status_t status) {
 static pinrail_status_t read_block(rgpusm_module_t* module, const void* ticket, pinrail_gpu_block_t* block_out) {
   OPAL_THREAD_LOCK(&module->super.lock);
   const pinrail_status_t status = read_ticket(&module->table, ticket, block_out);
+  // With the peer's table in reach a ticket that is not found is of memory that the peer has freed.
+  const bool is_unread = status == PINRAIL_ERR_BAD_PARAM || (status != PINRAIL_SUCCESS && module->table.mapped == NULL);
   OPAL_THREAD_UNLOCK(&module->super.lock);
-  if (status != PINRAIL_SUCCESS) print_unread(status);
+  if (is_unread) print_unread(status);
   return status;
 }
 

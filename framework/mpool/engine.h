@@ -259,8 +259,8 @@ class Engine : public PoolBase {
     }
     return given_back;
   }
-  // Gives back in a call that may miss: all if more than gc_limit bytes are dead (E4), otherwise some. Not inside a registrar,
-  // which may be deregistering such ones.
+  // Gives back in a call that may miss: all if more than gc_limit bytes are dead (E4), otherwise some. Not inside a
+  // registrar, which may be deregistering such ones.
   void drain_in_call(pinrail_thread_t* thread) {
     if (thread->in_registrar == 0 && has_dead()) drain(thread, gc_list.is_due() ? SIZE_MAX : kInOneCall);
   }
