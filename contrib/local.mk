@@ -105,14 +105,14 @@ endif
 template_files = contrib/new-component.d/component.mk contrib/new-component.d/README.in \
 	contrib/new-component.d/hook_lock.h contrib/new-component.d/monitor.c \
 	contrib/new-component.d/mpool.c contrib/new-component.d/rcache.c contrib/new-component.d/registrar.c
-EXTRA_DIST += contrib/new-component $(template_files)
+EXTRA_DIST += contrib/new-component $(template_files) contrib/man/pinrail-new-component.1 \
+	contrib/man/pinrail-mpirun-args.1
 if !EMBEDDED
 # For authors of components and for embedders. Scripts that search files beside themselves have links on the PATH.
 devtoolsdir = $(datadir)/pinrail
 devtools_SCRIPTS = contrib/new-component
 devtools_DATA = contrib/m4/pinrail.m4
 dist_man_MANS += contrib/man/pinrail-new-component.1
-EXTRA_DIST += contrib/man/pinrail-mpirun-args.1
 if OPENMPI_COMPONENT
 dist_man_MANS += contrib/man/pinrail-mpirun-args.1
 endif

@@ -73,7 +73,7 @@ if mkdir "$work/a:b" && cp .libs/libpinrail.so "$work/a:b" 2>/dev/null &&
 fi
 
 echo "a library that was loaded by a relative path"
-if [ -e .libs/libpinrail.so ] && command -v python3 >/dev/null; then
+if [ -z "${PINRAIL_SANITIZE:-}" ] && [ -e .libs/libpinrail.so ] && command -v python3 >/dev/null; then
   mkdir "$work/elsewhere"
   env -u PINRAIL_MCA_mca_base_component_path python3 -c 'import ctypes, os, sys
 library = ctypes.CDLL(".libs/libpinrail.so")
@@ -260,7 +260,7 @@ library=$(ls .libs/libpinrail.so.[0-9] 2>/dev/null)
 if [ -n "$library" ] && [ -x contrib/tools/.libs/pinrail_info ]; then
   mkdir "$work/lib" && cp "$library" "$work/lib" && ln -s pinrail "$work/lib/pinrail"
   LD_LIBRARY_PATH="$work/lib" contrib/tools/.libs/pinrail_info >"$work/out" 2>"$work/err"
-  complains "no components in $work/lib/pinrail (mca_base_component_path): Too many levels"
+  complains "no components in $work/lib/pinrail (mca_base_component_path): "
   rm "$work/lib/pinrail"
   LD_LIBRARY_PATH="$work/lib" contrib/tools/.libs/pinrail_info >"$work/out" 2>"$work/err"
   quiet

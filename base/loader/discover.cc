@@ -154,10 +154,10 @@ void Loader::find_in_folder(const std::string& folder) {
   struct stat about {};
   struct stat link {};
   if (stream == nullptr || fstat(dirfd(stream.get()), &about) != 0 || lstat(folder.c_str(), &link) != 0) {
-    const bool is_missing = errno == ENOENT || errno == ENOTDIR;
     const std::string why = std::generic_category().message(errno);
-    // A folder that the user named should exist; folders of the default path need not.
-    log(is_missing && named == trust::Named::by_default ? PINRAIL_LOG_DEBUG : PINRAIL_LOG_WARN,
+    // A folder that the user named should exist; folders of the default path need not, as far as this user can tell.
+    const bool is_there = lstat(folder.c_str(), &link) == 0;
+    log(!is_there && named == trust::Named::by_default ? PINRAIL_LOG_DEBUG : PINRAIL_LOG_WARN,
         "no components in " + folder + " (" + kPathParam + "): " + why);
     return;
   }

@@ -32,8 +32,7 @@ bool sleep_until(int64_t time_ms, std::atomic<uint32_t>* word, uint32_t seen) {
   return true;
 }
 
-// A fork that takes longer waits for this thread: one of its handlers wants a lock whose holder waits for what this
-// thread has announced.
+// Where a fork takes longer, one of its handlers may want a lock whose holder waits for what this thread has announced.
 void count_in() {
   for (bool waits = !is_forking;;) {
     at_work.fetch_add(1);

@@ -15,7 +15,7 @@
 //     wait for; and any, if the fork takes longer than kLongestForkMs: its handlers may wait for what such a thread has
 //     announced. fork() then goes on.
 //
-// A thread that begins work, or passes, holds no lock, and has announced nothing that others wait for.
+// A thread that begins work, or passes, holds no lock. What it has announced, others wait for meanwhile.
 #ifndef PINRAIL_BASE_SYNC_OWN_THREADS_H
 #define PINRAIL_BASE_SYNC_OWN_THREADS_H
 

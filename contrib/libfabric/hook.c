@@ -131,11 +131,12 @@ static int hook_fabric(struct fi_fabric_attr* attr, struct fid_fabric** fabric_o
 }
 
 static void clean_up(void) {
-  atomic_store(&is_over, true);
+  if (atomic_exchange(&is_over, true)) return;  // FI_PROVIDER_PATH may name our folder twice
   if (prints_stats()) print_stats_of_open_domains();
   pthread_mutex_lock(&start_mutex);
-  // Threads may be inside calls on pools of open domains, which a plug-in may close later.
-  if (starter == getpid() && !domains_are_open()) (void)pinrail_finalize();
+  // A pool in use stays, and is not used again once none was: another thread may be inside a call, and a plug-in may
+  // close its domains later.
+  if (starter == getpid() && !pools_are_used()) (void)pinrail_finalize();
   starter = 0;
   pthread_mutex_unlock(&start_mutex);
 }
@@ -233,18 +234,37 @@ static void print_stats(const hooked_domain_t* hooked, const pinrail_mpool_stats
           (unsigned long long)atomic_load(&hooked->device_calls), (unsigned long long)stats->invalidations);
 }
 
+// Sequentially consistent: clean_up() looks at the uses after it has said that the process exits.
+bool begin_use(hooked_domain_t* hooked) {
+  atomic_fetch_add(&hooked->uses, 1);
+  if (!providers_are_gone()) return true;
+  end_use(hooked);
+  return false;
+}
+void end_use(hooked_domain_t* hooked) { atomic_fetch_sub(&hooked->uses, 1); }
+
+// Others see the pool in the list of open domains.
+static void set_pool(hooked_domain_t* hooked, pinrail_mpool_t* pool) {
+  pthread_mutex_lock(&open_mutex);
+  hooked->pool = pool;
+  pthread_mutex_unlock(&open_mutex);
+}
+
 // Regions that the program still holds keep a domain open, as they do without a cache. The pool is not asked: it would
 // tell the program about pools.
 static int empty_pool(hooked_domain_t* hooked) {
   pinrail_mpool_stats_t stats = {.size = sizeof(stats)};
-  if (hooked->pool == NULL) return 0;
-  if (atomic_load(&hooked->regions) != 0) return -FI_EBUSY;
-  if (providers_are_gone()) return 0;  // the pool stays, as those of domains that are never closed
-  (void)pinrail_mpool_read_stats(hooked->pool, &stats);
-  if (pinrail_mpool_destroy(hooked->pool, 0) != PINRAIL_SUCCESS) return -FI_EBUSY;
-  hooked->pool = NULL;
-  if (prints_stats()) print_stats(hooked, &stats);
-  return 0;
+  pinrail_mpool_t* const pool = hooked->pool;
+  if (pool == NULL) return 0;
+  if (atomic_load(&hooked->uses) != 0) return -FI_EBUSY;
+  if (!begin_use(hooked)) return 0;  // the pool is gone, or stays as those of domains that are never closed
+  (void)pinrail_mpool_read_stats(pool, &stats);
+  set_pool(hooked, NULL);
+  const bool is_destroyed = pinrail_mpool_destroy(pool, 0) == PINRAIL_SUCCESS;
+  if (!is_destroyed) set_pool(hooked, pool);
+  end_use(hooked);
+  if (is_destroyed && prints_stats()) print_stats(hooked, &stats);
+  return is_destroyed ? 0 : -FI_EBUSY;
 }
 
 static int close_domain(struct fid* fid) {
@@ -259,13 +279,18 @@ static int close_domain(struct fid* fid) {
     return 0;
   }
   put_ours(hooked);  // it is in use, and stays open
-  if (hooked->pool == NULL) (void)make_pool(hooked);
+  if (hooked->pool == NULL && begin_use(hooked)) {
+    (void)make_pool(hooked);
+    end_use(hooked);
+  }
   return result;
 }
 
-bool domains_are_open(void) {
+bool pools_are_used(void) {
+  bool found = false;
   pthread_mutex_lock(&open_mutex);
-  const bool found = open_domains != NULL;
+  for (const hooked_domain_t* each = open_domains; each != NULL; each = each->next)
+    found = found || atomic_load(&each->uses) != 0;
   pthread_mutex_unlock(&open_mutex);
   return found;
 }
@@ -313,8 +338,13 @@ void hook_domain(struct fid_domain* domain, const struct fi_info* info, const ch
                         ((uint64_t)info->domain_attr->mr_mode & FI_MR_HMEM) != 0;
   hooked->threads = info->domain_attr->threading == FI_THREAD_SAFE ? PINRAIL_THREAD_CONCURRENT : PINRAIL_THREAD_CALLER;
   snprintf(hooked->provider, sizeof(hooked->provider), "%s", name);
-  if (hooked->hooked_mr == NULL || hooked->hooked_ops == NULL || !start() || !make_pool(hooked)) {
+  add_open(hooked);
+  const bool is_served = hooked->hooked_mr != NULL && hooked->hooked_ops != NULL && start() && begin_use(hooked);
+  const bool has_pool = is_served && make_pool(hooked);
+  if (is_served) end_use(hooked);
+  if (!has_pool) {
     name_passed_through(name, "Pinrail has no pool for it");
+    remove_open(hooked);
     discard(hooked);
     return;
   }
@@ -322,6 +352,5 @@ void hook_domain(struct fid_domain* domain, const struct fi_info* info, const ch
   hooked->hooked_ops->close = close_domain;
   hooked->hooked_ops->bind = bind_domain;
   if (HAS_FIELD(hooked->hooked_ops, ops_open)) hooked->hooked_ops->ops_open = open_domain_functions;
-  add_open(hooked);
   put_ours(hooked);
 }

@@ -33,7 +33,7 @@ typedef struct hooked_domain {
   char provider[32];              // its name
   atomic_bool passes_through;     // from now on all is: the program uses events, counters, or the provider's functions
   atomic_ullong device_calls;     // registrations by the provider for the pool
-  atomic_uint regions;            // of the pool that the program has
+  atomic_uint uses;               // regions of the pool that the program has, and calls on the pool that are under way
 } hooked_domain_t;
 
 // A copy of a provider's table, which begins with its size in bytes and may be longer than those known here; NULL: no
@@ -63,7 +63,11 @@ bool shares(void);
 
 // The process exits: prints the figures of the domains that it left open. Not in a forked child of the process.
 void print_stats_of_open_domains(void);
-// Whether the program, or the parent of this forked child, has domains with pools.
-bool domains_are_open(void);
+// Whether a pool of the program, or of the parent of this forked child, is in use.
+bool pools_are_used(void);
+
+// Begins and ends a use of the domain's pool. False: the process exits, and its pools may be gone.
+bool begin_use(hooked_domain_t* hooked);
+void end_use(hooked_domain_t* hooked);
 
 #endif

@@ -96,7 +96,7 @@ pinrail_registrar_t registrar_of_domain(hooked_domain_t* hooked) {
 static int close_mr(struct fid* fid) {
   hooked_mr_t* const hooked = (hooked_mr_t*)fid;
   if (pinrail_mpool_deregister(hooked->handle) != PINRAIL_SUCCESS) return -FI_EINVAL;
-  atomic_fetch_sub(&hooked->domain->regions, 1);
+  end_use(hooked->domain);
   free(hooked);
   return 0;
 }
@@ -104,12 +104,11 @@ static int close_mr(struct fid* fid) {
 static int bind_mr(struct fid* fid, struct fid* other, uint64_t flags) {
   const hooked_mr_t* const hooked = (hooked_mr_t*)fid;
   struct fid* const own = &hooked->own->fid;
-  const int result = own->ops->bind != NULL ? own->ops->bind(own, other, flags) : -FI_ENOSYS;
-  if (result != 0) return result;
+  if (own->ops->bind == NULL) return -FI_ENOSYS;
   atomic_store(&hooked->domain->passes_through, true);
   const pinrail_registration_t* const reg = hooked->handle.reg;
   (void)pinrail_mpool_invalidate_range(hooked->domain->pool, reg->base, reg->length);
-  return 0;
+  return own->ops->bind(own, other, flags);
 }
 // FI_GET_RAW_MR and others; they are about the provider's region.
 static int control_mr(struct fid* fid, int command, void* arg) {
@@ -130,16 +129,19 @@ enum { kUncached = 1 };
 static int register_cached(hooked_domain_t* domain, const struct iovec* range, uint32_t rights, void* context,
                            struct fid_mr** mr_out) {
   hooked_mr_t* const hooked = calloc(1, sizeof(*hooked));
-  if (hooked == NULL) return kUncached;
+  if (hooked == NULL || !begin_use(domain)) {
+    free(hooked);
+    return kUncached;
+  }
   last_error = 0;
   const pinrail_status_t status =
       pinrail_mpool_register(domain->pool, range->iov_base, range->iov_len, rights, 0, &hooked->handle);
   if (status != PINRAIL_SUCCESS) {
+    end_use(domain);
     free(hooked);
     return last_error != 0 ? last_error : kUncached;
   }
   hooked->domain = domain;
-  atomic_fetch_add(&domain->regions, 1);
   hooked->own = own_of(hooked->handle.reg);
   hooked->mr = (struct fid_mr){.fid = {.fclass = FI_CLASS_MR, .context = context, .ops = &mr_ops},
                                .mem_desc = hooked->own->mem_desc,
@@ -159,16 +161,17 @@ static bool is_range(const struct iovec* range) {
 // Ranges and access that a cached registration can serve.
 static bool can_cache(hooked_domain_t* domain, const struct iovec* range, uint64_t offset, uint64_t flags,
                       uint64_t access, uint32_t* rights_out) {
-  return !providers_are_gone() && !inside && domain->pool != NULL && is_range(range) && offset == 0 && flags == 0 &&
+  return !inside && domain->pool != NULL && is_range(range) && offset == 0 && flags == 0 &&
          !atomic_load(&domain->passes_through) && rights_of(access, rights_out);
 }
 
 // Whether the provider is to be asked once more, for a region of its own. Without the cache, what the pool keeps unused
 // would not be there: it goes. The last try is for what was dead, and what other threads were giving back.
 static bool has_made_room(hooked_domain_t* domain, int result, bool* is_last) {
-  if (!is_lack(result) || inside || domain->pool == NULL || *is_last) return false;
+  if (!is_lack(result) || inside || domain->pool == NULL || *is_last || !begin_use(domain)) return false;
   *is_last = pinrail_mpool_evict(domain->pool) != PINRAIL_SUCCESS;
   if (*is_last) (void)pinrail_mpool_ft_event(domain->pool, PINRAIL_FT_CHECKPOINT);
+  end_use(domain);
   return true;
 }
 

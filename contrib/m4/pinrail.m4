@@ -224,14 +224,14 @@ AC_DEFUN([PINRAIL_WITH_UCX], [
 
 # libfabric's registration cache can receive memory events from Pinrail: contrib/libfabric.
 AC_DEFUN([PINRAIL_WITH_LIBFABRIC], [
-  AC_CHECK_HEADER([rdma/fi_ext.h], [AC_COMPILE_IFELSE([AC_LANG_PROGRAM(
+  AS_IF([test "x$with_libfabric" != xno], [AC_CHECK_HEADER([rdma/fi_ext.h], [AC_COMPILE_IFELSE([AC_LANG_PROGRAM(
     [[#include <rdma/fabric.h>
       #include <rdma/fi_domain.h>
       #include <rdma/fi_ext.h>]],
     [[return sizeof(struct fid_mem_monitor) + sizeof(((struct fi_ops_fabric*)0)->domain2) == 0;]])], [], [
     pinrail_libfabric_why="; it is too old: it has no struct fid_mem_monitor, or no fi_ops_fabric.domain2"
     AS_IF([test "x$with_libfabric" = xyes], [AC_MSG_ERROR([--with-libfabric was asked for$pinrail_libfabric_why])])
-    with_libfabric=no])])
+    with_libfabric=no])])])
   PINRAIL_THIRD_PARTY([fabric], [libfabric], [rdma/fi_ext.h], [fabric], [fi_getinfo], [Pinrail's monitor for libfabric])
   # libfabric loads the hook provider into programs that are built without a sanitizer.
   AM_CONDITIONAL([FABRIC_HOOK],

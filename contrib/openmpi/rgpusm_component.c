@@ -61,7 +61,9 @@ static void print_unread(pinrail_status_t status) {
   print_help(is_foreign ? "a peer sent GPU memory that was not exported by Pinrail's gpusm." : happened,
              "its messages are copied through host memory.",
              is_foreign ? "give all processes of the job the same mca_base_component_path."
-                        : "let all processes of the node see each other's /proc/PID/fd: one user, one PID namespace.");
+             : status == PINRAIL_ERR_OUT_OF_RESOURCE
+                 ? "raise the limit of open files (ulimit -n), or free memory."
+                 : "let all processes of the node see each other's /proc/PID/fd: one user, one PID namespace.");
 }
 
 static pinrail_status_t read_block(rgpusm_module_t* module, const void* ticket, pinrail_gpu_block_t* block_out) {

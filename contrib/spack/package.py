@@ -31,7 +31,7 @@ class Pinrail(AutotoolsPackage):
     depends_on("rdma-core", when="+verbs")
     depends_on("liburing@2.2:", when="+uring")
     depends_on("openmpi@4.1:5.0", when="+openmpi")
-    depends_on("libfabric@1.14:", when="+libfabric")
+    depends_on("libfabric@1.17:", when="+libfabric")
     depends_on("doxygen", type="build", when="+pages")
     depends_on("python@3.6:", type="build", when="+pages")
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The table of started monitors, and what they report. add() is start-up; the functions whose names end in _hook take
 // no lock but that of the table of files. Each event arrives at report_hook() by a call from this file or from another
-// one, never from its own, where a test's --wrap would not meet it.
+// one, never from its own, where a test's --wrap would not meet it; but for the second report of what has a tag.
 //
 // Hook     report_of_hook(), report_file_hook(), note_reported_hook(), which the program's reports call as well.
 #include "framework/monitor/started_hook.h"

@@ -254,6 +254,18 @@ TEST(HookExit, a_program_may_exit_with_a_domain_open) {
       ::testing::ExitedWithCode(0), "");
 }
 
+TEST(HookExit, the_pool_of_an_open_domain_prints_its_statistics_if_it_is_not_in_use) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        setenv("PINRAIL_MCA_mpool_grdma_print_stats", "yes", 1);
+        const Domain opened;
+        fi_close(&register_new(opened)->fid);
+        exit(0);
+      },
+      ::testing::ExitedWithCode(0), "\\[pinrail:grdma\\] stats: 0 hits, 1 misses");
+}
+
 // As a plug-in's destructor may: the C library writes streams out after all destructors, libfabric's among them.
 TEST(HookExit, a_domain_may_be_used_and_closed_after_libfabric_is_gone) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");

@@ -136,7 +136,6 @@ TEST(UffdLife, when_the_program_closes_its_descriptor_everything_is_released_and
   EXPECT_EQ(answer, all_true(4));
 }
 
-// As a daemon whose own files have the numbers: the reader must neither read nor write there, and all must end.
 // Such a thread cannot ask what is under way. It waits until the reader has given up, and then nothing is kept.
 TEST(UffdLife, a_thread_with_descriptors_of_its_own_that_closes_them_ends_what_is_kept_and_goes_on) {
   NEED_UFFD();
@@ -154,6 +153,7 @@ TEST(UffdLife, a_thread_with_descriptors_of_its_own_that_closes_them_ends_what_i
   EXPECT_EQ(answer, all_true(3));
 }
 
+// As a daemon whose own files have the numbers: the reader must neither read nor write there, and all must end.
 TEST(UffdLife, numbers_that_the_program_has_given_to_its_own_files_are_left_alone) {
   NEED_UFFD();
   for (int (*const make)() : {make_memory_file, make_silent_pipe}) {

@@ -162,9 +162,15 @@ TEST_F(ForkThreads, a_handler_that_registers_does_not_wait_for_what_the_gc_threa
   EXPECT_TRUE(comes_true([&] { return device_.calls() > 0; }));
   pinrail_status_t status = PINRAIL_ERR_ERROR;
   pinrail_handle_t handle{};
-  before_the_fork = [&] { status = full.reg(kBase + 2 * kPages * kPage, kPage, &handle); };
+  Clock::duration took{};
+  before_the_fork = [&] {
+    const auto began = Clock::now();
+    status = full.reg(kBase + 2 * kPages * kPage, kPage, &handle);
+    took = Clock::now() - began;
+  };
   EXPECT_GE(calls_in_child(), 0);
   before_the_fork = nullptr;
+  EXPECT_LT(took, std::chrono::seconds(4)) << "it waited for the gc thread, which goes on after five";
   if (status == PINRAIL_SUCCESS) return drop(handle);
   EXPECT_EQ(status, PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
 }

@@ -12,8 +12,8 @@
  *          parent while they wait (one that was registered before pinrail_init()), what would wait for them returns
  *          BUSY: destroy, ft_event, calls on what helper threads do, and requests that a pool of mrall cannot answer;
  *          a register call that lacks room returns TEMP_OUT_OF_RESOURCE instead of waiting for it. A handler may wait
- *          for a lock of the program: its holder, inside a call of Pinrail, waits at most five seconds for such a
- *          thread.
+ *          for a lock of the program, whose holder, inside a call of Pinrail, may wait for such a thread: so threads of
+ *          Pinrail's own go on when a fork has taken five seconds, also where the kernel copies for that long.
  * Signals  A signal handler may unmap memory, and may call pinrail_monitor_report() and
  *          pinrail_mpool_invalidate_range(), whatever it interrupted. It must make no other call: if the interrupted
  *          thread was inside a call on a pool, the handler's call returns BUSY and changes nothing; inside a call on
@@ -412,7 +412,8 @@ PINRAIL_API pinrail_status_t pinrail_chunk_stream_close(pinrail_chunk_stream_t *
 /**
  * Reports to monitor "external" that the memory of a range is about to be unmapped or freed. (NULL, SIZE_MAX) means
  * all memory, for example before the reset of a GPU, which also ends peers' mappings. Of host memory whole pages are
- * reported, as the kernel unmaps them; memory of a GPU is reported to the byte. May be called before init, after
+ * reported, as the kernel unmaps them; memory of a GPU is reported to the byte. An address with a tag, which the
+ * processor ignores, is reported without it as well. May be called before init, after
  * finalize, in an allocator, in a memory hook and in a signal handler; it allocates nothing, logs nothing and
  * preserves errno. Beside other monitors, what none of them sees is reported again when it is gone: a request for its
  * neighbour may have registered it meanwhile (mpool_grdma_extent).
