@@ -132,6 +132,7 @@ class RealPool {
     pools_.registrar_deregister = device_deregister;
     pools_.rcache_create = make_index;
     pools_.count_hit = count_nothing;
+    pools_.in_registrar = [](const pinrail_thread_t* thread) { return thread->in_registrar != 0 ? 1 : 0; };
     pools_.record_miss = record_no_miss;
     pools_.record_hook = record_nothing_hook;
     host_.registrations = &registrations_;
