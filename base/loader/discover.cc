@@ -150,13 +150,13 @@ trust::Named Loader::path_named() const {
 // Records the components in a folder. A folder that other users may change is skipped with a warning (files/X2).
 void Loader::find_in_folder(const std::string& folder) {
   const trust::Named named = path_named();
-  const std::unique_ptr<DIR, int (*)(DIR*)> stream(opendir(folder.c_str()), closedir);
   struct stat about {};
   struct stat link {};
-  if (stream == nullptr || fstat(dirfd(stream.get()), &about) != 0 || lstat(folder.c_str(), &link) != 0) {
+  const bool is_there = lstat(folder.c_str(), &link) == 0;
+  const std::unique_ptr<DIR, int (*)(DIR*)> stream(is_there ? opendir(folder.c_str()) : nullptr, closedir);
+  if (stream == nullptr || fstat(dirfd(stream.get()), &about) != 0) {
     const std::string why = std::generic_category().message(errno);
     // A folder that the user named should exist; folders of the default path need not, as far as this user can tell.
-    const bool is_there = lstat(folder.c_str(), &link) == 0;
     log(!is_there && named == trust::Named::by_default ? PINRAIL_LOG_DEBUG : PINRAIL_LOG_WARN,
         "no components in " + folder + " (" + kPathParam + "): " + why);
     return;

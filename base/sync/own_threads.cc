@@ -32,7 +32,8 @@ bool sleep_until(int64_t time_ms, std::atomic<uint32_t>* word, uint32_t seen) {
   return true;
 }
 
-// Where a fork takes longer, one of its handlers may want a lock whose holder waits for what this thread has announced.
+// Waits while another thread forks, but no longer than a fork may take: one of its handlers may want a lock whose
+// holder waits for what this thread has announced.
 void count_in() {
   for (bool waits = !is_forking;;) {
     at_work.fetch_add(1);

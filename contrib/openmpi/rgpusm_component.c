@@ -54,16 +54,16 @@ static void print_unread(pinrail_status_t status) {
   static bool printed;  // once is enough; a second line does no harm
   if (printed) return;
   printed = true;
-  const bool is_foreign = status == PINRAIL_ERR_BAD_PARAM;
-  char happened[160];
-  snprintf(happened, sizeof(happened), "GPU memory of a peer on this node cannot be found (%s).",
-           pinrail_status_name(status));
-  print_help(is_foreign ? "a peer sent GPU memory that was not exported by Pinrail's gpusm." : happened,
-             "its messages are copied through host memory.",
-             is_foreign ? "give all processes of the job the same mca_base_component_path."
-             : status == PINRAIL_ERR_OUT_OF_RESOURCE
+  char happened[160] = "a peer sent GPU memory that was not exported by Pinrail's gpusm.";
+  const char* advice = "give all processes of the job the same mca_base_component_path.";
+  if (status != PINRAIL_ERR_BAD_PARAM) {
+    snprintf(happened, sizeof(happened), "GPU memory of a peer on this node cannot be found (%s).",
+             pinrail_status_name(status));
+    advice = status == PINRAIL_ERR_OUT_OF_RESOURCE
                  ? "raise the limit of open files (ulimit -n), or free memory."
-                 : "let all processes of the node see each other's /proc/PID/fd: one user, one PID namespace.");
+                 : "let all processes of the node see each other's /proc/PID/fd: one user, one PID namespace.";
+  }
+  print_help(happened, "its messages are copied through host memory.", advice);
 }
 
 static pinrail_status_t read_block(rgpusm_module_t* module, const void* ticket, pinrail_gpu_block_t* block_out) {

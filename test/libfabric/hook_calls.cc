@@ -242,16 +242,16 @@ fid_mr* register_new(const Domain& opened) {
   return mr;
 }
 
+[[noreturn]] void exit_with_a_domain_open() {
+  const Domain opened;
+  fi_close(&register_new(opened)->fid);
+  exit(0);
+}
+
 // libfabric cleans its providers up before the hook. The test runs this in a process of its own.
 TEST(HookExit, a_program_may_exit_with_a_domain_open) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(
-      {
-        const Domain opened;
-        fi_close(&register_new(opened)->fid);
-        exit(0);
-      },
-      ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(exit_with_a_domain_open(), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(HookExit, the_pool_of_an_open_domain_prints_its_statistics_if_it_is_not_in_use) {
@@ -259,9 +259,7 @@ TEST(HookExit, the_pool_of_an_open_domain_prints_its_statistics_if_it_is_not_in_
   EXPECT_EXIT(
       {
         setenv("PINRAIL_MCA_mpool_grdma_print_stats", "yes", 1);
-        const Domain opened;
-        fi_close(&register_new(opened)->fid);
-        exit(0);
+        exit_with_a_domain_open();
       },
       ::testing::ExitedWithCode(0), "\\[pinrail:grdma\\] stats: 0 hits, 1 misses");
 }

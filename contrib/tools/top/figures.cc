@@ -18,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <thread>
+#include <utility>
 
 namespace pinrail::top {
 namespace {
@@ -43,24 +44,24 @@ bool is_own(int pid) {
   return stat(("/proc/" + std::to_string(pid)).c_str(), &about) == 0 && about.st_uid == geteuid();
 }
 
+// The text with something else in place of what could control a terminal, or is no text elsewhere.
+std::string printable(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c >= 0x7f; }, '?');
+  return text;
+}
+
 std::string command_of(int pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/comm");
   std::string command;
   std::getline(file, command);
-  for (char& c : command) {
-    if (c < 0x20 || c >= 0x7f) c = '?';
-  }
-  return command;
+  return printable(std::move(command));
 }
 
-// A text of another process: up to the first 0, without what could control a terminal.
+// A text of another process: up to the first 0.
 template <size_t N>
 std::string text_of(const char (&text)[N]) {
-  std::string out(text, strnlen(text, N));
-  for (char& c : out) {
-    if (c < 0x20 || c >= 0x7f) c = '?';
-  }
-  return out;
+  return printable({text, strnlen(text, N)});
 }
 
 // A mapping of the file for reading; ends with the object.
