@@ -124,7 +124,7 @@ if grep -q 'NOT REACHED' "$work/out"; then want=1; else want=0; fi
 [ "$status" -eq "$want" ] || fail "--scenario chunks: exit status $status, not $want"
 grep -q 'not measured' "$work/out" && fail "something was left out"
 for figure in 'bytes in pieces' 'registered at a time' 'registered after a stop half way'; do
-  said "$figure .*: reached"
+  said "$figure.*: reached"
 done
 "$tool" --scenario terabyte --size 64M --json >"$work/out" 2>"$work/err"
 status=$?
