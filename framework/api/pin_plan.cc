@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <limits>
+#include <thread>
 
 #include "base/core/files.h"
 #include "base/core/kernel.h"
@@ -158,7 +159,8 @@ uint64_t huge_bytes(const Span& span) {
 unsigned usable_processors() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
+  // More than 1,024 processors do not fit into the set.
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return std::max(1u, std::thread::hardware_concurrency());
   const int count = CPU_COUNT(&set);
   return count > 1 ? static_cast<unsigned>(count) : 1;
 }

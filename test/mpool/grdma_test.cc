@@ -2,6 +2,7 @@
 // mpool/grdma as an embedder sees it, beside what test/attack compares with a model of the rules at random: which one
 // is evicted, what a registrar may not do, figures, rights, what a thread remembers of its requests, and settings.
 #include <gtest/gtest.h>
+#include <pinrail/pin.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -373,6 +374,26 @@ TEST(GrdmaSettings, without_a_monitor_auto_keeps_nothing_and_yes_is_refused) {
   EXPECT_EQ(fake.live_count(), 0u);
   Pool wanted(fake, {1});
   EXPECT_EQ(wanted.status, PINRAIL_ERR_NOT_SUPPORTED);
+}
+
+// No event would end it, so its holder cannot know that it went stale.
+TEST(GrdmaSettings, without_a_monitor_what_is_held_answers_no_other_call) {
+  Library library(Settings{{"monitor", "none"}});
+  fake::FakeRegistrar fake;
+  Pool pool(fake, {PINRAIL_UNSET});
+  void* const at = reinterpret_cast<void*>(kBase);
+  for (const uint32_t flags : {0u, uint32_t{PINRAIL_FLAG_PERSISTENT}}) {
+    pinrail_handle_t held, other;
+    ASSERT_EQ(pinrail_mpool_register(pool.get(), at, kPage, 1, flags, &held), PINRAIL_SUCCESS);
+    EXPECT_EQ(pinrail_mpool_find(pool.get(), at, kPage, 1, &other), PINRAIL_ERR_NOT_FOUND);
+    pool.use(kBase, kPage);
+    drop(held);
+  }
+  EXPECT_EQ(fake.register_calls(), 4u);
+  EXPECT_EQ(pool.stats().misses_not_kept, 4u);
+  const pinrail_range_t range = {at, kPage};
+  EXPECT_EQ(pinrail_mpool_prepin(pool.get(), &range, 1, 1, nullptr, nullptr), PINRAIL_ERR_NOT_SUPPORTED);
+  EXPECT_EQ(fake.live_count(), 0u);
 }
 
 TEST(GrdmaSettings, an_event_outside_of_init_and_finalize_is_harmless) {

@@ -123,12 +123,12 @@ Status Pool::register_indexed(pinrail_thread_t* thread, const Request& request, 
                               pinrail_registration_t** reg_out) {
   constexpr int kRetriesAfterRace = 3;  // of a range that an event hits while it is being registered (R13)
   for (int tries = 0;; ++tries) {
-    if (settings_.leave_pinned && !may_keep(request, *miss)) {
+    if (!may_keep(request, *miss)) {
       if (miss->is_wider) return PINRAIL_ERR_NOT_SUPPORTED;
       // Memory that can become stale without an event is never in the index, not even while it is held.
       withdraw(miss);
       miss->rights = request.rights();
-      miss->reason = PINRAIL_MISS_UNCOVERED;
+      if (settings_.leave_pinned) miss->reason = PINRAIL_MISS_UNCOVERED;
       const Status status = register_uncached(thread, request, miss, reg_out);
       if (status.ok()) count_relaxed(&uncovered_);
       return status;

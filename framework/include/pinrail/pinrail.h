@@ -237,7 +237,7 @@ static inline int pinrail_handle_equal(pinrail_handle_t one, pinrail_handle_t ot
 /**
  * Reports that the range's memory is about to be unmapped, or was unmapped. After the return no call returns a
  * registration that overlaps the range, which is rounded out to pages unless the pool's registrar takes no host memory.
- * May be called in a hook and in a signal handler.
+ * Does nothing in a pool odp, whose device faults in what is mapped. May be called in a hook and in a signal handler.
  */
 PINRAIL_API pinrail_status_t pinrail_mpool_invalidate_range(pinrail_mpool_t *pool, void *addr, size_t length);
 
