@@ -5,7 +5,8 @@
 // Threads  one at a time (the lock of the cache). Not in hook context.
 //
 // budget/N1  bytes and count never exceed the limits: a caller that adds has asked for room under the same lock. Where
-//     the limit of bytes bounds only what is idle, bytes may exceed it; when something was added so, nothing was idle.
+//     the limit of bytes bounds only what is idle, bytes may exceed it; when something was added so, nothing was idle,
+//     or others had taken the room as often as pool_cache.h permits.
 #ifndef PINRAIL_FRAMEWORK_MPOOL_BUDGET_H
 #define PINRAIL_FRAMEWORK_MPOOL_BUDGET_H
 
@@ -26,7 +27,8 @@ struct WantedLimits : Limits {
   bool explicit_count = false;
 
   bool differ_from(const Limits& other) const {
-    return (explicit_bytes && bytes != other.bytes) || (explicit_count && count != other.count);
+    return (explicit_bytes && (bytes != other.bytes || other.bounds_idle_only)) ||
+           (explicit_count && count != other.count);
   }
 };
 

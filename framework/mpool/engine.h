@@ -27,6 +27,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/core/kernel.h"
 #include "framework/mpool/pool_base.h"
 
 namespace pinrail::mpool {
@@ -167,15 +168,18 @@ class Engine : public PoolBase {
   }
   // Calls the registrar. If it is out of resources: makes room and calls it again, until it succeeds or nothing is idle
   // (R7), and then once more: what another thread was giving back when the device refused may have made room by now.
+  // TEMP_OUT_OF_RESOURCE where others take the room, however often.
   // The status then depends on what was registered during that last call. is_hopeless(): no room would help, NOT_FOUND.
   template <typename IsHopeless>
   Status call_registrar(pinrail_thread_t* thread, const pinrail_register_request_t& request,
                         pinrail_registration_t* reg, Room room, IsHopeless&& is_hopeless) {
     Others before;
+    Cache::Tries tries;
     for (bool once_more = true;;) {
       const Status status = host_->pools->registrar_register(config_.registrar, thread, &request, reg);
       if (!status.ok() && is_hopeless()) return PINRAIL_ERR_NOT_FOUND;
       if (!status.is(PINRAIL_ERR_OUT_OF_RESOURCE) || room == Room::as_it_is) return status;
+      if (cache_->is_overtaken(&tries)) return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
       if (!make_room(thread) && !std::exchange(once_more, false)) {
         const Others after = cache_->others_than(reg);
         const bool was_alone = !before.are_held && !after.are_held && before.added == after.added;
@@ -313,14 +317,15 @@ class Engine : public PoolBase {
   // Evicts what is idle, of this pool alone, in one walk, so that the call ends while other threads use the pool; and
   // waits until what other threads are giving back has gone.
   void release_idle(pinrail_thread_t* thread) {
-    constexpr int kMostRounds = 5000;  // of 200 us
+    constexpr int64_t kMostMs = 1000;
     Status(self()->progress(thread)).ignore();
     pinrail_registration_t* batch[kBatch];
     size_t place = SIZE_MAX;
     while (const size_t count = cache_->retire_of(this, &place, batch, kBatch)) {
       give_back(thread, batch, count, PINRAIL_REASON_EVICTED);
     }
-    for (int rounds = 0; rounds < kMostRounds && cache_->wait_for_release(); ++rounds) {
+    const int64_t last_ms = now_ms_hook() + kMostMs;
+    while (cache_->wait_for_release() && now_ms_hook() < last_ms) {
     }
   }
 

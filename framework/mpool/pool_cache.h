@@ -103,8 +103,9 @@ class Cache {
 
   // What a request knows of its earlier tries.
   struct Tries {
-    bool is_possible = false;       // evicting would make enough room, as far as that could be seen
-    bool ignores_releases = false;  // neither a drain nor waiting has helped
+    bool is_possible = false;          // evicting would make enough room, as far as that could be seen
+    bool ignores_releases = false;     // neither a drain nor waiting has helped
+    uint64_t last_added = UINT64_MAX;  // it gives up when so many were added: others take the room that is made
   };
   // Asks for the registration's place in the budget, in one hold of the lock until it has its place.
   Admission admit(Member* asker, pinrail_registration_t* reg, Tries* tries, Victim* victim_out) EXCLUDES(mutex) {
@@ -115,17 +116,14 @@ class Cache {
       add_locked(reg);
       return Admission::admitted;
     }
+    if (is_overtaken_locked(tries)) return exceed_or_locked(Admission::all_held, reg);
     const bool is_release_near = releasing_.load(std::memory_order_relaxed) != 0 || is_any_dead_locked(asker);
     if (is_release_near && !tries->ignores_releases) return Admission::release_near;
     // A call that has begun to evict goes on, although other calls may take the room that it makes.
     tries->is_possible = tries->is_possible || budget_.may_exceed() || could_fit_locked(asker, charge);
     if (!tries->is_possible) return without_victim_locked(reg);
     const Victim victim = retire_next_locked(asker, kAny);
-    if (victim.reg == nullptr) {
-      if (!budget_.may_exceed()) return without_victim_locked(reg);
-      add_locked(reg);
-      return Admission::admitted;
-    }
+    if (victim.reg == nullptr) return exceed_or_locked(without_victim_locked(reg), reg);
     *victim_out = victim;
     // If the victim left room over, others would use it before the device has deregistered the victim.
     const uint64_t freed = charge_of(victim.reg);
@@ -136,6 +134,11 @@ class Cache {
     budget_.replace(freed, charge);
     registrations_.replace(victim.reg, reg, charge - freed);
     return Admission::admitted;
+  }
+  // Whether others have been given room so often since the first of the tries that the call gives up (R7).
+  bool is_overtaken(Tries* tries) const EXCLUDES(mutex) {
+    Guard guard(mutex);
+    return is_overtaken_locked(tries);
   }
   // The same where nothing is evicted, and no more than most_bytes are taken.
   bool admit_as_it_is(pinrail_registration_t* reg, uint64_t most_bytes) EXCLUDES(mutex) {
@@ -374,6 +377,18 @@ class Cache {
     count_one_hook(&owner->evictions);
     if (owner != asker) owner->begin_visit();
     return {reg, owner};
+  }
+  // As often as there were registrations at the first try, and some more where these are few.
+  bool is_overtaken_locked(Tries* tries) const REQUIRES(mutex) {
+    constexpr uint64_t kMore = 1024;
+    const uint64_t added = budget_.usage().added;
+    if (tries->last_added == UINT64_MAX) tries->last_added = added + registrations_.size() + kMore;
+    return added > tries->last_added;
+  }
+  Admission exceed_or_locked(Admission otherwise, pinrail_registration_t* reg) REQUIRES(mutex) {
+    if (!budget_.may_exceed()) return otherwise;
+    add_locked(reg);
+    return Admission::admitted;
   }
   void add_locked(pinrail_registration_t* reg) REQUIRES(mutex) {
     budget_.add(charge_of(reg));

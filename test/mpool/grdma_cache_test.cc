@@ -109,6 +109,12 @@ TEST_F(GrdmaDefaultLimit, more_than_it_can_be_pinned) {
   EXPECT_EQ(device_->live_count(), 0u);
 }
 
+// R11: nor is it one that was set, which is never exceeded, though the numbers agree.
+TEST_F(GrdmaDefaultLimit, the_same_number_that_was_set_is_another_limit) {
+  const Pool other(*device_, at_most_bytes(static_cast<int64_t>(pool_->stats().size_limit)));
+  EXPECT_EQ(other.status, PINRAIL_ERR_BAD_PARAM);
+}
+
 TEST_F(GrdmaDefaultLimit, one_that_was_set_refuses) {
   make({{"mpool_default_limits", "yes"}, {"mpool_grdma_size_limit", "16K"}});
   const Held held = pool_->hold(kBase, 4 * kPage);
@@ -128,6 +134,57 @@ TEST_F(GrdmaRequest, what_was_given_back_after_the_device_refused_has_made_room)
   EXPECT_EQ(pool_->reg(2 * kBase, kPage, &handle), PINRAIL_SUCCESS);
   EXPECT_EQ(device_->register_calls(), asked + 2);
   drop(handle);
+}
+
+// R7: a request gives up when others have taken the room as often as there were registrations, and some more.
+class Overtaken : public GrdmaRequest {
+ protected:
+  static constexpr uintptr_t kRoom = 100;
+
+  // Beside two threads that register and deregister one page each. BUSY: there is no answer.
+  pinrail_status_t ask_beside_others(size_t pages, uint32_t flags_of_others) {
+    std::atomic<bool> is_over{false};
+    std::atomic<int> answer{PINRAIL_ERR_BUSY};
+    const auto turn = [&](uintptr_t base) {
+      for (uintptr_t i = 0; !is_over; ++i) {
+        pinrail_handle_t handle;
+        if (pool_->reg(base + i % 256 * 2 * kPage, kPage, &handle, {}, flags_of_others) == PINRAIL_SUCCESS)
+          drop(handle);
+      }
+    };
+    std::thread one(turn, 0x20000000), two(turn, 0x40000000);
+    std::thread asker([&] { answer = pool_->answer_to(kBase, pages * kPage); });
+    (void)comes_true([&] { return answer != PINRAIL_ERR_BUSY; });
+    const int answered = answer;
+    is_over = true;
+    for (std::thread* each : {&one, &two, &asker}) each->join();
+    EXPECT_TRUE(pool_->invariants_hold());
+    return static_cast<pinrail_status_t>(answered);
+  }
+  void make_slow(fake::FakeOptions device, PoolOptions options) {
+    make_pool(device, options);
+    device_->on_deregister(
+        [](pinrail_registration_t*, pinrail_reason_t) { std::this_thread::sleep_for(std::chrono::microseconds(100)); });
+  }
+};
+
+TEST_F(Overtaken, by_those_who_register_and_deregister_what_is_not_kept) {
+  make_slow({}, at_most_bytes(kRoom * kPage));
+  const Held held = pool_->hold(kLow, 60 * kPage);
+  EXPECT_EQ(ask_beside_others(50, PINRAIL_FLAG_CACHE_BYPASS), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
+}
+
+TEST_F(Overtaken, by_those_who_miss_the_room_that_it_makes) {
+  make_slow({}, at_most_bytes(kRoom * kPage));
+  const pinrail_status_t answer = ask_beside_others(50, 0);
+  EXPECT_TRUE(answer == PINRAIL_SUCCESS || answer == PINRAIL_ERR_TEMP_OUT_OF_RESOURCE) << answer;
+}
+
+TEST_F(Overtaken, where_the_device_is_full) {
+  make_slow({}, {});
+  device_->set_capacity(kRoom * kPage, SIZE_MAX);
+  const Held held = pool_->hold(kLow, 60 * kPage);
+  EXPECT_EQ(ask_beside_others(50, PINRAIL_FLAG_CACHE_BYPASS), PINRAIL_ERR_TEMP_OUT_OF_RESOURCE);
 }
 
 // R5: a call waits for the one that covers it, and not for the others that are under way.
