@@ -26,18 +26,19 @@ class IndexedPool : public Engine<Self, Settings> {
   // Visits the range of each registration in the index that overlaps the span and has the access. Takes the index lock,
   // not while it visits; leaves no reference and records no use.
   using QueryVisit = void (*)(void* arg, uintptr_t base, size_t length);
-  Status query(pinrail_thread_t* thread, const Span& span, uint32_t access, QueryVisit visit, void* arg) {
-    if (rcache_.ops.find_all == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
+  Status query(pinrail_thread_t*, const Span& span, uint32_t access, QueryVisit visit, void* arg) {
+    if (rcache_.ops.visit_all == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
+    const uint32_t rights = access & PINRAIL_RIGHTS_MASK, traits = (access & PINRAIL_TRAITS_MASK) | own_traits_;
     std::vector<Span> spans;
-    {
-      Held held;
-      const DropAtEnd at_end{this, thread, &held};
-      find_all(thread, span, &held);
-      for (const pinrail_registration_t* reg : held) {
-        const bool serves = (access & PINRAIL_RIGHTS_MASK & ~reg->rights) == 0;
-        if (serves && reg->traits == ((access & PINRAIL_TRAITS_MASK) | own_traits_)) spans.push_back(span_of(reg));
-      }
-    }
+    size_t count = 0;
+    do {
+      spans.clear();
+      spans.reserve(count + kMore);
+      count = visit_all(span, [&](const pinrail_registration_t* reg) {
+        const bool serves = (rights & ~reg->rights) == 0 && reg->traits == traits && is_indexed(reg);
+        if (serves && spans.size() < spans.capacity()) spans.push_back(span_of(reg));
+      });
+    } while (count > spans.capacity());
     for (const Span& each : spans) visit(arg, each.base, each.length());
     return success();
   }
@@ -91,18 +92,23 @@ class IndexedPool : public Engine<Self, Settings> {
     mark_used(reg);
     this->host_->pools->count_hit(this->config_.pool, thread);
   }
+  // Calls visit(reg), under the index's lock, for all that is in the index and overlaps the span. Returns how many.
+  template <typename Visit>
+  size_t visit_all(const Span& span, Visit&& visit) {
+    const auto call = [](void* arg, pinrail_registration_t* reg) { (*static_cast<decltype(&visit)>(arg))(reg); };
+    return rcache_.ops.visit_all(rcache_.module, span.base, span.length(), call, &visit);
+  }
+
   // All that is in the index and overlaps the span, each with a reference. May throw bad_alloc, without references.
   void find_all(pinrail_thread_t* thread, const Span& span, Held* held_out) {
-    held_out->resize(std::max(held_out->capacity(), size_t{64}));
-    for (;;) {
-      const size_t count =
-          rcache_.ops.find_all(rcache_.module, thread, span.base, span.length(), held_out->data(), held_out->size());
-      const bool is_whole = count <= held_out->size();
-      if (is_whole) held_out->resize(count);
-      if (is_whole) return;
+    size_t count = 0;
+    do {
       drop_all(thread, held_out);
-      held_out->resize(count + 64);  // room for some that come meanwhile
-    }
+      held_out->reserve(count + kMore);
+      count = visit_all(span, [&](pinrail_registration_t* reg) {
+        if (held_out->size() < held_out->capacity() && take(reg, state::load(reg))) held_out->push_back(reg);
+      });
+    } while (count > held_out->capacity());
   }
   void drop_all(pinrail_thread_t* thread, Held* held) {
     for (pinrail_registration_t* reg : *held) this->deregister(thread, handle_of(reg)).ignore();
@@ -143,6 +149,8 @@ class IndexedPool : public Engine<Self, Settings> {
   pinrail_rcache_t rcache_{};
 
  private:
+  static constexpr size_t kMore = 64;  // for what comes meanwhile
+
   // If the call that it waits for fails, this one goes on by itself. That call may be about to end: looks some more
   // times before it sleeps, for about as long as falling asleep and waking take.
   __attribute__((noinline)) pinrail_status_t wait(pinrail_thread_t* thread, pinrail_announcement_t* announcement,

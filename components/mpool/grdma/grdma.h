@@ -152,7 +152,7 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
   // grdma_miss.cc
   Span extent_of(const Request& request);
   void set_span(const Request& request, const Span& span, Miss* miss);
-  pinrail_miss_reason_t why_missed(pinrail_thread_t* thread, const Request& request);
+  pinrail_miss_reason_t why_missed(const Request& request);
   void record_miss(pinrail_thread_t* thread, const Request& request, const Miss& miss, const Status& status);
   Status miss(pinrail_thread_t* thread, const Request& request, pinrail_registration_t** reg_out);
   pinrail_status_t announce(pinrail_thread_t* thread, const Request& request, Miss* miss,

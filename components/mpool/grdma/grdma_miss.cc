@@ -20,7 +20,7 @@ Status Pool::miss(pinrail_thread_t* thread, const Request& request, pinrail_regi
   }
   if (status.ok()) count_answer(thread, request, *reg_out);
   if (!miss.is_announced) return status;
-  miss.cause = why_missed(thread, request);
+  miss.cause = why_missed(request);
   set_span(request, extent_of(request), &miss);
   status = register_indexed(thread, request, &miss, reg_out);
   if (!status.ok() && miss.is_wider) {
@@ -57,18 +57,17 @@ Span Pool::extent_of(const Request& request) {
 }
 
 // Why no registration answered.
-pinrail_miss_reason_t Pool::why_missed(pinrail_thread_t* thread, const Request& request) {
+pinrail_miss_reason_t Pool::why_missed(const Request& request) {
   if (!settings_.leave_pinned || request.has(PINRAIL_FLAG_PERSISTENT)) return PINRAIL_MISS_NOT_KEPT;
   const Span& span = request.span;
   const pinrail_miss_reason_t ended = reasons_.why_ended(span);
-  if (ended != PINRAIL_MISS_COLD || rcache_.ops.find_all == nullptr) return ended;
-  if (rcache_.ops.find_all(rcache_.module, thread, span.base, span.length(), nullptr, 0) == 0) return ended;
-  pinrail_registration_t* reg;
-  if (rcache_.ops.find(rcache_.module, thread, span.base, span.length(), request.traits(), &reg) != PINRAIL_SUCCESS) {
-    return PINRAIL_MISS_SPAN;
-  }
-  deregister(thread, handle_of(reg)).ignore();  // this thread has the reference
-  return PINRAIL_MISS_RIGHTS;
+  if (ended != PINRAIL_MISS_COLD || rcache_.ops.visit_all == nullptr) return ended;
+  bool lacks_rights = false;
+  const size_t overlapping = visit_all(span, [&](const pinrail_registration_t* reg) {
+    lacks_rights = lacks_rights || (reg->traits == request.traits() && span_of(reg).contains(span));
+  });
+  if (overlapping == 0) return ended;
+  return lacks_rights ? PINRAIL_MISS_RIGHTS : PINRAIL_MISS_SPAN;
 }
 
 void Pool::record_miss(pinrail_thread_t* thread, const Request& request, const Miss& miss, const Status& status) {

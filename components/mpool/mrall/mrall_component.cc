@@ -125,8 +125,8 @@ Status Pool::connect() {
   Status status = join_cache(settings_.limits);
   if (status.ok()) status = make_index(0);
   if (!status.ok()) return status;
-  if (rcache_.ops.find_all == nullptr)
-    status = mpool::refuse(host_, kTopic, "the index (mpool_mrall_rcache_name) has no find_all");
+  if (rcache_.ops.visit_all == nullptr)
+    status = mpool::refuse(host_, kTopic, "the index (mpool_mrall_rcache_name) has no visit_all");
   if (status.ok()) status = host_->monitor_subscribe(host_, PINRAIL_KIND_HOST, report_hook, this, &subscription_);
   return status.ok() ? join_gc_thread(work_entry, settings_.rescan_ms) : status;
 }

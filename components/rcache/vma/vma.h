@@ -44,8 +44,8 @@ class Index {
  public:
   explicit Index(bool exact, HookLocks locks = {}) : exact_(exact), mutex_(LockRank::index, locks) {}
 
-  // These functions are the operations of pinrail_rcache_ops_t; component_rcache.h describes them. find(),
-  // find_or_announce() and find_all() take a reference to what they return.
+  // These functions are the operations of pinrail_rcache_ops_t; component_rcache.h describes them. find() and
+  // find_or_announce() take a reference to what they return.
   Status find(const Query& query, pinrail_registration_t** reg_out);
   Status find_or_announce(pinrail_announcement_t* announcement, pinrail_registration_t** reg_out);
   void reannounce(pinrail_announcement_t* announcement, const Span& span);
@@ -53,7 +53,7 @@ class Index {
   Status publish(pinrail_announcement_t* announcement, pinrail_registration_t* reg, pinrail_visit_hook_t displaced,
                  void* arg);
   Status remove(pinrail_registration_t* reg);
-  size_t find_all(const Span& span, pinrail_registration_t** regs_out, size_t room);
+  size_t visit_all(const Span& span, void (*visit)(void*, pinrail_registration_t*), void* arg);
   // Removes each registration that overlaps the span and passes it to visit_hook. Hook or API context.
   void invalidate_hook(const Span& span, pinrail_visit_hook_t visit_hook, void* arg);
   // Number of registrations.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Descriptor and operation table of rcache/vma. Each operation calls the function of Index of the same name. Callers
 // hold no index lock. invalidate() runs in hook or API context, the others in API context; open() and close() run at
-// start-up. Only find, find_or_announce and find_all hand out references.
+// start-up. Only find and find_or_announce hand out references.
 #include <new>
 
 #include "base/core/own_component.h"
@@ -59,9 +59,9 @@ void invalidate(void* module, uintptr_t base, size_t length, pinrail_visit_hook_
 
 size_t count(void* module) { return index_of(module).count(); }
 
-size_t find_all(void* module, pinrail_thread_t*, uintptr_t base, size_t length, pinrail_registration_t** regs_out,
-                size_t room) {
-  return index_of(module).find_all(Span::of(base, length), regs_out, room);
+size_t visit_all(void* module, uintptr_t base, size_t length, void (*visit)(void*, pinrail_registration_t*),
+                 void* arg) {
+  return index_of(module).visit_all(Span::of(base, length), visit, arg);
 }
 
 pinrail_status_t check(void* module) {
@@ -83,7 +83,7 @@ constexpr pinrail_rcache_ops_t kOps = {sizeof(pinrail_rcache_ops_t),
                                        remove,
                                        invalidate,
                                        count,
-                                       find_all,
+                                       visit_all,
                                        check};
 
 constexpr pinrail_component_t kComponent =

@@ -148,17 +148,14 @@ Status Index::remove(pinrail_registration_t* reg) {
   return tree != nullptr && remove_locked(*tree, reg) ? PINRAIL_SUCCESS : PINRAIL_ERR_NOT_FOUND;
 }
 
-// Takes the index lock. Returns how many registrations overlap the span; the first `room` of them of which a reference
-// can be taken are written to regs_out, each with a reference that the caller must drop.
-size_t Index::find_all(const Span& span, pinrail_registration_t** regs_out, size_t room) {
+// Takes the index lock, and calls visit under it. Returns how many registrations overlap the span.
+size_t Index::visit_all(const Span& span, void (*visit)(void*, pinrail_registration_t*), void* arg) {
   Guard guard(mutex_);
   size_t found = 0;
   const uint32_t count = classes_.load(std::memory_order_relaxed);  // relaxed: the lock is held
   for (uint32_t i = 0; i < count; ++i) {
     trees_[i].for_overlaps(span, [&](pinrail_registration_t* reg) {
-      assert_held(mutex_, LockRank::index);
-      if (found < room && !take(reg, state::load(reg))) return true;
-      if (found < room) regs_out[found] = reg;
+      visit(arg, reg);
       ++found;
       return true;
     });

@@ -114,16 +114,16 @@ typedef struct pinrail_rcache_ops {
   /** Returns how many registrations are in. */
   size_t (*count)(void *module);
 
-  /** Optional: takes a reference to each registration that overlaps the range, writes up to room of them, and returns how
-   *  many overlap. NULL: pools answer no query (pin.h). */
-  size_t (*find_all)(void *module, pinrail_thread_t *thread, uintptr_t base, size_t length,
-                     pinrail_registration_t **regs_out, size_t room);
+  /** Optional: passes each registration that overlaps the range to visit, and returns how many there are. The index's
+   *  lock is held: visit may take references, allocates nothing, and calls no index. NULL: pools answer no query (pin.h). */
+  size_t (*visit_all)(void *module, uintptr_t base, size_t length,
+                      void (*visit)(void *arg, pinrail_registration_t *reg), void *arg);
 
   /** Optional, for tests: checks the index's invariants; ERROR and a line in the log if one is broken. */
   pinrail_status_t (*check)(void *module);
 } pinrail_rcache_ops_t;
 
-/** An index as its pool holds it. The library has filled in what is optional, so each function but find_all can be
+/** An index as its pool holds it. The library has filled in what is optional, so each function but visit_all can be
  *  called without a look for NULL. */
 typedef struct pinrail_rcache {
   void *module;             /**< what create() made: the first argument of the functions */

@@ -303,12 +303,16 @@ TEST_F(IndexTest, more_kinds_of_rights_and_traits_than_there_are_classes_are_ref
   EXPECT_TRUE(index_.remove(other).is(PINRAIL_ERR_NOT_FOUND));
 }
 
-TEST_F(IndexTest, find_all_gives_referenced_ones_up_to_the_room_and_the_whole_count) {
+TEST_F(IndexTest, visit_all_shows_what_overlaps_takes_no_reference_and_counts) {
   for (uintptr_t i = 0; i < 10; ++i) ASSERT_TRUE(put(index_, make(0x10000 + i * 0x1000, 0x1800, 1)).ok());
-  pinrail_registration_t* found[4];
-  EXPECT_EQ(index_.find_all(Span::of(0x12000, 0x3000), found, 4), 4u);
-  for (auto* reg : found) EXPECT_EQ(references_of(reg), 1u);
-  EXPECT_EQ(index_.find_all({0, UINTPTR_MAX}, found, 0), 10u);
+  std::vector<const pinrail_registration_t*> seen;
+  const auto note = [](void* arg, pinrail_registration_t* reg) {
+    static_cast<std::vector<const pinrail_registration_t*>*>(arg)->push_back(reg);
+  };
+  EXPECT_EQ(index_.visit_all(Span::of(0x12000, 0x3000), note, &seen), 4u);
+  EXPECT_EQ(seen.size(), 4u);
+  for (const auto* reg : seen) EXPECT_EQ(references_of(reg), 0u);
+  EXPECT_EQ(index_.visit_all({0, UINTPTR_MAX}, note, &seen), 10u);
 }
 
 // The index beside a model that looks at everything, at random.
