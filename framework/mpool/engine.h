@@ -44,9 +44,6 @@ class Engine : public PoolBase {
   Status deregister(pinrail_thread_t* thread, pinrail_handle_t handle) {
     return after_drop(thread, handle, drop(handle));
   }
-  static pinrail_status_t deregister_entry(void* pool, pinrail_thread_t* thread, pinrail_handle_t handle) {
-    return guarded([&] { return static_cast<Self*>(pool)->deregister(thread, handle); });
-  }
 
   // For pinrail_mpool_evict(). NOT_FOUND: nothing is idle.
   Status evict(pinrail_thread_t* thread) {

@@ -26,13 +26,13 @@ class IndexedPool : public Engine<Self, Settings> {
   // Visits the range of each registration in the index that overlaps the span and has the access. Takes the index lock,
   // not while it visits; leaves no reference and records no use.
   using QueryVisit = void (*)(void* arg, uintptr_t base, size_t length);
-  Status query(pinrail_thread_t* thread, const Span& span, uint32_t access, QueryVisit visit, void* arg) {
+  Status query(pinrail_thread_t* thread, uintptr_t base, size_t length, uint32_t access, QueryVisit visit, void* arg) {
     if (rcache_.ops.find_all == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
     std::vector<Span> spans;
     {
       Held held;
       const DropAtEnd at_end{this, thread, &held};
-      find_all(thread, span, &held);
+      find_all(thread, Span::of(base, length), &held);
       for (const pinrail_registration_t* reg : held) {
         const bool serves = (access & PINRAIL_RIGHTS_MASK & ~reg->rights) == 0;
         if (serves && reg->traits == ((access & PINRAIL_TRAITS_MASK) | own_traits_)) spans.push_back(span_of(reg));

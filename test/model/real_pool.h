@@ -202,7 +202,7 @@ class RealPool {
     if (drop_quick(handle)) return PINRAIL_SUCCESS;
     const uint64_t word = state::load(handle.reg);
     if (state::generation(word) != handle.generation) return PINRAIL_ERR_BAD_PARAM;
-    if ((word & state::kOrphan) == 0) return grdma::Pool::deregister_entry(pool_, threads[i], handle);
+    if ((word & state::kOrphan) == 0) return pool_->deregister(threads[i], handle).code();
     const Drop dropped = pinrail::drop(handle);
     if (dropped == Drop::last) arena::free(handle.reg);
     return dropped == Drop::stale ? PINRAIL_ERR_BAD_PARAM : PINRAIL_SUCCESS;

@@ -399,15 +399,10 @@ constexpr const char* kSynonymPrefixes[] = {"rcache_gpusm_", nullptr};
 
 using Forward = mpool::Forward<Component, Pool, gpu_pool::Pool>;
 
-pinrail_status_t export_range(void* module, pinrail_thread_t* thread, uintptr_t addr, size_t length,
-                              pinrail_gpu_block_t* block_out, size_t* offset_out) {
-  return guarded([&] { return Forward::pool_of(module)->export_range(thread, addr, length, block_out, offset_out); });
-}
-
 constexpr pinrail_mpool_ops_t make_table() {
   pinrail_mpool_ops_t ops = Forward::table();
   ops.kinds = PINRAIL_KIND_GPU;
-  ops.export_range = export_range;
+  ops.export_range = Forward::call<&Pool::export_range>;
   return ops;
 }
 constexpr pinrail_mpool_ops_t kOps = make_table();

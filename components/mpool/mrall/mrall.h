@@ -295,7 +295,9 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
   // Returns when all that was mapped before the call is registered or left out.
   Status progress(pinrail_thread_t* thread);
   static Status ft_event(pinrail_thread_t*, pinrail_ft_state_t) { return PINRAIL_ERR_NOT_SUPPORTED; }
-  size_t left_out(pinrail_left_out_t* entries_out, size_t room) const { return left_out_.list(entries_out, room); }
+  void left_out(pinrail_left_out_t* entries_out, size_t room, size_t* count_out) const {
+    *count_out = left_out_.list(entries_out, room);
+  }
   size_t referenced();
 
  private:

@@ -41,13 +41,9 @@ constexpr pinrail_param_t kParams[] = {
 
 using Forward = mpool::Forward<Component, Pool>;
 
-pinrail_status_t left_out(void* module, pinrail_left_out_t* entries_out, size_t room, size_t* count_out) {
-  return guarded([&] { *count_out = Forward::pool_of(module)->left_out(entries_out, room); });
-}
-
 constexpr pinrail_mpool_ops_t make_table() {
   pinrail_mpool_ops_t ops = Forward::memory_table();
-  ops.left_out = left_out;
+  ops.left_out = Forward::call<&Pool::left_out>;
   return ops;
 }
 constexpr pinrail_mpool_ops_t kOps = make_table();
