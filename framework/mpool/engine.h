@@ -21,9 +21,6 @@
 #ifndef PINRAIL_FRAMEWORK_MPOOL_ENGINE_H
 #define PINRAIL_FRAMEWORK_MPOOL_ENGINE_H
 
-#include <pinrail/component_mpool.h>
-#include <pinrail/pinrail.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -72,8 +69,7 @@ class Engine : public PoolBase {
 
   // The statistics that take no lock and follow no list: also for a forked child.
   void counters(pinrail_mpool_stats_t* stats_out) const {
-    pinrail_mpool_stats_t totals{};
-    totals.size = sizeof(totals);
+    auto totals = sized<pinrail_mpool_stats_t>();
     host_->pools->add_counts(config_.pool, &totals);
     add_own_counts(&totals);
     totals.size_limit = cache_->limits().bytes;

@@ -53,6 +53,12 @@ struct Forward {
       }
     });
   }
+  // The same for one that has a range in place of the table's two arguments.
+  template <auto kFunction, typename... Arguments>
+  static pinrail_status_t call_on_span(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length,
+                                       Arguments... arguments) {
+    return call<kFunction>(module, thread, Span::of(base, length), arguments...);
+  }
   static size_t referenced(void* module) { return pool_of(module)->referenced(); }
   static size_t max_reg_size(void* module) { return pool_of(module)->max_reg_size(); }
   static void counters(void* module, pinrail_mpool_stats_t* stats_out) { pool_of(module)->counters(stats_out); }
@@ -65,13 +71,12 @@ struct Forward {
 
   // Returns what all pools have in their table; the component adds the rest.
   static constexpr pinrail_mpool_ops_t table() {
-    pinrail_mpool_ops_t ops{};
-    ops.size = sizeof(ops);
+    auto ops = sized<pinrail_mpool_ops_t>();
     ops.create = create;
     ops.destroy = call<&Pool::destroy>;
     ops.referenced = referenced;
-    ops.register_mem = call<&Pool::register_mem>;
-    ops.find = call<&Pool::find>;
+    ops.register_mem = call_on_span<&Pool::register_mem>;
+    ops.find = call_on_span<&Pool::find>;
     ops.deregister = call<&Pool::deregister>;
     ops.invalidate_range_hook = invalidate_range_hook;
     ops.evict = call<&Pool::evict>;
@@ -88,7 +93,7 @@ struct Forward {
   static constexpr pinrail_mpool_ops_t memory_table() {
     pinrail_mpool_ops_t ops = table();
     ops.kinds = PINRAIL_KIND_HOST;
-    ops.query = call<&Pool::query>;
+    ops.query = call_on_span<&Pool::query>;
     return ops;
   }
 };

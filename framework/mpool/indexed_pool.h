@@ -26,13 +26,13 @@ class IndexedPool : public Engine<Self, Settings> {
   // Visits the range of each registration in the index that overlaps the span and has the access. Takes the index lock,
   // not while it visits; leaves no reference and records no use.
   using QueryVisit = void (*)(void* arg, uintptr_t base, size_t length);
-  Status query(pinrail_thread_t* thread, uintptr_t base, size_t length, uint32_t access, QueryVisit visit, void* arg) {
+  Status query(pinrail_thread_t* thread, Span span, uint32_t access, QueryVisit visit, void* arg) {
     if (rcache_.ops.find_all == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
     std::vector<Span> spans;
     {
       Held held;
       const DropAtEnd at_end{this, thread, &held};
-      find_all(thread, Span::of(base, length), &held);
+      find_all(thread, span, &held);
       for (const pinrail_registration_t* reg : held) {
         const bool serves = (access & PINRAIL_RIGHTS_MASK & ~reg->rights) == 0;
         if (serves && reg->traits == ((access & PINRAIL_TRAITS_MASK) | own_traits_)) spans.push_back(span_of(reg));
@@ -79,17 +79,10 @@ class IndexedPool : public Engine<Self, Settings> {
   }
 
   // Rounds the range out to whole pages. False: they begin at address 0 or end above the last one.
-  bool pages_of(uintptr_t addr, size_t length, Span* span_out) const {
-    *span_out = Span::of(addr, length);
-    return round_out(span_out, page_mask_ + 1) && span_out->base != 0;
-  }
+  bool to_pages(Span* span) const { return round_out(span, page_mask_ + 1) && span->base != 0; }
   // Whether the index answers: then the caller holds a registration. The caller counts a hit, or not.
   bool find_indexed(pinrail_thread_t* thread, const Span& span, uint32_t access, pinrail_registration_t** reg_out) {
     return rcache_.ops.find(rcache_.module, thread, span.base, span.length(), access, reg_out) == PINRAIL_SUCCESS;
-  }
-  void count_hit(const pinrail_thread_t* thread, pinrail_registration_t* reg) {
-    mark_used(reg);
-    this->host_->pools->count_hit(this->config_.pool, thread);
   }
   // All that is in the index and overlaps the span, each with a reference. May throw bad_alloc, without references.
   void find_all(pinrail_thread_t* thread, const Span& span, Held* held_out) {

@@ -20,7 +20,6 @@
 #define PINRAIL_COMPONENTS_MONITOR_PATCHER_H
 
 #include <pinrail/component.h>
-#include <sys/syscall.h>
 
 #include <atomic>
 

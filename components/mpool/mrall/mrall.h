@@ -285,10 +285,8 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
   ~Pool();
   Status destroy(pinrail_thread_t* thread, uint32_t flags);
 
-  Status register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
-                      pinrail_handle_t* handle_out);
-  Status find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
-              pinrail_handle_t* handle_out);
+  Status register_mem(pinrail_thread_t* thread, Span span, uint64_t access_and_flags, pinrail_handle_t* handle_out);
+  Status find(pinrail_thread_t* thread, Span span, uint64_t access_and_flags, pinrail_handle_t* handle_out);
   void invalidate_range_hook(const Span& span);
   // Nothing is evicted on request: all that can be pinned is.
   static Status evict(pinrail_thread_t*) { return PINRAIL_ERR_NOT_FOUND; }
