@@ -5,17 +5,6 @@
 #ifndef PINRAIL_BASE_CORE_COMPILER_H
 #define PINRAIL_BASE_CORE_COMPILER_H
 
-namespace pinrail {
-
-// Tells the compiler which way a condition usually goes. The usual way then has no taken branch. A hit has some twenty
-// conditions, and a processor takes about one branch in a cycle, so this counts on the hit path.
-__attribute__((always_inline)) constexpr bool likely(bool condition) { return __builtin_expect(condition, true) != 0; }
-__attribute__((always_inline)) constexpr bool unlikely(bool condition) {
-  return __builtin_expect(condition, false) != 0;
-}
-
-}  // namespace pinrail
-
 // For functions that catch abi::__forced_unwind: the runtime binds that reference to no object, and
 // UndefinedBehaviorSanitizer would report it.
 #define PINRAIL_CATCHES_FORCED_UNWIND __attribute__((no_sanitize("undefined")))
@@ -31,6 +20,13 @@ __attribute__((always_inline)) constexpr bool unlikely(bool condition) {
 #endif
 
 namespace pinrail {
+
+// Tells the compiler which way a condition usually goes. The usual way then has no taken branch. A hit has some twenty
+// conditions, and a processor takes about one branch in a cycle, so this counts on the hit path.
+__attribute__((always_inline)) constexpr bool likely(bool condition) { return __builtin_expect(condition, true) != 0; }
+__attribute__((always_inline)) constexpr bool unlikely(bool condition) {
+  return __builtin_expect(condition, false) != 0;
+}
 
 // A base of classes whose objects are not copied, such as those that undo something at a scope's end.
 // A class with a member that cannot be copied needs it not.

@@ -9,7 +9,6 @@
 #include <hwloc.h>
 #endif
 #include <dirent.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>

@@ -13,14 +13,8 @@
 #include <sys/mman.h>
 
 #include <atomic>
-#include <cerrno>
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
 #include <initializer_list>
-#include <new>
 
-#include "base/core/compiler.h"
 #include "base/core/files.h"
 #include "base/core/status.h"
 
@@ -34,8 +28,7 @@ constexpr pinrail_component_t describe(uint32_t abi, int32_t priority, const cha
                                        const char (&name)[N], const char* help,
                                        decltype(pinrail_component_t::open) open,
                                        decltype(pinrail_component_t::close) close, const void* ops) {
-  pinrail_component_t component{};
-  component.size = sizeof(component);
+  auto component = sized<pinrail_component_t>();
   component.abi = abi;
   component.priority = priority;
   for (size_t i = 0; i < F; ++i) component.framework[i] = framework[i];

@@ -16,10 +16,8 @@
 #ifndef PINRAIL_BASE_CORE_PAGE_COUNTS_H
 #define PINRAIL_BASE_CORE_PAGE_COUNTS_H
 
-#include <algorithm>
 #include <iterator>
 #include <map>
-#include <new>
 
 #include "base/core/span.h"
 #include "base/core/status.h"

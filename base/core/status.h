@@ -99,6 +99,12 @@ constexpr bool ends_between_fields(size_t size) {
   return size >= sizeof(size_t) && size % alignof(Struct) == 0;
 }
 
+// A struct that begins with its size, and is empty otherwise.
+template <typename Struct>
+constexpr Struct sized() {
+  return {sizeof(Struct)};
+}
+
 // Copies as much of a struct as to_out->size, which ends between fields, allows. It becomes the size of the copy.
 template <typename Struct>
 void copy_sized(const Struct& from, Struct* to_out) {

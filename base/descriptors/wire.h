@@ -6,11 +6,8 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include <atomic>
-
 #include "base/core/files.h"
 #include "base/descriptors/descriptors.h"
-#include "base/sync/own_file.h"
 
 namespace pinrail::descriptors {
 

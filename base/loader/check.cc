@@ -14,7 +14,6 @@
 #include <system_error>
 #include <utility>
 
-#include "base/core/files.h"
 #include "base/loader/loader.h"
 
 // The ELF header of the shared object or program into which this code is linked; the linker makes the symbol.

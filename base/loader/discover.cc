@@ -8,7 +8,6 @@
 #include <system_error>
 #include <tuple>
 
-#include "base/core/files.h"
 #include "base/loader/loader.h"
 #include "base/report/report.h"
 
@@ -30,6 +29,23 @@ std::vector<std::string> entries_of(DIR* folder) {
   while (const dirent* entry = readdir(folder)) entries.emplace_back(entry->d_name);
   std::sort(entries.begin(), entries.end());
   return entries;
+}
+
+constexpr char kNone[] = "none";  // no component has this name
+
+bool contains(const std::vector<std::string>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+constexpr std::string_view kBuildFolder = "/.libs";
+
+std::string component_folder_beside(const std::string& folder) {
+  struct stat about {};
+  if (param::ends_with(folder, kBuildFolder)) {
+    std::string in_build_tree = folder.substr(0, folder.size() - kBuildFolder.size()) + "/components/.libs";
+    if (stat(in_build_tree.c_str(), &about) == 0 && S_ISDIR(about.st_mode)) return in_build_tree;
+  }
+  return folder + "/pinrail";
 }
 
 }  // namespace
@@ -195,16 +211,6 @@ Status Loader::discover(const std::vector<Framework>& frameworks) {
   return load_all();
 }
 
-namespace {
-
-constexpr char kNone[] = "none";  // no component has this name
-
-bool contains(const std::vector<std::string>& names, std::string_view name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-}  // namespace
-
 // Parses a selection list. BAD_PARAM, and a reason in *why_out, if it is malformed.
 Status Selection::parse(std::string_view text, Selection* selection_out, std::string* why_out) {
   Selection selection;
@@ -240,21 +246,6 @@ bool Selection::allows(std::string_view name, int priority) const {
 bool Selection::is_none() const { return !exclude && contains(names, kNone); }
 
 bool Selection::requests(std::string_view name) const { return !exclude && contains(names, name); }
-
-namespace {
-
-constexpr std::string_view kBuildFolder = "/.libs";
-
-std::string component_folder_beside(const std::string& folder) {
-  struct stat about {};
-  if (param::ends_with(folder, kBuildFolder)) {
-    std::string in_build_tree = folder.substr(0, folder.size() - kBuildFolder.size()) + "/components/.libs";
-    if (stat(in_build_tree.c_str(), &about) == 0 && S_ISDIR(about.st_mode)) return in_build_tree;
-  }
-  return folder + "/pinrail";
-}
-
-}  // namespace
 
 std::string default_component_path() {
   const std::string configured = PINRAIL_PKGLIBDIR, own = trust::own_file();  // "" if it is not known

@@ -40,6 +40,72 @@ std::string loader_error(const std::string& path) {
   return "cannot be loaded: " + std::string(why);
 }
 
+constexpr const char* kHookFramework = "monitor";
+
+bool opens_before(const Component* a, const Component* b) {
+  return std::make_tuple(-static_cast<int64_t>(a->listed.priority), std::string_view(a->listed.name)) <
+         std::make_tuple(-static_cast<int64_t>(b->listed.priority), std::string_view(b->listed.name));
+}
+
+// Keeps a shared object that hooks may run in mapped until the process ends, even if this copy of the library is
+// unloaded.
+void pin(const std::string& path) {
+  void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD | RTLD_NODELETE);
+  if (handle != nullptr) dlclose(handle);
+}
+
+const Component& component_of(const pinrail_host_t* host) { return *static_cast<const Component*>(host->self); }
+
+// The value of the component's own parameter `name`. NOT_FOUND: it has not declared it (C7).
+pinrail_status_t host_param(const pinrail_host_t* host, const char* name, pinrail_param_value_t* value_out) {
+  if (host == nullptr || name == nullptr || value_out == nullptr) return PINRAIL_ERR_BAD_PARAM;
+  return guarded([=]() -> pinrail_status_t {
+    const Listed& listed = component_of(host).listed;
+    pinrail_param_info_t info{};
+    const Status status = component_of(host).params->find(param::full_name(listed.framework, listed.name, name), &info);
+    // Compares the parts as well: "y" of grdma_x and "x_y" of grdma have the same full name.
+    if (!status.ok() || listed.framework != info.framework || listed.name != info.component) {
+      const std::string component = param::full_name(listed.framework, listed.name, "");
+      report::help("undeclared parameter", {{"component", component.c_str()}, {"name", name}});
+      return PINRAIL_ERR_NOT_FOUND;
+    }
+    *value_out = info.typed;
+    return PINRAIL_SUCCESS;
+  });
+}
+
+// Describes any parameter by its full name. NOT_FOUND.
+pinrail_status_t host_param_info(const pinrail_host_t* host, const char* name, pinrail_param_info_t* info_out) {
+  if (host == nullptr || name == nullptr || info_out == nullptr) return PINRAIL_ERR_BAD_PARAM;
+  return guarded([=]() -> pinrail_status_t {
+    pinrail_param_info_t info{};
+    const Status status = component_of(host).params->find(name, &info);
+    return status.ok() ? param::copy_info(info, info_out).code() : status.code();
+  });
+}
+
+void host_log(const pinrail_host_t* host, pinrail_log_level_t level, const char* line) {
+  if (host == nullptr || line == nullptr) return;
+  const Component& component = component_of(host);
+  // relaxed: no other data depends on the number.
+  const int verbosity =
+      component.verbosity == nullptr ? 0 : static_cast<int>(component.verbosity->load(std::memory_order_relaxed));
+  guarded([&] {
+    record_last_log_line(line);
+    report::log(component.listed.name, verbosity, level, line);
+  });
+}
+
+void host_help(const pinrail_host_t* host, const char* topic, const pinrail_help_arg_t* args, size_t arg_count) {
+  if (host == nullptr || topic == nullptr) return;
+  const Component& component = component_of(host);
+  const char* const catalogue = component.descriptor->help_catalogue;
+  guarded([&] {
+    report::help(component.listed.name, catalogue != nullptr ? catalogue : "", topic, args,
+                 args == nullptr ? 0 : arg_count);
+  });
+}
+
 }  // namespace
 
 // Skips the component with one message. If the user asked for it by name, require_named() reports it instead.
@@ -119,24 +185,6 @@ Status Loader::load_all() {
   }
   return result;
 }
-
-namespace {
-
-constexpr const char* kHookFramework = "monitor";
-
-bool opens_before(const Component* a, const Component* b) {
-  return std::make_tuple(-static_cast<int64_t>(a->listed.priority), std::string_view(a->listed.name)) <
-         std::make_tuple(-static_cast<int64_t>(b->listed.priority), std::string_view(b->listed.name));
-}
-
-// Keeps a shared object that hooks may run in mapped until the process ends, even if this copy of the library is
-// unloaded.
-void pin(const std::string& path) {
-  void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD | RTLD_NODELETE);
-  if (handle != nullptr) dlclose(handle);
-}
-
-}  // namespace
 
 // Calls the component's open() and records the result. If it fails, a message says so, unless the component was asked
 // for by name: then require_named() reports it.
@@ -287,62 +335,6 @@ void report_thrown(const char* framework, const char* name, const char* function
     report::help("component throws", {{"component", component.c_str()}, {"function", function}});
   });
 }
-
-namespace {
-
-const Component& component_of(const pinrail_host_t* host) { return *static_cast<const Component*>(host->self); }
-
-// The value of the component's own parameter `name`. NOT_FOUND: it has not declared it (C7).
-pinrail_status_t host_param(const pinrail_host_t* host, const char* name, pinrail_param_value_t* value_out) {
-  if (host == nullptr || name == nullptr || value_out == nullptr) return PINRAIL_ERR_BAD_PARAM;
-  return guarded([=]() -> pinrail_status_t {
-    const Listed& listed = component_of(host).listed;
-    pinrail_param_info_t info{};
-    const Status status = component_of(host).params->find(param::full_name(listed.framework, listed.name, name), &info);
-    // Compares the parts as well: "y" of grdma_x and "x_y" of grdma have the same full name.
-    if (!status.ok() || listed.framework != info.framework || listed.name != info.component) {
-      const std::string component = param::full_name(listed.framework, listed.name, "");
-      report::help("undeclared parameter", {{"component", component.c_str()}, {"name", name}});
-      return PINRAIL_ERR_NOT_FOUND;
-    }
-    *value_out = info.typed;
-    return PINRAIL_SUCCESS;
-  });
-}
-
-// Describes any parameter by its full name. NOT_FOUND.
-pinrail_status_t host_param_info(const pinrail_host_t* host, const char* name, pinrail_param_info_t* info_out) {
-  if (host == nullptr || name == nullptr || info_out == nullptr) return PINRAIL_ERR_BAD_PARAM;
-  return guarded([=]() -> pinrail_status_t {
-    pinrail_param_info_t info{};
-    const Status status = component_of(host).params->find(name, &info);
-    return status.ok() ? param::copy_info(info, info_out).code() : status.code();
-  });
-}
-
-void host_log(const pinrail_host_t* host, pinrail_log_level_t level, const char* line) {
-  if (host == nullptr || line == nullptr) return;
-  const Component& component = component_of(host);
-  // relaxed: no other data depends on the number.
-  const int verbosity =
-      component.verbosity == nullptr ? 0 : static_cast<int>(component.verbosity->load(std::memory_order_relaxed));
-  guarded([&] {
-    record_last_log_line(line);
-    report::log(component.listed.name, verbosity, level, line);
-  });
-}
-
-void host_help(const pinrail_host_t* host, const char* topic, const pinrail_help_arg_t* args, size_t arg_count) {
-  if (host == nullptr || topic == nullptr) return;
-  const Component& component = component_of(host);
-  const char* const catalogue = component.descriptor->help_catalogue;
-  guarded([&] {
-    report::help(component.listed.name, catalogue != nullptr ? catalogue : "", topic, args,
-                 args == nullptr ? 0 : arg_count);
-  });
-}
-
-}  // namespace
 
 // Start-up context. Fills the component's host table before its open().
 void Loader::fill_host(Component* component) {

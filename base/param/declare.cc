@@ -80,6 +80,58 @@ bool is_ordered_before(const std::unique_ptr<Parameter>& a, const std::unique_pt
   return std::tie(a->framework, a->component, a->name) < std::tie(b->framework, b->component, b->name);
 }
 
+const char* or_empty(const char* text) { return text != nullptr ? text : ""; }
+
+bool is_enum(const pinrail_param_t& declaration) { return declaration.type == PINRAIL_TYPE_ENUM; }
+
+void copy_values(const pinrail_enum_value_t* from, Strings* strings, Parameter* parameter) {
+  for (; from != nullptr && from->name != nullptr; ++from) {
+    parameter->values.push_back({from->value, strings->keep(from->name)});
+  }
+  parameter->values.push_back({0, nullptr});
+  parameter->declaration.values = parameter->values.data();
+}
+
+// Copies the declaration's synonyms and adds those that the family's old name prefixes make.
+void copy_synonyms(const Family& family, const pinrail_param_t& from, Strings* strings, Parameter* parameter) {
+  std::vector<const char*>& synonyms = parameter->synonyms;
+  for_texts(from.synonyms, [&](const char* synonym) { synonyms.push_back(strings->keep(synonym)); });
+  for_texts(family.synonym_prefixes,
+            [&](const char* prefix) { synonyms.push_back(strings->keep(std::string(prefix) + from.name)); });
+  synonyms.push_back(nullptr);
+  parameter->declaration.synonyms = synonyms.size() > 1 ? synonyms.data() : nullptr;
+}
+
+// Returns what is wrong with a declaration, or NULL.
+const char* fault_of(const pinrail_param_t& declaration) {
+  const pinrail_param_type_t type = declaration.type;
+  const pinrail_param_scope_t scope = declaration.scope;
+  if (type < PINRAIL_TYPE_BOOL || type > PINRAIL_TYPE_ENUM) return "its type is unknown";
+  if (scope < PINRAIL_SCOPE_READONLY || scope > PINRAIL_SCOPE_SETTABLE) return "its scope is unknown";
+  if (declaration.level < 1 || declaration.level > 9) return "its level is not from 1 to 9";
+  if (declaration.minimum > declaration.maximum) return "its minimum is above its maximum";
+  const pinrail_enum_value_t* const values = declaration.values;
+  if (is_enum(declaration) && (values == nullptr || values->name == nullptr)) return "it has no values to choose from";
+  return nullptr;
+}
+
+// Copies a declaration and all that it points to. May throw bad_alloc.
+std::unique_ptr<Parameter> copy_declaration(const Family& family, const pinrail_param_t& declaration,
+                                            Strings* strings) {
+  auto parameter = std::make_unique<Parameter>();
+  parameter->framework = family.framework;
+  parameter->component = family.component;
+  parameter->declaration = declaration;
+  parameter->declaration.name = strings->keep(or_empty(declaration.name));
+  parameter->declaration.fallback = strings->keep(or_empty(declaration.fallback));
+  parameter->declaration.help = strings->keep(or_empty(declaration.help));
+  parameter->declaration.values = nullptr;
+  parameter->name = full_name(family.framework, family.component, parameter->declaration.name);
+  if (is_enum(declaration)) copy_values(declaration.values, strings, parameter.get());
+  copy_synonyms(family, parameter->declaration, strings, parameter.get());
+  return parameter;
+}
+
 }  // namespace
 
 // Returns the parameter whose value this one takes as long as it is not set itself, or NULL.
@@ -194,61 +246,6 @@ Status Registry::declare(std::string_view framework, std::string_view component,
   }
   if (result.ok()) commit_locked(std::move(declared));
   return result;
-}
-
-namespace {
-
-const char* or_empty(const char* text) { return text != nullptr ? text : ""; }
-
-bool is_enum(const pinrail_param_t& declaration) { return declaration.type == PINRAIL_TYPE_ENUM; }
-
-void copy_values(const pinrail_enum_value_t* from, Strings* strings, Parameter* parameter) {
-  for (; from != nullptr && from->name != nullptr; ++from) {
-    parameter->values.push_back({from->value, strings->keep(from->name)});
-  }
-  parameter->values.push_back({0, nullptr});
-  parameter->declaration.values = parameter->values.data();
-}
-
-// Copies the declaration's synonyms and adds those that the family's old name prefixes make.
-void copy_synonyms(const Family& family, const pinrail_param_t& from, Strings* strings, Parameter* parameter) {
-  std::vector<const char*>& synonyms = parameter->synonyms;
-  for_texts(from.synonyms, [&](const char* synonym) { synonyms.push_back(strings->keep(synonym)); });
-  for_texts(family.synonym_prefixes,
-            [&](const char* prefix) { synonyms.push_back(strings->keep(std::string(prefix) + from.name)); });
-  synonyms.push_back(nullptr);
-  parameter->declaration.synonyms = synonyms.size() > 1 ? synonyms.data() : nullptr;
-}
-
-}  // namespace
-
-// Returns what is wrong with a declaration, or NULL.
-const char* fault_of(const pinrail_param_t& declaration) {
-  const pinrail_param_type_t type = declaration.type;
-  const pinrail_param_scope_t scope = declaration.scope;
-  if (type < PINRAIL_TYPE_BOOL || type > PINRAIL_TYPE_ENUM) return "its type is unknown";
-  if (scope < PINRAIL_SCOPE_READONLY || scope > PINRAIL_SCOPE_SETTABLE) return "its scope is unknown";
-  if (declaration.level < 1 || declaration.level > 9) return "its level is not from 1 to 9";
-  if (declaration.minimum > declaration.maximum) return "its minimum is above its maximum";
-  const pinrail_enum_value_t* const values = declaration.values;
-  if (is_enum(declaration) && (values == nullptr || values->name == nullptr)) return "it has no values to choose from";
-  return nullptr;
-}
-
-std::unique_ptr<Parameter> copy_declaration(const Family& family, const pinrail_param_t& declaration,
-                                            Strings* strings) {
-  auto parameter = std::make_unique<Parameter>();
-  parameter->framework = family.framework;
-  parameter->component = family.component;
-  parameter->declaration = declaration;
-  parameter->declaration.name = strings->keep(or_empty(declaration.name));
-  parameter->declaration.fallback = strings->keep(or_empty(declaration.fallback));
-  parameter->declaration.help = strings->keep(or_empty(declaration.help));
-  parameter->declaration.values = nullptr;
-  parameter->name = full_name(family.framework, family.component, parameter->declaration.name);
-  if (is_enum(declaration)) copy_values(declaration.values, strings, parameter.get());
-  copy_synonyms(family, parameter->declaration, strings, parameter.get());
-  return parameter;
 }
 
 Status read_value(const pinrail_param_t& declaration, std::string_view text, Strings* strings, Value* value_inout,

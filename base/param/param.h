@@ -180,12 +180,6 @@ void for_texts(const char* const* texts, Visit visit) {
   for (; texts != nullptr && *texts != nullptr; ++texts) visit(*texts);
 }
 
-// Returns what is wrong with a declaration, or NULL.
-const char* fault_of(const pinrail_param_t& declaration);
-
-// Copies a declaration and all that it points to. May throw bad_alloc.
-std::unique_ptr<Parameter> copy_declaration(const Family& family, const pinrail_param_t& declaration, Strings* strings);
-
 // Converts a text to a value, and leaves its source alone; texts are kept in `strings`. BAD_PARAM and a reason if it is
 // malformed.
 Status read_value(const pinrail_param_t& declaration, std::string_view text, Strings* strings, Value* value_inout,

@@ -12,8 +12,7 @@ namespace pinrail::param {
 
 // Describes a parameter. The registry's lock is held.
 static pinrail_param_info_t info_of(const Parameter& parameter) {
-  pinrail_param_info_t info{};
-  info.size = sizeof(info);
+  auto info = sized<pinrail_param_info_t>();
   info.source_file = "";
   info.name = parameter.name.c_str();
   info.framework = parameter.framework.c_str();
@@ -142,6 +141,34 @@ void say(std::string_view name, std::string_view value, const Refusal& refusal) 
                               {"advice", refusal.advice.c_str()}});
 }
 
+constexpr std::string_view kEnvironmentPrefix = "PINRAIL_MCA_";
+
+bool belongs_to_any(std::string_view name, const std::set<std::string>& families) {
+  return std::any_of(families.begin(), families.end(),
+                     [name](const std::string& family) { return name == family || starts_with(name, family + "_"); });
+}
+
+// "a", "a or b", "a, b or c" of the names that end with _ and this one, at most three of them. Empty: there is none.
+std::string endings(const std::string& name, const std::vector<std::string_view>& names) {
+  constexpr size_t kMost = 3;
+  const std::string ending = "_" + name;
+  std::vector<std::string_view> found;
+  for (const std::string_view each : names) {
+    if (found.size() < kMost && ends_with(each, ending)) found.push_back(each);
+  }
+  std::string text;
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (i != 0) text += i + 1 == found.size() ? " or " : ", ";
+    text += found[i];
+  }
+  return text;
+}
+
+void warn(const Given& given, const std::string& advice) {
+  report::help("unknown parameter",
+               {{"source", given.origin().c_str()}, {"name", given.name.c_str()}, {"advice", advice.c_str()}});
+}
+
 }  // namespace
 
 void Registry::set_own_value_locked(Parameter* parameter, const Value& own) {
@@ -175,38 +202,6 @@ Status Registry::set(std::string_view name, std::string_view value) {
   if (!refusal.status.ok()) say(name, value, refusal);
   return refusal.status;
 }
-
-namespace {
-
-constexpr std::string_view kEnvironmentPrefix = "PINRAIL_MCA_";
-
-bool belongs_to_any(std::string_view name, const std::set<std::string>& families) {
-  return std::any_of(families.begin(), families.end(),
-                     [name](const std::string& family) { return name == family || starts_with(name, family + "_"); });
-}
-
-// "a", "a or b", "a, b or c" of the names that end with _ and this one, at most three of them. Empty: there is none.
-std::string endings(const std::string& name, const std::vector<std::string_view>& names) {
-  constexpr size_t kMost = 3;
-  const std::string ending = "_" + name;
-  std::vector<std::string_view> found;
-  for (const std::string_view each : names) {
-    if (found.size() < kMost && ends_with(each, ending)) found.push_back(each);
-  }
-  std::string text;
-  for (size_t i = 0; i < found.size(); ++i) {
-    if (i != 0) text += i + 1 == found.size() ? " or " : ", ";
-    text += found[i];
-  }
-  return text;
-}
-
-void warn(const Given& given, const std::string& advice) {
-  report::help("unknown parameter",
-               {{"source", given.origin().c_str()}, {"name", given.name.c_str()}, {"advice", advice.c_str()}});
-}
-
-}  // namespace
 
 std::vector<std::string_view> Registry::all_names_locked() const {
   std::vector<std::string_view> all;

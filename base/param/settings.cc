@@ -64,6 +64,32 @@ void drop_file_lists(const std::string& path, std::vector<FileLine>* lines) {
   lines->erase(std::remove_if(lines->begin(), lines->end(), is_list), lines->end());
 }
 
+const pinrail_enum_value_t kLeavePinnedValues[] = {{-1, "auto"}, {0, "no"}, {1, "yes"}, {0, nullptr}};
+
+const pinrail_param_t kBaseParams[] = {
+    {sizeof(pinrail_param_t), "mca_base_param_files", "",
+     "Parameter files to read after the user's own, separated by : or , and the first one strongest. Empty: none.",
+     PINRAIL_TYPE_STRING, PINRAIL_SCOPE_READONLY, 2, nullptr, 0, 0, nullptr},
+    {sizeof(pinrail_param_t), "mca_base_verbose", "0",
+     "What the base and the loader say: 0 only what is wrong, 10 also what is skipped and why, 50 every step.",
+     PINRAIL_TYPE_INT, PINRAIL_SCOPE_SETTABLE, 8, nullptr, 0, 100, nullptr},
+    {sizeof(pinrail_param_t), "leave_pinned", "auto",
+     "Whether registrations stay after their last use, so that the next use costs nothing: auto: yes if a memory "
+     "monitor works. For every pool that does not set its own.",
+     PINRAIL_TYPE_ENUM, PINRAIL_SCOPE_READONLY, 3, kLeavePinnedValues, 0, 0, nullptr},
+};
+
+std::string home_folder() {
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): start-up; a program that changes the environment now breaks every library.
+  const char* home = secure_getenv("HOME");
+  if (home != nullptr && home[0] != '\0') return home;
+  std::array<char, 4096> buffer;
+  passwd entry{};
+  passwd* found = nullptr;
+  if (getpwuid_r(getuid(), &entry, buffer.data(), buffer.size(), &found) != 0 || found == nullptr) return "";
+  return found->pw_dir != nullptr ? found->pw_dir : "";
+}
+
 }  // namespace
 
 std::string Given::origin() const {
@@ -175,36 +201,6 @@ std::vector<const Given*> Settings::unused() const {
   }
   return unused;
 }
-
-namespace {
-
-const pinrail_enum_value_t kLeavePinnedValues[] = {{-1, "auto"}, {0, "no"}, {1, "yes"}, {0, nullptr}};
-
-const pinrail_param_t kBaseParams[] = {
-    {sizeof(pinrail_param_t), "mca_base_param_files", "",
-     "Parameter files to read after the user's own, separated by : or , and the first one strongest. Empty: none.",
-     PINRAIL_TYPE_STRING, PINRAIL_SCOPE_READONLY, 2, nullptr, 0, 0, nullptr},
-    {sizeof(pinrail_param_t), "mca_base_verbose", "0",
-     "What the base and the loader say: 0 only what is wrong, 10 also what is skipped and why, 50 every step.",
-     PINRAIL_TYPE_INT, PINRAIL_SCOPE_SETTABLE, 8, nullptr, 0, 100, nullptr},
-    {sizeof(pinrail_param_t), "leave_pinned", "auto",
-     "Whether registrations stay after their last use, so that the next use costs nothing: auto: yes if a memory "
-     "monitor works. For every pool that does not set its own.",
-     PINRAIL_TYPE_ENUM, PINRAIL_SCOPE_READONLY, 3, kLeavePinnedValues, 0, 0, nullptr},
-};
-
-std::string home_folder() {
-  // NOLINTNEXTLINE(concurrency-mt-unsafe): start-up; a program that changes the environment now breaks every library.
-  const char* home = secure_getenv("HOME");
-  if (home != nullptr && home[0] != '\0') return home;
-  std::array<char, 4096> buffer;
-  passwd entry{};
-  passwd* found = nullptr;
-  if (getpwuid_r(getuid(), &entry, buffer.data(), buffer.size(), &found) != 0 || found == nullptr) return "";
-  return found->pw_dir != nullptr ? found->pw_dir : "";
-}
-
-}  // namespace
 
 Sources process_sources() {
   Sources sources;

@@ -189,34 +189,6 @@ bool in_range(const pinrail_param_t& declaration, pinrail_param_value_t value) {
   return above && declaration.maximum >= 0 && value.u <= static_cast<uint64_t>(declaration.maximum);
 }
 
-}  // namespace
-
-// Converts a text by its declaration. BAD_PARAM, and a reason in *why_out, if it is malformed.
-Status parse(const pinrail_param_t& declaration, std::string_view text, pinrail_param_value_t* value_out,
-             std::string* why_out) {
-  pinrail_param_value_t value{};
-  const std::string_view word = trim(text);
-  const char* why = nullptr;
-  switch (declaration.type) {
-    case PINRAIL_TYPE_STRING: value.s = text.data(); break;
-    case PINRAIL_TYPE_BOOL: why = parse_bool(word, &value.i); break;
-    case PINRAIL_TYPE_ENUM: why = parse_enum(declaration.values, word, &value.i); break;
-    case PINRAIL_TYPE_INT: why = parse_int(word, &value.i); break;
-    case PINRAIL_TYPE_UNSIGNED: why = parse_unsigned(word, &value.u); break;
-    case PINRAIL_TYPE_SIZE: why = parse_size(word, &value.u); break;
-  }
-  if (why == nullptr && !in_range(declaration, value)) why = "is out of its range";
-  if (word.empty() && why != nullptr) why = "is empty";
-  if (why != nullptr) {
-    *why_out = why;
-    return PINRAIL_ERR_BAD_PARAM;
-  }
-  *value_out = value;
-  return success();
-}
-
-namespace {
-
 std::string format_unsigned(uint64_t value) { return value == kUnlimited ? "unlimited" : std::to_string(value); }
 
 // Formats with the largest suffix that leaves a whole number.
@@ -257,6 +229,30 @@ std::string format_bound(const pinrail_param_t& declaration, int64_t bound) {
 }
 
 }  // namespace
+
+// Converts a text by its declaration. BAD_PARAM, and a reason in *why_out, if it is malformed.
+Status parse(const pinrail_param_t& declaration, std::string_view text, pinrail_param_value_t* value_out,
+             std::string* why_out) {
+  pinrail_param_value_t value{};
+  const std::string_view word = trim(text);
+  const char* why = nullptr;
+  switch (declaration.type) {
+    case PINRAIL_TYPE_STRING: value.s = text.data(); break;
+    case PINRAIL_TYPE_BOOL: why = parse_bool(word, &value.i); break;
+    case PINRAIL_TYPE_ENUM: why = parse_enum(declaration.values, word, &value.i); break;
+    case PINRAIL_TYPE_INT: why = parse_int(word, &value.i); break;
+    case PINRAIL_TYPE_UNSIGNED: why = parse_unsigned(word, &value.u); break;
+    case PINRAIL_TYPE_SIZE: why = parse_size(word, &value.u); break;
+  }
+  if (why == nullptr && !in_range(declaration, value)) why = "is out of its range";
+  if (word.empty() && why != nullptr) why = "is empty";
+  if (why != nullptr) {
+    *why_out = why;
+    return PINRAIL_ERR_BAD_PARAM;
+  }
+  *value_out = value;
+  return success();
+}
 
 std::string format(const pinrail_param_t& declaration, pinrail_param_value_t value) {
   switch (declaration.type) {

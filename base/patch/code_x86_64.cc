@@ -68,6 +68,39 @@ void write_system_call(RelativeWriter* writer, const uint8_t* code, uintptr_t be
   writer->relative(behind);
 }
 
+// Replaces bytes of one aligned block in one store. False if they are not `before` any more.
+bool exchange(uintptr_t at, size_t length, const uint8_t* before, const uint8_t* after) {
+  const uintptr_t block = at & ~(kBlock - 1);
+  uint64_t old_words[2], new_words[2];
+  auto *const old_bytes = reinterpret_cast<uint8_t*>(old_words), *const new_bytes =
+                                                                     reinterpret_cast<uint8_t*>(new_words);
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of code
+  std::memcpy(old_bytes, reinterpret_cast<const void*>(block), kBlock);
+  std::memcpy(new_bytes, old_bytes, kBlock);
+  std::memcpy(old_bytes + (at - block), before, length);
+  std::memcpy(new_bytes + (at - block), after, length);
+  bool done;
+  __asm__ volatile("lock cmpxchg16b (%3)\n\tsete %0"
+                   : "=q"(done), "+a"(old_words[0]), "+d"(old_words[1])
+                   : "r"(block), "b"(new_words[0]), "c"(new_words[1])
+                   : "memory", "cc");
+  return done;
+}
+
+// A jump across two blocks. While its end is written, threads that come there run in a loop of one instruction.
+bool write_across(uintptr_t at, const uint8_t* before, const uint8_t* after) {
+  constexpr uint8_t kLoop[] = {0xeb, 0xfe};
+  constexpr size_t kHead = sizeof(kLoop);
+  const BlockAsyncSignals no_handlers;  // which may call the function
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of code
+  auto* const tail = reinterpret_cast<uint8_t*>(at + kHead);
+  if (std::memcmp(tail, before + kHead, kJumpLength - kHead) != 0 || !exchange(at, kHead, before, kLoop)) return false;
+  synchronise();
+  std::memcpy(tail, after + kHead, kJumpLength - kHead);
+  synchronise();
+  return exchange(at, kHead, kLoop, after);
+}
+
 }  // namespace
 
 uint8_t* write_island(uint8_t* at, const uint8_t* code, uintptr_t function, Record* record) {
@@ -113,43 +146,6 @@ uintptr_t target_of_jump(const uint8_t* code, uintptr_t at) {
 }
 
 bool is_breakpoint(const uint8_t* bytes, size_t at) { return bytes[at] == 0xcc; }
-
-namespace {
-
-// Replaces bytes of one aligned block in one store. False if they are not `before` any more.
-bool exchange(uintptr_t at, size_t length, const uint8_t* before, const uint8_t* after) {
-  const uintptr_t block = at & ~(kBlock - 1);
-  uint64_t old_words[2], new_words[2];
-  auto *const old_bytes = reinterpret_cast<uint8_t*>(old_words), *const new_bytes =
-                                                                     reinterpret_cast<uint8_t*>(new_words);
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of code
-  std::memcpy(old_bytes, reinterpret_cast<const void*>(block), kBlock);
-  std::memcpy(new_bytes, old_bytes, kBlock);
-  std::memcpy(old_bytes + (at - block), before, length);
-  std::memcpy(new_bytes + (at - block), after, length);
-  bool done;
-  __asm__ volatile("lock cmpxchg16b (%3)\n\tsete %0"
-                   : "=q"(done), "+a"(old_words[0]), "+d"(old_words[1])
-                   : "r"(block), "b"(new_words[0]), "c"(new_words[1])
-                   : "memory", "cc");
-  return done;
-}
-
-// A jump across two blocks. While its end is written, threads that come there run in a loop of one instruction.
-bool write_across(uintptr_t at, const uint8_t* before, const uint8_t* after) {
-  constexpr uint8_t kLoop[] = {0xeb, 0xfe};
-  constexpr size_t kHead = sizeof(kLoop);
-  const BlockAsyncSignals no_handlers;  // which may call the function
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of code
-  auto* const tail = reinterpret_cast<uint8_t*>(at + kHead);
-  if (std::memcmp(tail, before + kHead, kJumpLength - kHead) != 0 || !exchange(at, kHead, before, kLoop)) return false;
-  synchronise();
-  std::memcpy(tail, after + kHead, kJumpLength - kHead);
-  synchronise();
-  return exchange(at, kHead, kLoop, after);
-}
-
-}  // namespace
 
 bool write_jump(uintptr_t at, const uint8_t* before, const uint8_t* after) {
   return at % kBlock + kJumpLength <= kBlock ? exchange(at, kJumpLength, before, after)

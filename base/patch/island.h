@@ -10,8 +10,6 @@
 #ifndef PINRAIL_BASE_PATCH_ISLAND_H
 #define PINRAIL_BASE_PATCH_ISLAND_H
 
-#include <cstddef>
-
 #include "base/patch/patch.h"
 
 namespace pinrail::patch {

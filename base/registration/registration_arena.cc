@@ -12,6 +12,7 @@
 #include <new>
 #include <numeric>
 
+#include "base/core/kernel.h"
 #include "base/registration/registration.h"
 #include "base/registration/thread.h"
 #include "base/sync/gate.h"
@@ -83,15 +84,11 @@ Needs needs_of(size_t area_size, size_t size_class) {
 void link_free(pinrail_registration_t* reg, void* next) { __atomic_store_n(&reg->base, next, __ATOMIC_RELAXED); }
 
 // Mapped directly, because it must outlive any allocator. Aligned so that huge pages are possible.
-char* map_slab(size_t bytes, bool huge) {
-  void* memory = mmap(nullptr, bytes + kSlab, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+char* map_slab(bool huge) {
+  void* const memory = map_aligned(kSlab, kSlab);
   if (memory == MAP_FAILED) return nullptr;
-  char* const first = static_cast<char*>(memory);
-  const size_t before = -reinterpret_cast<uintptr_t>(first) & (kSlab - 1);
-  if (before != 0) munmap(first, before);
-  munmap(first + before + bytes, kSlab - before);
-  madvise(first + before, bytes, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);  // best effort
-  return first + before;
+  madvise(memory, kSlab, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);  // best effort
+  return static_cast<char*>(memory);
 }
 
 // Registrations per chunk. A registration that is larger than a chunk gets as many chunks as it needs.
@@ -160,7 +157,7 @@ pinrail_registration_t* pop(SizeClass& size_class, const Needs& needs) {
     }
     if (slab != nullptr) munmap(slab, kSlab);
     if (reg != nullptr) return reg;
-    slab = map_slab(kSlab, is_huge);
+    slab = map_slab(is_huge);
     if (slab == nullptr) return nullptr;
   }
 }

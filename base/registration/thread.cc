@@ -39,14 +39,6 @@ constexpr pinrail_thread_t make_record(size_t size, uint32_t index, uint32_t spa
   return {size, index, 0, &no_recent, nullptr, spare_count};
 }
 
-}  // namespace
-
-// It has spares enough, so that no registration becomes one.
-pinrail_thread_t null_thread = make_record(0, UINT32_MAX, UINT32_MAX);
-__thread pinrail_thread_t* current_thread __attribute__((tls_model("initial-exec"))) = &null_thread;
-
-namespace {
-
 pthread_key_t exit_key;
 pthread_once_t once = PTHREAD_ONCE_INIT;
 bool has_exit_key = false;
@@ -111,6 +103,10 @@ Record* take_record() {
 }
 
 }  // namespace
+
+// It has spares enough, so that no registration becomes one.
+pinrail_thread_t null_thread = make_record(0, UINT32_MAX, UINT32_MAX);
+__thread pinrail_thread_t* current_thread __attribute__((tls_model("initial-exec"))) = &null_thread;
 
 pinrail_thread_t* current_slow() {
   pthread_once(&once, prepare);

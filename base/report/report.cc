@@ -128,6 +128,28 @@ std::string missing(std::string_view topic, const pinrail_help_arg_t* args, size
   return out;
 }
 
+// Continues a value in the column where a help line's text begins, after "What happened  ".
+constexpr std::string_view kContinuation = "\n               ";
+
+// Returns the lines below [topic], without blank lines at the end; empty if there is no such topic. A line in brackets
+// is a heading. Copies nothing: messages are also about a lack of memory.
+std::string_view body_of(std::string_view catalogue, std::string_view topic) {
+  std::string_view body;
+  bool is_inside = false;
+  for (size_t at = 0; at < catalogue.size();) {
+    const size_t end = std::min(catalogue.find('\n', at), catalogue.size());
+    const std::string_view line = catalogue.substr(at, end - at);
+    const bool is_heading = line.size() >= 2 && line.front() == '[' && line.back() == ']';
+    if (is_heading && is_inside) break;
+    if (is_inside && !line.empty()) body = {body.data(), static_cast<size_t>(line.data() + line.size() - body.data())};
+    at = std::min(end + 1, catalogue.size());
+    if (!is_heading || line.substr(1, line.size() - 2) != topic) continue;
+    is_inside = true;
+    body = catalogue.substr(at, 0);
+  }
+  return body;
+}
+
 }  // namespace
 
 void log(std::string_view channel, int verbosity, int level, std::string_view line) {
@@ -174,32 +196,6 @@ void fork_reinit() NO_THREAD_SAFETY_ANALYSIS {
   new (&mutex) Mutex(LockRank::leaf);
   replace_in_child(&said);
 }
-
-namespace {
-
-// Continues a value in the column where a help line's text begins, after "What happened  ".
-constexpr std::string_view kContinuation = "\n               ";
-
-// Returns the lines below [topic], without blank lines at the end; empty if there is no such topic. A line in brackets
-// is a heading. Copies nothing: messages are also about a lack of memory.
-std::string_view body_of(std::string_view catalogue, std::string_view topic) {
-  std::string_view body;
-  bool is_inside = false;
-  for (size_t at = 0; at < catalogue.size();) {
-    const size_t end = std::min(catalogue.find('\n', at), catalogue.size());
-    const std::string_view line = catalogue.substr(at, end - at);
-    const bool is_heading = line.size() >= 2 && line.front() == '[' && line.back() == ']';
-    if (is_heading && is_inside) break;
-    if (is_inside && !line.empty()) body = {body.data(), static_cast<size_t>(line.data() + line.size() - body.data())};
-    at = std::min(end + 1, catalogue.size());
-    if (!is_heading || line.substr(1, line.size() - 2) != topic) continue;
-    is_inside = true;
-    body = catalogue.substr(at, 0);
-  }
-  return body;
-}
-
-}  // namespace
 
 std::string render(std::string_view catalogue, std::string_view topic, const pinrail_help_arg_t* args,
                    size_t arg_count) {

@@ -194,14 +194,8 @@ void name_file(const Source& source, char* path, size_t room) {
 
 // The status of an open() that failed.
 pinrail_status_t status_of_open(int error) {
-  switch (error) {
-    case EACCES:
-    case EPERM: return PINRAIL_ERR_PERM;
-    case EMFILE:
-    case ENFILE:
-    case ENOMEM: return PINRAIL_ERR_OUT_OF_RESOURCE;
-    default: return PINRAIL_ERR_NOT_FOUND;
-  }
+  if (error == EACCES || error == EPERM) return PINRAIL_ERR_PERM;
+  return is_lack(error) ? PINRAIL_ERR_OUT_OF_RESOURCE : PINRAIL_ERR_NOT_FOUND;
 }
 
 // Returns whether the mapped segment is the one that the number names. Checks all fields except the count.

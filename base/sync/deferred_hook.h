@@ -20,7 +20,6 @@
 #define PINRAIL_BASE_SYNC_DEFERRED_HOOK_H
 
 #include <cstddef>
-#include <cstdint>
 
 #include "base/sync/lock.h"
 

@@ -32,6 +32,19 @@ void prepare() {
   if (madvise(&page, sizeof(page), MADV_WIPEONFORK) != 0) pthread_atfork(nullptr, nullptr, wipe);
 }
 
+std::atomic<IsQuiet> asked{nullptr};
+std::atomic<void*> asked_arg{nullptr};
+
+// Without a monitor that must be asked, and in a child, nothing is under way.
+bool is_quiet() {
+  if ((page.word.load() & kAsked) == 0) return true;
+  const IsQuiet ask = asked.load();
+  return ask == nullptr || ask(asked_arg.load()) != 0;
+}
+
+// acquire: as in is_open().
+bool is_held() { return (page.word.load(std::memory_order_acquire) & ~kAsked) > kOpen; }
+
 }  // namespace
 
 void open() {
@@ -70,23 +83,6 @@ void release_hook() {
   }
   __atomic_fetch_sub(gates, 1, __ATOMIC_RELAXED);
 }
-
-namespace {
-
-std::atomic<IsQuiet> asked{nullptr};
-std::atomic<void*> asked_arg{nullptr};
-
-// Without a monitor that must be asked, and in a child, nothing is under way.
-bool is_quiet() {
-  if ((page.word.load() & kAsked) == 0) return true;
-  const IsQuiet ask = asked.load();
-  return ask == nullptr || ask(asked_arg.load()) != 0;
-}
-
-// acquire: as in is_open().
-bool is_held() { return (page.word.load(std::memory_order_acquire) & ~kAsked) > kOpen; }
-
-}  // namespace
 
 void ask_first(IsQuiet is_quiet, void* arg) {
   if (is_quiet == nullptr) page.word.fetch_and(~kAsked);

@@ -13,7 +13,6 @@
 #include <pinrail/component.h>
 
 #include <chrono>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>

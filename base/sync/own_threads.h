@@ -22,9 +22,7 @@
 #include <pthread.h>
 #include <sys/prctl.h>
 
-#include <atomic>
 #include <cstddef>
-#include <cstdint>
 
 #include "base/core/calling_thread.h"
 #include "base/core/compiler.h"

@@ -29,6 +29,41 @@
 #include "framework/mpool/mpool.h"
 #include "framework/registrar/request.h"
 
+namespace pinrail::record {
+
+// The process's calls on its pools, and memory events, as a trace that pinrail_perf and pinrail_advise read
+// (parameter mpool_base_record).
+//
+// Owns     an area of address space that is filled in order, and the file that is written from it when the process
+//          exits or Pinrail is finalized for the last time.
+// Threads  took(), dropping(), evicted() may run together. start(), stop() and fork_reinit() exclude all
+//          else.
+// Fork     a child records nothing until it calls pinrail_init(); it then has a file of its own.
+//
+// A reference is recorded after it was taken and before it is dropped, so that between two records of one id the
+// registration exists. While calls are recorded, no registration is quick, and no request is remembered: the library
+// answers no hit, and drops no reference, without passing here. What does not fit into the area is counted in the
+// file's header.
+struct Area;
+extern std::atomic<Area*> recording;  // NULL: nothing is recorded
+
+// relaxed: a thread that sees it later begins to record later.
+inline bool is_on() { return recording.load(std::memory_order_relaxed) != nullptr; }
+
+Status declare(param::Registry* params);
+// After the monitors have started. A file that cannot be written is reported, and nothing is recorded.
+void start(const param::Registry& params);
+void stop();
+void fork_reinit();
+
+// A register ('R') or find ('F') has returned the handle; NULL: it has failed. Nothing if no recording is on.
+void took(const pinrail_mpool_t* pool, char op, const void* addr, size_t length, uint64_t access_and_flags,
+          const pinrail_handle_t* handle);
+void dropping(pinrail_handle_t handle);
+void evicted(pinrail_status_t status);
+
+}  // namespace pinrail::record
+
 namespace pinrail::api {
 
 constexpr uint64_t kAccessMask = uint32_t{PINRAIL_RIGHTS_MASK} | uint32_t{PINRAIL_TRAITS_MASK};
@@ -156,8 +191,7 @@ void record_hook(pinrail_mpool_t* pool, const pinrail_mpool_event_t* event);
 
 // What the pool counts now; zeros if it cannot tell.
 inline pinrail_mpool_stats_t stats_of(const pinrail_mpool_t* pool) {
-  pinrail_mpool_stats_t stats{};
-  stats.size = sizeof(stats);
+  auto stats = sized<pinrail_mpool_stats_t>();
   Status(pool->ops->stats(pool->module, &stats)).ignore();
   return stats;
 }
@@ -174,43 +208,6 @@ bool drop_stale(pinrail_mpool_t* pool, pinrail_thread_t* thread, const void* add
 // A request for this range found no room: says which limit is full, what is held and what to do, once a second. Not
 // where the pool records no events.
 void report_no_room(pinrail_mpool_t* pool, Span range, pinrail_status_t status);
-
-}  // namespace pinrail::api
-
-namespace pinrail::record {
-
-// The process's calls on its pools, and memory events, as a trace that pinrail_perf and pinrail_advise read
-// (parameter mpool_base_record).
-//
-// Owns     an area of address space that is filled in order, and the file that is written from it when the process
-//          exits or Pinrail is finalized for the last time.
-// Threads  took(), dropping(), evicted() may run together. start(), stop() and fork_reinit() exclude all
-//          else.
-// Fork     a child records nothing until it calls pinrail_init(); it then has a file of its own.
-//
-// A reference is recorded after it was taken and before it is dropped, so that between two records of one id the
-// registration exists. While calls are recorded, no registration is quick, and no request is remembered: the library
-// answers no hit, and drops no reference, without passing here. What does not fit into the area is counted in the
-// file's header.
-struct Area;
-extern std::atomic<Area*> recording;  // NULL: nothing is recorded
-
-// relaxed: a thread that sees it later begins to record later.
-inline bool is_on() { return recording.load(std::memory_order_relaxed) != nullptr; }
-
-Status declare(param::Registry* params);
-// After the monitors have started. A file that cannot be written is reported, and nothing is recorded.
-void start(const param::Registry& params);
-void stop();
-void fork_reinit();
-
-// A register ('R') or find ('F') has returned the handle; NULL: it has failed. Nothing if no recording is on.
-void took(const pinrail_mpool_t* pool, char op, const void* addr, size_t length, uint64_t access_and_flags,
-          const pinrail_handle_t* handle);
-void dropping(pinrail_handle_t handle);
-void evicted(pinrail_status_t status);
-
-}  // namespace pinrail::record
 
 // How calls on a pool begin, and those on a handle; rule api/F1: what the first call in a forked child does with the
 // inherited state.
@@ -229,8 +226,6 @@ void evicted(pinrail_status_t status);
 //     does a call in which a signal handler has forked.
 //
 // A child of vfork or posix_spawn shares the parent's memory, and its gate was not wiped: nothing happens.
-
-namespace pinrail::api {
 
 // Re-initialises all inherited state in a forked child, once; other threads of the child wait until it is done. Takes
 // no lock. API context.

@@ -8,8 +8,6 @@
 //
 // pinrail/pinrail.h documents the public functions.
 
-#include <pinrail/pin.h>
-
 #include "base/core/calling_thread.h"
 #include "base/hit/recent.h"
 #include "base/hit/start_hints.h"
@@ -248,8 +246,6 @@ pinrail_status_t order(const char* call, registrar::Order function, pinrail_hand
 
 }  // namespace
 }  // namespace pinrail::api
-
-using namespace pinrail;
 
 pinrail_status_t pinrail_mpool_device_read(pinrail_handle_t handle, size_t offset, void* into, size_t length) {
   return api::transfer("pinrail_mpool_device_read", registrar::device_read, handle, offset, into, length);

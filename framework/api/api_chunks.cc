@@ -6,7 +6,6 @@
 #include <list>
 
 #include "base/registration/registration.h"
-#include "base/sync/own_threads.h"
 #include "framework/api/api.h"
 #include "framework/api/pin_job.h"
 

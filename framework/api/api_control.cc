@@ -162,8 +162,7 @@ pinrail_status_t pinrail_mpool_read_stats(pinrail_mpool_t* pool, pinrail_mpool_s
   const deferred::Call call;
   if (!call) return PINRAIL_ERR_BUSY;
   api::handle_fork();
-  pinrail_mpool_stats_t totals{};
-  totals.size = sizeof(totals);
+  auto totals = sized<pinrail_mpool_stats_t>();
   const pinrail_status_t status = pool->ops->stats(pool->module, &totals);
   if (status != PINRAIL_SUCCESS) return status;
   copy_sized(totals, stats_out);

@@ -202,8 +202,7 @@ static std::atomic<int64_t> last_of[2];  // seconds in which it was reported; no
 void report_no_room(pinrail_mpool_t* pool, Span range, pinrail_status_t status) {
   if (!pool->recorder.has_events() || !is_new_second(&last_of[status == PINRAIL_ERR_OUT_OF_RESOURCE ? 1 : 0])) return;
   (void)guarded([&] {
-    pinrail_mpool_stats_t stats{};
-    stats.size = sizeof(stats);
+    auto stats = sized<pinrail_mpool_stats_t>();
     if (pool->ops->stats(pool->module, &stats) != PINRAIL_SUCCESS) return;
     pinrail_mpool_event_t miss;
     const bool is_known = find_last(pool->recorder, PINRAIL_EVENT_MISS, &miss);
@@ -218,6 +217,22 @@ void report_no_room(pinrail_mpool_t* pool, Span range, pinrail_status_t status) 
                         {"status", status_name(status)},
                         {"advice", lack.advice}});
   });
+}
+
+void help(const char* topic, std::initializer_list<pinrail_help_arg_t> args) {
+  report::help("base", kHelp, topic, args.begin(), args.size());
+}
+
+// Without memory the message is dropped. A call that was renamed by a prefix has the name that the documents know.
+pinrail_status_t refuse(const char* call, const char* why) {
+  handle_fork();  // the parent's threads may hold the lock of messages
+  const char* const name = std::strstr(call, "pinrail_");
+  (void)guarded([=] { help("call refused", {{"call", name != nullptr ? name : call}, {"why", why}}); });
+  return PINRAIL_ERR_BAD_PARAM;
+}
+
+void report_limit(uint64_t bytes, uint64_t done, const char* limit) {
+  help("prepin limit", {{"bytes", NumberText(bytes).c_str()}, {"done", NumberText(done).c_str()}, {"limit", limit}});
 }
 
 }  // namespace pinrail::api
@@ -244,23 +259,3 @@ pinrail_status_t pinrail_mpool_events(pinrail_mpool_t* pool, pinrail_mpool_event
   *count_out = count;
   return PINRAIL_SUCCESS;
 }
-
-namespace pinrail::api {
-
-void help(const char* topic, std::initializer_list<pinrail_help_arg_t> args) {
-  report::help("base", kHelp, topic, args.begin(), args.size());
-}
-
-// Without memory the message is dropped. A call that was renamed by a prefix has the name that the documents know.
-pinrail_status_t refuse(const char* call, const char* why) {
-  handle_fork();  // the parent's threads may hold the lock of messages
-  const char* const name = std::strstr(call, "pinrail_");
-  (void)guarded([=] { help("call refused", {{"call", name != nullptr ? name : call}, {"why", why}}); });
-  return PINRAIL_ERR_BAD_PARAM;
-}
-
-void report_limit(uint64_t bytes, uint64_t done, const char* limit) {
-  help("prepin limit", {{"bytes", NumberText(bytes).c_str()}, {"done", NumberText(done).c_str()}, {"limit", limit}});
-}
-
-}  // namespace pinrail::api

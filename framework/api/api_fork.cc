@@ -42,8 +42,7 @@ pinrail_status_t stats(void* module, pinrail_mpool_stats_t* stats_out) {
 size_t max_reg_size(void* module) { return pool_of(module).former_ops->max_reg_size(pool_of(module).former_module); }
 
 constexpr pinrail_mpool_ops_t make_inert_table() {
-  pinrail_mpool_ops_t ops{};
-  ops.size = sizeof(ops);
+  auto ops = sized<pinrail_mpool_ops_t>();
   ops.register_mem = ops.find = refuse_range;  // for a call in which a signal handler has forked
   ops.deregister = deregister;
   ops.invalidate_range_hook = invalidate_range;

@@ -132,7 +132,6 @@ Status first_init(const pinrail_init_options_t& options) {
 // Whether a later setting is of the same parameter, perhaps by another name. The last one decides.
 bool is_set_later(const pinrail_init_options_t& options, size_t at, const pinrail_param_info_t& param) {
   pinrail_param_info_t other{};
-  other.size = sizeof(other);
   for (size_t i = at + 1; i < options.setting_count; ++i) {
     const bool is_known = the_library->params.find(options.settings[i].name, &other).ok();
     if (is_known && std::strcmp(other.name, param.name) == 0) return true;
@@ -145,7 +144,6 @@ Status nested_init(const pinrail_init_options_t& options) {
   for (size_t i = 0; i < options.setting_count; ++i) {
     const pinrail_setting_t& setting = options.settings[i];
     pinrail_param_info_t info{};
-    info.size = sizeof(info);
     pinrail_param_value_t value{};
     std::string why;
     Status status = the_library->params.find(setting.name, &info);

@@ -7,7 +7,6 @@
 #include <pinrail/params.h>
 #include <pinrail/stats.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <iterator>
 
@@ -45,8 +44,7 @@ constexpr pinrail_build_fact_t kFacts[] = {
 };
 
 pinrail_component_info_t info_of(const Listed& listed) {
-  pinrail_component_info_t info{};
-  info.size = sizeof(info);
+  auto info = sized<pinrail_component_info_t>();
   info.framework = listed.framework.c_str();
   info.name = listed.name.c_str();
   info.version = listed.version.c_str();
@@ -157,8 +155,7 @@ pinrail_status_t pinrail_memory_kind_at(size_t index, pinrail_memory_kind_t* kin
   if (kind_out == nullptr || !ends_between_fields<pinrail_memory_kind_t>(kind_out->size)) {
     return refuse(__func__, "kind_out is NULL, or its size is not sizeof(pinrail_memory_kind_t)");
   }
-  pinrail_memory_kind_t kind{};
-  kind.size = sizeof(kind);
+  auto kind = sized<pinrail_memory_kind_t>();
   const bool found = listed() != nullptr && monitor::kept_at(index, &kind.name, &kind.why_not);
   if (!found) return PINRAIL_ERR_NOT_FOUND;
   kind.is_kept = *kind.why_not == 0 ? 1 : 0;

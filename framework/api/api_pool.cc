@@ -22,11 +22,6 @@ namespace {
 // Each change is one store: a forked child finds the list in a valid state.
 std::atomic<pinrail_mpool*> pools{nullptr};  // changed under Library::mutex, read without a lock
 
-void link_locked([[maybe_unused]] const Library& in, pinrail_mpool* pool) REQUIRES(in.mutex) {
-  pool->next.store(pools.load());
-  pools.store(pool);
-}
-
 void unlink_locked([[maybe_unused]] const Library& in, const pinrail_mpool* pool) REQUIRES(in.mutex) {
   std::atomic<pinrail_mpool*>* at = &pools;
   while (at->load() != pool) at = &at->load()->next;
@@ -70,7 +65,7 @@ int show_use(void* pool_pointer, pinrail_thread_t*) {
 
 // Without memory nothing is shown.
 void begin_to_show_use(pinrail_mpool* pool) {
-  (void)guarded([&] { return gc::join_asked(show_use, pool, pool->recorder.bell(), &pool->looker); });
+  (void)guarded([&] { return gc::join(show_use, pool, 0, pool->recorder.bell(), &pool->looker); });
 }
 
 // Creates a pool and links it. Holds Library::mutex only while it links.
@@ -92,7 +87,8 @@ Status create(const char* mpool, const pinrail_registrar_choice_t& registrar, co
   if (!status.ok()) return status;
   begin_to_show_use(pool.get());
   Guard guard(in->mutex);
-  link_locked(*in, pool.get());
+  pool->next.store(pools.load());
+  pools.store(pool.get());
   *pool_out = pool.release();
   return success();
 }
@@ -110,13 +106,6 @@ Status destroy(pinrail_mpool_t* pool, uint32_t flags) {
     (void)guarded([&] { report::log(pool->name, 0, PINRAIL_LOG_WARN, pool->check->result()); });
   }
   return destroyed;
-}
-
-// Drops the references of all pins: after a forced destroy no unpin could.
-void drop_all_pins(pinrail_mpool_t* pool) {
-  mpool::PinTable::Pins pins;
-  pool->pins.remove_all(&pins);
-  drop_pins(&pins);
 }
 
 // BUSY, with a message: memory of the pool is allocated, or helper threads work for it.
@@ -158,7 +147,10 @@ Status destroy_one(pinrail_mpool_t* pool, uint32_t flags) {
   const Status used = is_forced ? success() : refuse_in_use(pool);
   if (!used.ok()) return used;
   close_allocator(pool, flags);
-  if (is_forced) drop_all_pins(pool);
+  if (is_forced) {
+    mpool::PinTable::Pins pins = pool->pins.remove_all();  // after the destroy no unpin could drop their references
+    drop_pins(&pins);
+  }
   const Status status = destroy(pool, flags);
   if (!status.ok()) return status;
   delete pool->allocator.load();

@@ -108,7 +108,7 @@ void abandon_mem(pinrail_bound_registrar_t* registrar, pinrail_thread_t* thread,
 }
 
 pinrail_status_t gc_join(const pinrail_host_t*, gc::Drain drain, void* arg, uint32_t every_ms, void** member_out) {
-  return guarded([&] { return gc::join(drain, arg, every_ms, member_out); });
+  return guarded([&] { return gc::join(drain, arg, every_ms, nullptr, member_out); });
 }
 void gc_leave(const pinrail_host_t*, void* member) { gc::leave(member); }
 void gc_wake_hook(const pinrail_host_t*, pinrail_gc_when_t when) { gc::wake_hook(when); }
@@ -169,8 +169,7 @@ pinrail_drop_t drop_reference(pinrail_handle_t handle) {
 
 constexpr pinrail_registration_services_t make_registration_services() {
   using Reg = pinrail_registration_t;
-  pinrail_registration_services_t table{};
-  table.size = sizeof(table);
+  auto table = sized<pinrail_registration_services_t>();
   table.alloc = [](const pinrail_host_t*, size_t tail_size, size_t area_size, Reg** reg_out) {
     return arena::allocate(tail_size, area_size, reg_out).code();
   };
@@ -234,8 +233,7 @@ const void* extension(const pinrail_host_t*, const char* name, uint32_t version)
 
 pinrail_host_t make_services() {
   host_shortcut = {sizeof(host_shortcut), arena::chunks(), monitor::is_told_afterwards, monitor::was_reported};
-  pinrail_host_t host{};
-  host.size = sizeof(host);
+  auto host = sized<pinrail_host_t>();
   host.abi = PINRAIL_HOST_ABI;
   host.registrations = &kRegistrations;
   host.pools = &kPools;

@@ -114,8 +114,7 @@ uint64_t PinJob::least_registrations() const {
 
 bool PinJob::can_never_fit() {
   if (is_partial()) return false;
-  pinrail_mpool_stats_t limits{};
-  limits.size = sizeof(limits);
+  auto limits = sized<pinrail_mpool_stats_t>();
   pool()->ops->counters(pool()->module, &limits);
   limits.registered_bytes = limits.registered_count = 0;
   if (limits.size_limit == 0 || limits.evicts_idle_only != 0) limits.size_limit = UINT64_MAX;

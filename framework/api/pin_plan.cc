@@ -3,7 +3,6 @@
 // and no reference; a job takes its own lock, and the references that its pins hold.
 #include <fcntl.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include <limits>
 #include <thread>
@@ -106,8 +105,6 @@ namespace {
 
 constexpr uintptr_t kHugePage = uintptr_t{2} << 20;
 
-uintptr_t page_bytes() { return static_cast<uintptr_t>(sysconf(_SC_PAGESIZE)); }
-
 // The kernel's PAGEMAP_SCAN, which headers before Linux 6.7 lack.
 struct PageRegion {
   uint64_t start, end, categories;
@@ -138,8 +135,7 @@ uint64_t huge_bytes(const Span& span) {
   const Descriptor file(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
   if (!file.is_open()) return 0;
   PageRegion regions[16];
-  ScanArgument scan{};
-  scan.size = sizeof(scan);
+  auto scan = sized<ScanArgument>();
   scan.start = pages.base;
   scan.end = pages.end;
   scan.vec = reinterpret_cast<uintptr_t>(regions);

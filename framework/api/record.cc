@@ -115,7 +115,6 @@ const char* why_no_area() {
 void note_settings(const param::Registry& params) {
   std::string lines;
   pinrail_param_info_t info{};
-  info.size = sizeof(info);
   for (size_t i = 0; params.at(i, &info).ok(); ++i) {
     const std::string line = std::string("# setting: ") + info.name + " " + info.value + "\n";
     const bool fits = lines.size() + line.size() < sizeof(area.settings);

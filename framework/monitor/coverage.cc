@@ -63,6 +63,30 @@ std::string describe(const pinrail_mapping_t& mapping, const std::string& why) {
   return range + std::string(kind_name(mapping.kind)) + ") is not kept registered: " + why;
 }
 
+constexpr size_t kPage = 4096;
+constexpr int kGuardInstall = 102;  // MADV_GUARD_INSTALL, 6.13 on
+
+// Whether the kernel has that madvise advice, or the system call, tried on the page. Raw system calls, because libc
+// may lack the functions.
+bool has_guard_install(void* page) {
+  if (syscall(SYS_madvise, page, kPage, kGuardInstall) != 0) return false;
+  constexpr int kGuardRemove = 103;
+  syscall(SYS_madvise, page, kPage, kGuardRemove);
+  return true;
+}
+
+bool has_process_madvise(void* page) {
+  const Descriptor self(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
+  iovec list{page, kPage};
+  return self.is_open() && syscall(SYS_process_madvise, self.get(), &list, 1L, MADV_DONTNEED, 0L) >= 0;
+}
+
+// False: the kernel lacks System V segments, or a seccomp filter refuses them.
+bool has_segments() {
+  constexpr long kNoSegment = -1;
+  return syscall(SYS_shmat, kNoSegment, nullptr, 0L) >= 0 || (errno != ENOSYS && errno != EPERM);
+}
+
 }  // namespace
 
 bool is_of_file(pinrail_mapping_kind_t kind) {
@@ -219,34 +243,6 @@ bool Coverage::covers(const Span& span) {
   }
   return true;
 }
-
-namespace {
-
-constexpr size_t kPage = 4096;
-constexpr int kGuardInstall = 102;  // MADV_GUARD_INSTALL, 6.13 on
-
-// Whether the kernel has that madvise advice, or the system call, tried on the page. Raw system calls, because libc
-// may lack the functions.
-bool has_guard_install(void* page) {
-  if (syscall(SYS_madvise, page, kPage, kGuardInstall) != 0) return false;
-  constexpr int kGuardRemove = 103;
-  syscall(SYS_madvise, page, kPage, kGuardRemove);
-  return true;
-}
-
-bool has_process_madvise(void* page) {
-  const Descriptor self(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
-  iovec list{page, kPage};
-  return self.is_open() && syscall(SYS_process_madvise, self.get(), &list, 1L, MADV_DONTNEED, 0L) >= 0;
-}
-
-// False: the kernel lacks System V segments, or a seccomp filter refuses them.
-bool has_segments() {
-  constexpr long kNoSegment = -1;
-  return syscall(SYS_shmat, kNoSegment, nullptr, 0L) >= 0 || (errno != ENOSYS && errno != EPERM);
-}
-
-}  // namespace
 
 uint32_t events_of_kernel() {
   const OwnPages own(kPage);

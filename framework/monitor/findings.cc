@@ -89,6 +89,66 @@ const char* reason_of(const std::string& text) {
   return text.empty() && !keeps_something.load() ? "there was no memory to find out what monitors see" : text.c_str();
 }
 
+constexpr size_t kPage = 4096;
+constexpr int kReadWrite = PROT_READ | PROT_WRITE;
+
+void* attach_segment() {
+  const int id = shmget(IPC_PRIVATE, kPage, IPC_CREAT | 0600);
+  if (id < 0) return MAP_FAILED;
+  void* const base = shmat(id, nullptr, 0);
+  shmctl(id, IPC_RMID, nullptr);
+  return base;
+}
+
+// Of the program, which can be read.
+void* map_file() {
+  const Descriptor file(open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
+  return file.is_open() ? mmap(nullptr, kPage, PROT_READ, MAP_PRIVATE, file.get(), 0) : MAP_FAILED;
+}
+
+// Maps one page of the kind; MAP_FAILED if that is not possible here.
+void* map_sample(pinrail_mapping_kind_t kind) {
+  switch (kind) {
+    case PINRAIL_MAPPING_SYSV: return attach_segment();
+    case PINRAIL_MAPPING_PRIVATE_FILE: return map_file();
+    case PINRAIL_MAPPING_DISK_FILE: return MAP_FAILED;  // none is written for this
+    case PINRAIL_MAPPING_SHARED_FILE:                   // of a memfd or tmpfs: to the kernel the same as the next one
+    case PINRAIL_MAPPING_SHARED_ANONYMOUS: return mmap(nullptr, kPage, kReadWrite, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    default: return mmap(nullptr, kPage, kReadWrite, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  }
+}
+
+enum class Samples : uint8_t { none, real };
+
+// One mapped page of the kind, unmapped on destruction. If the kind cannot be mapped here, the mapping is empty, and
+// no monitor can watch it.
+class Sample : NonCopyable {
+ public:
+  Sample(pinrail_mapping_kind_t kind, Samples samples) {
+    mapping_.size = sizeof(mapping_);
+    mapping_.kind = kind;
+    if (samples == Samples::none) return;
+    void* const base = map_sample(kind);
+    if (base == MAP_FAILED) return;
+    mapping_.base = reinterpret_cast<uintptr_t>(base);
+    mapping_.end = mapping_.base + kPage;
+  }
+  ~Sample() {
+    if (mapping_.end == 0) return;
+    void* const base = reinterpret_cast<void*>(mapping_.base);  // NOLINT(performance-no-int-to-ptr): from a pointer
+    if (mapping_.kind == PINRAIL_MAPPING_SYSV) {
+      shmdt(base);
+    } else {
+      munmap(base, kPage);
+    }
+  }
+
+  const pinrail_mapping_t& mapping() const { return mapping_; }
+
+ private:
+  pinrail_mapping_t mapping_{};
+};
+
 }  // namespace
 
 Coverage coverage(find_mapping, events_seen_in, say);
@@ -200,70 +260,6 @@ bool covers(uintptr_t base, size_t length) {
 Span private_around(const Span& span, const Span& most) {
   return keeps_something.load() ? coverage.private_around(span, most) : span;
 }
-
-namespace {
-
-constexpr size_t kPage = 4096;
-constexpr int kReadWrite = PROT_READ | PROT_WRITE;
-
-void* attach_segment() {
-  const int id = shmget(IPC_PRIVATE, kPage, IPC_CREAT | 0600);
-  if (id < 0) return MAP_FAILED;
-  void* const base = shmat(id, nullptr, 0);
-  shmctl(id, IPC_RMID, nullptr);
-  return base;
-}
-
-// Of the program, which can be read.
-void* map_file() {
-  const Descriptor file(open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
-  return file.is_open() ? mmap(nullptr, kPage, PROT_READ, MAP_PRIVATE, file.get(), 0) : MAP_FAILED;
-}
-
-// Maps one page of the kind; MAP_FAILED if that is not possible here.
-void* map_sample(pinrail_mapping_kind_t kind) {
-  switch (kind) {
-    case PINRAIL_MAPPING_SYSV: return attach_segment();
-    case PINRAIL_MAPPING_PRIVATE_FILE: return map_file();
-    case PINRAIL_MAPPING_DISK_FILE: return MAP_FAILED;  // none is written for this
-    case PINRAIL_MAPPING_SHARED_FILE:                   // of a memfd or tmpfs: to the kernel the same as the next one
-    case PINRAIL_MAPPING_SHARED_ANONYMOUS: return mmap(nullptr, kPage, kReadWrite, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    default: return mmap(nullptr, kPage, kReadWrite, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  }
-}
-
-enum class Samples : uint8_t { none, real };
-
-// One mapped page of the kind, unmapped on destruction. If the kind cannot be mapped here, the mapping is empty, and
-// no monitor can watch it.
-class Sample : NonCopyable {
- public:
-  Sample(pinrail_mapping_kind_t kind, Samples samples) {
-    mapping_.size = sizeof(mapping_);
-    mapping_.kind = kind;
-    if (samples == Samples::none) return;
-    void* const base = map_sample(kind);
-    if (base == MAP_FAILED) return;
-    mapping_.base = reinterpret_cast<uintptr_t>(base);
-    mapping_.end = mapping_.base + kPage;
-  }
-  ~Sample() {
-    if (mapping_.end == 0) return;
-    void* const base = reinterpret_cast<void*>(mapping_.base);  // NOLINT(performance-no-int-to-ptr): from a pointer
-    if (mapping_.kind == PINRAIL_MAPPING_SYSV) {
-      shmdt(base);
-    } else {
-      munmap(base, kPage);
-    }
-  }
-
-  const pinrail_mapping_t& mapping() const { return mapping_; }
-
- private:
-  pinrail_mapping_t mapping_{};
-};
-
-}  // namespace
 
 bool Kept::keeps_something() const {
   return std::any_of(kinds.begin(), kinds.end(), [](const Judgement& each) { return each.is_kept(); });

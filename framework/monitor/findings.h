@@ -13,8 +13,6 @@
 #ifndef PINRAIL_FRAMEWORK_MONITOR_FINDINGS_H
 #define PINRAIL_FRAMEWORK_MONITOR_FINDINGS_H
 
-#include <array>
-#include <string>
 #include <utility>
 #include <vector>
 

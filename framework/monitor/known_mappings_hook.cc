@@ -170,7 +170,9 @@ void KnownMappings::forget_if_known_hook(const Span& span) {
 // Cuts the span out of the parts, from the last one on, because the last one moves to where one ends. If both ends of a
 // part are left, the second one needs a place of its own; without one the part stays whole: an event then reports
 // memory that is no longer the file's.
-void KeptFiles::forget_locked(const Span& span) {
+void KeptFiles::forget_hook(const Span& span) {
+  if (is_empty_hook()) return;
+  Guard guard(mutex_);
   for (size_t at = count_.load(); at-- > 0;) {
     Part& part = parts_[at];
     if (!part.span.overlaps(span)) continue;
@@ -205,12 +207,6 @@ bool KeptFiles::add(const Span& span, uint64_t inode, uint64_t offset) {
   parts_[count] = whole;
   count_.store(count + 1);
   return true;
-}
-
-void KeptFiles::forget_hook(const Span& span) {
-  if (is_empty_hook()) return;
-  Guard guard(mutex_);
-  forget_locked(span);
 }
 
 bool KeptFiles::find_hook(const pinrail_file_part_t& file, uintptr_t from, Span* span_out) const {

@@ -113,8 +113,6 @@ class KeptFiles {
     uint64_t inode = 0, offset = 0;
   };
 
-  void forget_locked(const Span& span) REQUIRES(mutex_);
-
   mutable HookMutex mutex_{LockRank::mappings, deferred::kLocks};
   std::atomic<size_t> count_{0};  // changes under mutex_
   Part parts_[kRoom] GUARDED_BY(mutex_) = {};

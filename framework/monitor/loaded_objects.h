@@ -10,7 +10,6 @@
 #ifndef PINRAIL_FRAMEWORK_MONITOR_LOADED_OBJECTS_H
 #define PINRAIL_FRAMEWORK_MONITOR_LOADED_OBJECTS_H
 
-#include <elf.h>
 #include <link.h>
 
 #include <cstdint>

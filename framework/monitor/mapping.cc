@@ -80,33 +80,6 @@ __attribute__((noinline)) bool ask_kernel(int file, uintptr_t at, pinrail_mappin
   return true;
 }
 
-}  // namespace
-
-const char* kind_name(pinrail_mapping_kind_t kind) {
-  constexpr const char* kNames[] = {"nothing mapped", "anonymous",    "heap",        "stack",       "shared anonymous",
-                                    "System V",       "private file", "shared file", "device file", "file on disk"};
-  return kNames[kind];
-}
-
-// In small pieces, because the calling thread may have a stack of 16 KiB.
-bool find_mapping_in_list(uintptr_t at, pinrail_mapping_t* mapping_out) {
-  constexpr size_t kPiece = 512;
-  patch::Mapping found;
-  const bool is_found = patch::find_mapping<kPiece>(at, &found);
-  if (is_found) *mapping_out = judged(found);
-  return is_found;
-}
-
-// Before start-up, in a forked child, and where the program has closed our list, another one is open for this question.
-bool find_mapping(uintptr_t at, pinrail_mapping_t* mapping_out) {
-  const int kept = list_file->number();
-  const Descriptor another(kept < 0 ? open_list() : -1);
-  const int file = another.is_open() ? another.get() : kept;
-  return ask_kernel(file, at, mapping_out) || (errno != ENOENT && find_mapping_in_list(at, mapping_out));
-}
-
-namespace {
-
 bool begins(std::string_view text, std::string_view with) { return text.substr(0, with.size()) == with; }
 
 pinrail_mapping_kind_t anonymous(bool is_shared) {
@@ -193,6 +166,29 @@ pinrail_mapping_kind_t kind_without_file(const std::string& path, bool is_shared
 
 }  // namespace
 
+const char* kind_name(pinrail_mapping_kind_t kind) {
+  constexpr const char* kNames[] = {"nothing mapped", "anonymous",    "heap",        "stack",       "shared anonymous",
+                                    "System V",       "private file", "shared file", "device file", "file on disk"};
+  return kNames[kind];
+}
+
+// In small pieces, because the calling thread may have a stack of 16 KiB.
+bool find_mapping_in_list(uintptr_t at, pinrail_mapping_t* mapping_out) {
+  constexpr size_t kPiece = 512;
+  patch::Mapping found;
+  const bool is_found = patch::find_mapping<kPiece>(at, &found);
+  if (is_found) *mapping_out = judged(found);
+  return is_found;
+}
+
+// Before start-up, in a forked child, and where the program has closed our list, another one is open for this question.
+bool find_mapping(uintptr_t at, pinrail_mapping_t* mapping_out) {
+  const int kept = list_file->number();
+  const Descriptor another(kept < 0 ? open_list() : -1);
+  const int file = another.is_open() ? another.get() : kept;
+  return ask_kernel(file, at, mapping_out) || (errno != ENOENT && find_mapping_in_list(at, mapping_out));
+}
+
 // A segment's inode is its id, which may be 0.
 pinrail_mapping_kind_t kind_of(const std::string& path, bool is_shared, uint64_t device, uint64_t inode) {
   if (device == 0 && inode == 0) return kind_without_file(path, is_shared);
@@ -207,8 +203,6 @@ pinrail_mapping_kind_t kind_of(const std::string& path, bool is_shared, uint64_t
 
 // Reads /proc/self/pagemap, which every kernel since 4.2 shows without page numbers to unprivileged processes. API
 // context, inside of a call, in which cancellation is disabled; takes no lock.
-
-size_t page_size() { return static_cast<size_t>(getpagesize()); }
 
 namespace {
 
@@ -226,14 +220,14 @@ bool is_own_page(uint64_t entry) {
 // Reads the entries of so many pages from the address on; false: the kernel does not tell.
 bool read_entries(int file, uintptr_t at, size_t count, uint64_t* entries_out) {
   const size_t bytes = count * sizeof(uint64_t);
-  const auto offset = static_cast<off_t>(at / page_size() * sizeof(uint64_t));
+  const auto offset = static_cast<off_t>(at / page_bytes() * sizeof(uint64_t));
   return ::pread(file, entries_out, bytes, offset) == static_cast<ssize_t>(bytes);
 }
 
 // The few pages next to the span on both sides, by one question: those that count, together with the span.
 Span own_near(int file, const Span& span, const Span& near) {
   uint64_t entries[kMost];
-  const size_t page = page_size(), count = near.length() / page;
+  const size_t page = page_bytes(), count = near.length() / page;
   if (!read_entries(file, near.base, count, entries)) return span;
   Span own = span;
   while (own.base > near.base && is_own_page(entries[(own.base - near.base) / page - 1])) own.base -= page;
@@ -244,7 +238,7 @@ Span own_near(int file, const Span& span, const Span& near) {
 // Goes from `at` towards the limit, which is above or below, as long as the pages count.
 uintptr_t end_of_own(int file, uintptr_t at, uintptr_t limit) {
   for (size_t step = 1, passed = 1; at != limit && passed == step;) {
-    step = std::min(kMost * page_size(), limit > at ? limit - at : at - limit);
+    step = std::min(kMost * page_bytes(), limit > at ? limit - at : at - limit);
     const Span own = own_near(file, {at, at}, limit > at ? Span{at, at + step} : Span{at - step, at});
     passed = own.length();
     at = limit > at ? own.end : own.base;
@@ -255,12 +249,12 @@ uintptr_t end_of_own(int file, uintptr_t at, uintptr_t limit) {
 }  // namespace
 
 Span own_pages_around(const Span& span, const Span& most) {
-  const bool is_whole = ((span.base | span.end) & (page_size() - 1)) == 0;
+  const bool is_whole = ((span.base | span.end) & (page_bytes() - 1)) == 0;
   const int file = is_whole ? page_map->number() : -1;
   if (file < 0) return span;
-  const size_t first = kFirst * page_size();
+  const size_t first = kFirst * page_bytes();
   const Span near{span.base - std::min(span.base - most.base, first), span.end + std::min(most.end - span.end, first)};
-  const bool is_short = near.length() / page_size() <= kMost;
+  const bool is_short = near.length() / page_bytes() <= kMost;
   const Span own = is_short ? own_near(file, span, near) : span;
   return {is_short && own.base != near.base ? own.base : end_of_own(file, own.base, most.base),
           is_short && own.end != near.end ? own.end : end_of_own(file, own.end, most.end)};
@@ -268,7 +262,7 @@ Span own_pages_around(const Span& span, const Span& most) {
 
 bool read_frames(const Span& pages, uint64_t* frames_out) {
   const int file = page_map->number();
-  const size_t count = pages.length() / page_size();
+  const size_t count = pages.length() / page_bytes();
   if (file < 0 || !read_entries(file, pages.base, count, frames_out)) return false;
   for (size_t i = 0; i < count; ++i) frames_out[i] = (frames_out[i] & kPresent) != 0 ? frames_out[i] & kFrame : 0;
   return true;

@@ -41,9 +41,6 @@ const char* kind_name(pinrail_mapping_kind_t kind);
 //     userfaultfd. So the zero page, pages of files and pages that are shared with a forked child do not: a pin that
 //     may write would replace them. Nor do those whose writers wait for the program: so would the pin.
 
-// Of the kernel, in bytes.
-size_t page_size();
-
 // The largest part of `most` that contains the span, whole pages, in which each page beside the span counts
 // (mapping/O1). Just the span if it is not of whole pages, or if the kernel does not tell.
 Span own_pages_around(const Span& span, const Span& most);

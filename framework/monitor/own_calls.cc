@@ -155,17 +155,13 @@ bool malloc_bypasses_monitors(OwnCallsProbe* probe, AllocateFunction volatile al
   return false;
 }
 
-void* map_pages(size_t length) {
-  return mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-}
-
 // Tries madvise and munmap as the program calls them, also if another object interposes them.
 bool mapping_calls_bypass_monitors(OwnCallsProbe* probe) {
   constexpr size_t kLength = 4 * kPage;
-  void* const dropped = map_pages(kLength);
+  const OwnPages own(kLength);
+  void* const dropped = own.at();
   const bool drop = bypasses_monitors(probe, dropped, kLength, [dropped] { madvise(dropped, kLength, MADV_DONTNEED); });
-  if (dropped != MAP_FAILED) munmap(dropped, kLength);
-  void* const unmapped = map_pages(kLength);
+  void* const unmapped = mmap(nullptr, kLength, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   return drop || bypasses_monitors(probe, unmapped, kLength, [unmapped] { munmap(unmapped, kLength); });
 }
 

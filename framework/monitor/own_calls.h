@@ -21,8 +21,6 @@
 #include <atomic>
 #include <string>
 
-#include "base/core/span.h"
-
 namespace pinrail::monitor {
 
 // The events that an allocator may cause for memory that it allocated.

@@ -5,20 +5,17 @@
 // Locks    the caller holds no lock.
 // References  no function here reads a registration; the caller may hold references.
 #include <cstdio>
-#include <ctime>
 #include <new>
 #include <utility>
 
 #include "base/core/calling_thread.h"
 #include "base/core/kernel.h"
 #include "base/report/report.h"
-#include "framework/monitor/coverage.h"
 #include "framework/monitor/findings.h"
 #include "framework/monitor/loaded_objects.h"
 #include "framework/monitor/mapping.h"
 #include "framework/monitor/monitor.h"
 #include "framework/monitor/own_calls.h"
-#include "framework/monitor/started_hook.h"
 #include "framework/monitor/subscriptions_hook.h"
 
 namespace pinrail::monitor {

@@ -172,8 +172,7 @@ uint32_t Allocator::used_in(const Slab& slab) {
 }
 
 void Allocator::stats(pinrail_alloc_stats_t* stats_out) {
-  pinrail_alloc_stats_t totals{};
-  totals.size = sizeof(totals);
+  auto totals = sized<pinrail_alloc_stats_t>();
   Guard guard(mutex_);
   for (const std::atomic<Heap*>& place : heaps_) {
     const Heap* const heap = place.load();

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/core/kernel.h"
 #include "base/registration/registration.h"
 #include "framework/mpool/allocator.h"
 
@@ -17,23 +18,9 @@ namespace {
 
 constexpr int kPreferred = 1;  // MPOL_PREFERRED, for builds without numaif.h
 
-// Maps at a multiple of 2 MiB. 0: no memory.
-uintptr_t map_aligned(size_t length) {
-  const size_t more = length + Allocator::kSlab;
-  void* const at = mmap(nullptr, more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (at == MAP_FAILED) return 0;
-  const auto first = reinterpret_cast<uintptr_t>(at);
-  const uintptr_t base = (first + Allocator::kSlab - 1) & ~(Allocator::kSlab - 1);
-  if (base != first) munmap(at, base - first);
-  if (base + length != first + more)
-    munmap(static_cast<char*>(at) + (base - first) + length, first + more - base - length);
-  return base;
-}
-
-uintptr_t map_hugetlb(size_t length) {
+void* map_hugetlb(size_t length) {
   constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | (21 << 26 /* of 2 MiB */);
-  void* const at = mmap(nullptr, length, PROT_READ | PROT_WRITE, kFlags, -1, 0);
-  return at == MAP_FAILED ? 0 : reinterpret_cast<uintptr_t>(at);
+  return mmap(nullptr, length, PROT_READ | PROT_WRITE, kFlags, -1, 0);
 }
 
 // Prefers the node for pages that are not there yet. If the system refuses, it chooses.
@@ -102,9 +89,10 @@ Status Allocator::make_region(Heap* heap, size_t length, size_t slabs, std::uniq
 
 // Maps and registers it. On an error nothing is mapped.
 Status Allocator::pin_region(Region* region, Backing backing) {
-  region->base = backing == Backing::hugetlb ? map_hugetlb(region->length) : map_aligned(region->length);
-  if (region->base == 0) return PINRAIL_ERR_OUT_OF_RESOURCE;
-  void* const at = pointer(region->base);
+  void* const at =
+      backing == Backing::hugetlb ? map_hugetlb(region->length) : map_aligned(region->length, kSlab, MAP_NORESERVE);
+  if (at == MAP_FAILED) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  region->base = reinterpret_cast<uintptr_t>(at);
   const bool is_huge = backing == Backing::hugetlb ||
                        (backing == Backing::transparent && madvise(at, region->length, MADV_HUGEPAGE) == 0);
   bind(region->base, region->length, region->heap->node);

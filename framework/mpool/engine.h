@@ -21,9 +21,6 @@
 #ifndef PINRAIL_FRAMEWORK_MPOOL_ENGINE_H
 #define PINRAIL_FRAMEWORK_MPOOL_ENGINE_H
 
-#include <pinrail/component_mpool.h>
-#include <pinrail/pinrail.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -44,9 +41,6 @@ class Engine : public PoolBase {
   // Drops a reference. BAD_PARAM: it was dropped before.
   Status deregister(pinrail_thread_t* thread, pinrail_handle_t handle) {
     return after_drop(thread, handle, drop(handle));
-  }
-  static pinrail_status_t deregister_entry(void* pool, pinrail_thread_t* thread, pinrail_handle_t handle) {
-    return guarded([&] { return static_cast<Self*>(pool)->deregister(thread, handle); });
   }
 
   // For pinrail_mpool_evict(). NOT_FOUND: nothing is idle.
@@ -76,8 +70,7 @@ class Engine : public PoolBase {
 
   // The statistics that take no lock and follow no list: also for a forked child.
   void counters(pinrail_mpool_stats_t* stats_out) const {
-    pinrail_mpool_stats_t totals{};
-    totals.size = sizeof(totals);
+    auto totals = sized<pinrail_mpool_stats_t>();
     host_->pools->add_counts(config_.pool, &totals);
     add_own_counts(&totals);
     totals.size_limit = cache_->limits().bytes;

@@ -13,6 +13,7 @@
 #include <pinrail/component_mpool.h>
 
 #include <new>
+#include <type_traits>
 
 #include "base/core/span.h"
 #include "base/core/status.h"
@@ -41,62 +42,50 @@ struct Forward {
       return status;
     });
   }
-  static pinrail_status_t destroy(void* module, pinrail_thread_t* thread, uint32_t flags) {
-    return guarded([&] { return pool_of(module)->destroy(thread, flags); });
+  // A function of the table that calls this one of the pool, and turns an exception into a status.
+  template <auto kFunction, typename... Arguments>
+  static pinrail_status_t call(void* module, Arguments... arguments) {
+    return guarded([&] {
+      if constexpr (std::is_member_function_pointer_v<decltype(kFunction)>) {
+        return (pool_of(module)->*kFunction)(arguments...);
+      } else {
+        return kFunction(arguments...);
+      }
+    });
+  }
+  // The same for one that has a range in place of the table's two arguments.
+  template <auto kFunction, typename... Arguments>
+  static pinrail_status_t call_on_span(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length,
+                                       Arguments... arguments) {
+    return call<kFunction>(module, thread, Span::of(base, length), arguments...);
   }
   static size_t referenced(void* module) { return pool_of(module)->referenced(); }
-  static pinrail_status_t evict(void* module, pinrail_thread_t* thread) {
-    return guarded([&] { return pool_of(module)->evict(thread); });
-  }
-  static pinrail_status_t progress(void* module, pinrail_thread_t* thread) {
-    return guarded([&] { return pool_of(module)->progress(thread); });
-  }
-  static pinrail_status_t stats(void* module, pinrail_mpool_stats_t* stats_out) {
-    return guarded([&] { pool_of(module)->stats(stats_out); });
-  }
   static size_t max_reg_size(void* module) { return pool_of(module)->max_reg_size(); }
   static void counters(void* module, pinrail_mpool_stats_t* stats_out) { pool_of(module)->counters(stats_out); }
   static pinrail_status_t check(void* module) {
     return pool_of(module)->check() == nullptr ? PINRAIL_SUCCESS : PINRAIL_ERR_ERROR;
   }
-  static pinrail_status_t ft_event(void* module, pinrail_thread_t* thread, pinrail_ft_state_t state) {
-    return guarded([&] { return pool_of(module)->ft_event(thread, state); });
-  }
-  static pinrail_status_t register_mem(void* module, pinrail_thread_t* thread, uintptr_t addr, size_t length,
-                                       uint64_t access_and_flags, pinrail_handle_t* handle_out) {
-    return guarded([&] { return pool_of(module)->register_mem(thread, addr, length, access_and_flags, handle_out); });
-  }
-  static pinrail_status_t find(void* module, pinrail_thread_t* thread, uintptr_t addr, size_t length,
-                               uint64_t access_and_flags, pinrail_handle_t* handle_out) {
-    return guarded([&] { return pool_of(module)->find(thread, addr, length, access_and_flags, handle_out); });
-  }
-  static pinrail_status_t query(void* module, pinrail_thread_t* thread, uintptr_t base, size_t length, uint32_t access,
-                                void (*visit)(void* arg, uintptr_t base, size_t length), void* arg) {
-    return guarded([&] { return pool_of(module)->query(thread, Span::of(base, length), access, visit, arg); });
-  }
-
   static void invalidate_range_hook(void* module, uintptr_t base, size_t length) {
     pool_of(module)->invalidate_range_hook(Span::of(base, length));
   }
 
   // Returns what all pools have in their table; the component adds the rest.
   static constexpr pinrail_mpool_ops_t table() {
-    pinrail_mpool_ops_t ops{};
-    ops.size = sizeof(ops);
+    auto ops = sized<pinrail_mpool_ops_t>();
     ops.create = create;
-    ops.destroy = destroy;
+    ops.destroy = call<&Pool::destroy>;
     ops.referenced = referenced;
-    ops.register_mem = register_mem;
-    ops.find = find;
-    ops.deregister = Module::deregister_entry;
+    ops.register_mem = call_on_span<&Pool::register_mem>;
+    ops.find = call_on_span<&Pool::find>;
+    ops.deregister = call<&Pool::deregister>;
     ops.invalidate_range_hook = invalidate_range_hook;
-    ops.evict = evict;
-    ops.progress = progress;
-    ops.stats = stats;
+    ops.evict = call<&Pool::evict>;
+    ops.progress = call<&Pool::progress>;
+    ops.stats = call<&Pool::stats>;
     ops.max_reg_size = max_reg_size;
     ops.counters = counters;
     ops.check = check;
-    ops.ft_event = ft_event;
+    ops.ft_event = call<&Pool::ft_event>;
     return ops;
   }
 
@@ -104,7 +93,7 @@ struct Forward {
   static constexpr pinrail_mpool_ops_t memory_table() {
     pinrail_mpool_ops_t ops = table();
     ops.kinds = PINRAIL_KIND_HOST;
-    ops.query = query;
+    ops.query = call_on_span<&Pool::query>;
     return ops;
   }
 };

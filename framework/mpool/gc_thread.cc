@@ -176,25 +176,19 @@ bool Word::sleep(uint32_t seen, int64_t milliseconds, const Bells& bells) {
   return false;
 }
 
-Status join_asked(Drain look, void* arg, const uint32_t* bell, void** member_out) {
-  auto member = std::make_unique<Member>(Member{look, arg, 0, 0, bell});
-  Guard guard(mutex);
-  members->push_back(member.get());
-  *member_out = member.release();
-  word.version.fetch_add(1);
-  futex_call(&word.version, FUTEX_WAKE_PRIVATE, 1, nullptr);
-  return success();
-}
-
-// Adds a member, for whose drain the thread runs; `arg` must live until leave(). May throw bad_alloc.
-Status join(Drain drain, void* arg, uint32_t interval_ms, void** member_out) {
-  auto member = std::make_unique<Member>(Member{drain, arg, interval_ms, 0, nullptr});
+// Adds a member, for whose drain the thread runs unless it has a bell; `arg` must live until leave(). May throw
+// bad_alloc.
+Status join(Drain drain, void* arg, uint32_t interval_ms, const uint32_t* bell, void** member_out) {
+  auto member = std::make_unique<Member>(Member{drain, arg, interval_ms, 0, bell});
   Guard guard(mutex);
   members->reserve(members->size() + 1);
-  if (!start_locked()) return PINRAIL_ERR_OUT_OF_RESOURCE;
+  if (bell == nullptr && !start_locked()) return PINRAIL_ERR_OUT_OF_RESOURCE;
   members->push_back(member.get());
   *member_out = member.release();
   if (interval_ms != 0) wake_hook(PINRAIL_GC_NOW);  // the thread may be asleep for longer than that
+  if (bell == nullptr) return success();
+  word.version.fetch_add(1);
+  futex_call(&word.version, FUTEX_WAKE_PRIVATE, 1, nullptr);
   return success();
 }
 

@@ -31,11 +31,10 @@ using Drain = int (*)(void* arg, pinrail_thread_t* thread);
 
 // Adds a member. interval_ms: the longest time between two of its drains; 0: it is drained only after a wake.
 // OUT_OF_RESOURCE: no memory, or no thread could be started.
-Status join(Drain drain, void* arg, uint32_t interval_ms, void** member_out);
-// Adds a member that is called only after another process has asked: by FUTEX_WAKE on this word of memory that it
-// shares with this one for reading. Starts no thread; without one, or before Linux 5.16, it is never called. The word
-// is 0.
-Status join_asked(Drain look, void* arg, const uint32_t* bell, void** member_out);
+// bell: not NULL: the member is called only after another process has asked: by FUTEX_WAKE on this word of memory that
+// it shares with this one for reading. This starts no thread; without one, or before Linux 5.16, the member is never
+// called. The word is 0.
+Status join(Drain drain, void* arg, uint32_t interval_ms, const uint32_t* bell, void** member_out);
 // Removes a member and waits for its drain under way. Must not be called inside the drain.
 void leave(void* member);
 

@@ -219,7 +219,7 @@ class Pool : public mpool::Engine<Pool, Settings> {
   // mapped at that address of this process, and visits all.
   bool find_hint(pinrail_thread_t* thread, const Key& key, pinrail_registration_t** reg_out);
   Status find(pinrail_thread_t* thread, const Key& key, pinrail_registration_t** reg_out);
-  Status find_local(const pinrail_thread_t* thread, uintptr_t base, size_t length, pinrail_registration_t** reg_out);
+  Status find_local(const pinrail_thread_t* thread, const Span& span, pinrail_registration_t** reg_out);
   // Closes what died and is unreferenced. Never an error.
   Status progress(pinrail_thread_t* thread);
   const char* check();
@@ -259,7 +259,7 @@ class Pool : public mpool::Engine<Pool, Settings> {
   // kill_overlapping(): kills what overlaps this registration in its owner's addresses and has another id; the caller
   // has a reference. kill_local(): kills what is mapped in that range of this process. Both close what is idle of it.
   void kill_overlapping(pinrail_thread_t* thread, pinrail_registration_t* reg);
-  void kill_local(pinrail_thread_t* thread, uintptr_t base, size_t length);
+  void kill_local(pinrail_thread_t* thread, const Span& span);
   // Calls visit(reg) for all registrations of the pool.
   template <typename Visit>
   void for_each_locked(Visit&& visit) const REQUIRES(cache_->mutex) {

@@ -196,8 +196,7 @@ void Pool::kill_overlapping(pinrail_thread_t* thread, pinrail_registration_t* re
 }
 
 // Kills all registrations mapped in that range of this process. What is pending is told by events_ (gpu_pool/X7).
-void Pool::kill_local(pinrail_thread_t* thread, uintptr_t base, size_t length) {
-  const Span span = Span::of(base, length);
+void Pool::kill_local(pinrail_thread_t* thread, const Span& span) {
   {
     Guard guard(cache_->mutex);
     ++events_;

@@ -35,8 +35,7 @@ bool Pool::find_hint(pinrail_thread_t* thread, const Key& key, pinrail_registrat
       Status(deregister(thread, handle_of(reg))).ignore();  // ours, so that it succeeds
       return false;
     }
-    host_->pools->count_hit(config_.pool, thread);
-    mark_used(reg);
+    count_hit(thread, reg);
     *reg_out = reg;
     return true;
   });
@@ -51,17 +50,14 @@ Status Pool::find(pinrail_thread_t* thread, const Key& key, pinrail_registration
     reg = match_locked(key, &mismatch);
     if (reg == nullptr || !take(reg, state::load(reg))) return PINRAIL_ERR_NOT_FOUND;
   }
-  host_->pools->count_hit(config_.pool, thread);
-  mark_used(reg);
+  count_hit(thread, reg);
   remember(reg);
   *reg_out = reg;
   return success();
 }
 
 // Finds the registration that is mapped at that range of this process. Visits all.
-Status Pool::find_local(const pinrail_thread_t* thread, uintptr_t base, size_t length,
-                        pinrail_registration_t** reg_out) {
-  const Span span = Span::of(base, length);
+Status Pool::find_local(const pinrail_thread_t* thread, const Span& span, pinrail_registration_t** reg_out) {
   pinrail_registration_t* found = nullptr;
   Guard guard(cache_->mutex);
   for_each_locked([&](pinrail_registration_t* reg) {
@@ -119,10 +115,7 @@ Status Pool::acquire(pinrail_thread_t* thread, const Request& request, pinrail_r
   Pending own;
   pinrail_registration_t* stale = nullptr;
   switch (find_or_announce(thread, request, &own, &stale, reg_out)) {
-    case LookupResult::found:
-      host_->pools->count_hit(config_.pool, thread);
-      mark_used(*reg_out);
-      return success();
+    case LookupResult::found: count_hit(thread, *reg_out); return success();
     case LookupResult::gone: return PINRAIL_ERR_NOT_FOUND;
     case LookupResult::announced: break;
   }

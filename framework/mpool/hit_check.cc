@@ -10,12 +10,11 @@
 #include <cstdio>
 #include <ctime>
 
+#include "base/core/kernel.h"
 #include "framework/monitor/mapping.h"
 
 namespace pinrail::mpool {
 namespace {
-
-using monitor::page_size;
 
 constexpr size_t kSampledPages = 16, kSampledBytes = 64, kPiece = 65536;
 // How often a byte is looked at that differs, and the pause before the first, second and so on.
@@ -24,7 +23,7 @@ constexpr long kPause = 20000;  // nanoseconds
 
 Span pages_of(const Span& span) {
   Span pages = span;
-  (void)round_out(&pages, page_size());
+  (void)round_out(&pages, page_bytes());
   return pages;
 }
 
@@ -57,7 +56,7 @@ bool HitCheck::can_compare() const {
   uint64_t frame = 0;
   const Span here = pages_of(Span::of(reinterpret_cast<uintptr_t>(&frame), sizeof(frame)));
   uint64_t frames[2] = {};
-  return registrar_->table.pins_nothing == 0 && monitor::read_frames({here.base, here.base + page_size()}, frames) &&
+  return registrar_->table.pins_nothing == 0 && monitor::read_frames({here.base, here.base + page_bytes()}, frames) &&
          frames[0] != 0;
 }
 
@@ -69,7 +68,7 @@ bool HitCheck::find_or_note(pinrail_handle_t handle, const Span& pages, Frames* 
     const auto at = known_.find(handle.reg);
     if (at != known_.end() && at->second.generation == handle.generation) {
       const Frames& frames = at->second.frames;
-      const size_t first = (pages.base - whole.base) / page_size(), count = pages.length() / page_size();
+      const size_t first = (pages.base - whole.base) / page_bytes(), count = pages.length() / page_bytes();
       if (!frames.empty()) frames_out->assign(frames.data() + first, frames.data() + first + count);
       return true;
     }
@@ -77,7 +76,7 @@ bool HitCheck::find_or_note(pinrail_handle_t handle, const Span& pages, Frames* 
   Frames frames;
   const bool is_on_demand = (handle.reg->traits & PINRAIL_TRAIT_ON_DEMAND) != 0;
   if (registrar_->table.pins_nothing == 0 && !is_on_demand) {  // what is not pinned may move
-    frames.resize(whole.length() / page_size());
+    frames.resize(whole.length() / page_bytes());
     if (!monitor::read_frames(whole, frames.data())) frames.clear();
   }
   Guard guard(mutex_);
@@ -102,7 +101,7 @@ std::string HitCheck::other_frame(const Span& pages, const Frames& then, bool* i
     if (now[i] == then[i]) continue;
     char text[160];
     std::snprintf(text, sizeof(text), "the device has page frame %s at %#" PRIxPTR " and the process has %s",
-                  frame_text(then[i]).c_str(), pages.base + i * page_size(), frame_text(now[i]).c_str());
+                  frame_text(then[i]).c_str(), pages.base + i * page_bytes(), frame_text(now[i]).c_str());
     return text;
   }
   return {};
@@ -146,7 +145,7 @@ std::optional<std::string> HitCheck::other_byte(pinrail_thread_t* thread, pinrai
 }
 
 std::string HitCheck::difference(pinrail_thread_t* thread, pinrail_handle_t handle, const Span& asked) {
-  const Span pages = pages_of(part_of(asked, kSampledPages * page_size()));
+  const Span pages = pages_of(part_of(asked, kSampledPages * page_bytes()));
   Frames frames;
   if (!find_or_note(handle, pages, &frames)) return {};
   bool is_known = false;

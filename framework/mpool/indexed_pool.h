@@ -26,7 +26,7 @@ class IndexedPool : public Engine<Self, Settings> {
   // Visits the range of each registration in the index that overlaps the span and has the access. Takes the index lock,
   // not while it visits; leaves no reference and records no use.
   using QueryVisit = void (*)(void* arg, uintptr_t base, size_t length);
-  Status query(pinrail_thread_t*, const Span& span, uint32_t access, QueryVisit visit, void* arg) {
+  Status query(pinrail_thread_t*, Span span, uint32_t access, QueryVisit visit, void* arg) {
     if (rcache_.ops.visit_all == nullptr) return PINRAIL_ERR_NOT_SUPPORTED;
     const uint32_t rights = access & PINRAIL_RIGHTS_MASK, traits = (access & PINRAIL_TRAITS_MASK) | own_traits_;
     std::vector<Span> spans;
@@ -80,17 +80,10 @@ class IndexedPool : public Engine<Self, Settings> {
   }
 
   // Rounds the range out to whole pages. False: they begin at address 0 or end above the last one.
-  bool pages_of(uintptr_t addr, size_t length, Span* span_out) const {
-    *span_out = Span::of(addr, length);
-    return round_out(span_out, page_mask_ + 1) && span_out->base != 0;
-  }
+  bool to_pages(Span* span) const { return round_out(span, page_mask_ + 1) && span->base != 0; }
   // Whether the index answers: then the caller holds a registration. The caller counts a hit, or not.
   bool find_indexed(pinrail_thread_t* thread, const Span& span, uint32_t access, pinrail_registration_t** reg_out) {
     return rcache_.ops.find(rcache_.module, thread, span.base, span.length(), access, reg_out) == PINRAIL_SUCCESS;
-  }
-  void count_hit(const pinrail_thread_t* thread, pinrail_registration_t* reg) {
-    mark_used(reg);
-    this->host_->pools->count_hit(this->config_.pool, thread);
   }
   // Calls visit(reg), under the index's lock, for all that is in the index and overlaps the span. Returns how many.
   template <typename Visit>
@@ -98,7 +91,6 @@ class IndexedPool : public Engine<Self, Settings> {
     const auto call = [](void* arg, pinrail_registration_t* reg) { (*static_cast<decltype(&visit)>(arg))(reg); };
     return rcache_.ops.visit_all(rcache_.module, span.base, span.length(), call, &visit);
   }
-
   // All that is in the index and overlaps the span, each with a reference. May throw bad_alloc, without references.
   void find_all(pinrail_thread_t* thread, const Span& span, Held* held_out) {
     size_t count = 0;

@@ -26,8 +26,7 @@ constexpr char kHelp[] =
     ;
 
 pinrail_mpool_config_t config_of(pinrail_mpool* pool, const char* cache_name, const pinrail_mpool_options_t& options) {
-  pinrail_mpool_config_t config{};
-  config.size = sizeof(config);
+  auto config = sized<pinrail_mpool_config_t>();
   config.pool = pool;
   config.cache_name = cache_name;
   config.registrar = pool->registrar.get();
@@ -173,8 +172,7 @@ Status create(const loader::Loader& loader, const param::Registry& params, const
   const pinrail_mpool_config_t config = config_of(pool.get(), cache_name, options);
   const Status made = create_module(loader, params, name, config, pool.get());
   if (!made.ok()) return made;
-  pinrail_mpool_stats_t limits{};
-  limits.size = sizeof(limits);
+  auto limits = sized<pinrail_mpool_stats_t>();
   pool->ops->counters(pool->module, &limits);
   pool->recorder.show(pool->name, pool->registrar->name, monitor::names_of_started(), limits);
   pool->page_mask = pool->registrar->table.granularity - 1;
@@ -208,18 +206,6 @@ bool may_lock_everything() {
   return is_capable && is_in_machines_namespace();
 }
 
-}  // namespace
-
-uint64_t memlock_limit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || may_lock_everything()) {
-    return UINT64_MAX;
-  }
-  return limit.rlim_cur;
-}
-
-namespace {
-
 // The number in the file; "max", a missing file, and what version 1 writes for no limit are no bound.
 uint64_t limit_in(const std::string& path) {
   std::ifstream file(path);
@@ -240,6 +226,14 @@ uint64_t limit_of_group_and_above(const std::string& root, std::string group, co
 std::string mebibytes(uint64_t bytes) { return std::to_string(bytes / kMebi) + " MiB"; }
 
 }  // namespace
+
+uint64_t memlock_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || may_lock_everything()) {
+    return UINT64_MAX;
+  }
+  return limit.rlim_cur;
+}
 
 // A line is "number:controllers:path": version 2 has number 0 and no controllers, version 1 the controller memory.
 uint64_t cgroup_limit(const std::string& cgroup_file, const std::string& root) {

@@ -6,19 +6,14 @@
 #define PINRAIL_FRAMEWORK_MPOOL_MPOOL_H
 
 #include <pinrail/component_mpool.h>
-#include <pinrail/pinrail.h>
 
-#include <atomic>
 #include <memory>
-#include <string>
 
 #include "base/core/status.h"
-#include "base/hit/pool_counts.h"
 #include "base/loader/loader.h"
 #include "framework/mpool/hit_check.h"
 #include "framework/mpool/pool_works.h"
 #include "framework/mpool/recorder.h"
-#include "framework/registrar/registrar.h"
 
 namespace pinrail::mpool {
 class Allocator;

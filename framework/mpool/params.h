@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <array>
 #include <cinttypes>
-#include <cstdint>
 #include <cstdio>
 #include <numeric>
 #include <string>
@@ -134,8 +133,7 @@ class SettingsReader {
 
  private:
   pinrail_param_info_t info(const char* name) {
-    pinrail_param_info_t info{};
-    info.size = sizeof(info);
+    auto info = sized<pinrail_param_info_t>();
     if (host_->param_info(host_, (std::string(prefix_) + name).c_str(), &info) != PINRAIL_SUCCESS) is_complete_ = false;
     return info;
   }
@@ -226,8 +224,7 @@ void report_last_stats(const pinrail_host_t* host, Pool* pool) {
 inline std::string source_of(const pinrail_host_t* host, const char* parameter) {
   constexpr const char* kNames[] = {
       "the default", "a file", "the environment", "the program", "a call of the program", "the site's override file"};
-  pinrail_param_info_t info{};
-  info.size = sizeof(info);
+  auto info = sized<pinrail_param_info_t>();
   if (host->param_info(host, parameter, &info) != PINRAIL_SUCCESS) return "unknown";
   if (info.source_line > 0) return std::string(info.source_file) + " line " + std::to_string(info.source_line);
   return kNames[info.source];

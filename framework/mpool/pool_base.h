@@ -8,18 +8,10 @@
 #ifndef PINRAIL_FRAMEWORK_MPOOL_POOL_BASE_H
 #define PINRAIL_FRAMEWORK_MPOOL_POOL_BASE_H
 
-#include <pinrail/component_mpool.h>
-#include <pinrail/pinrail.h>
-
 #include <map>
 #include <memory>
-#include <string>
 
-#include "base/core/own_component.h"
-#include "base/core/status.h"
 #include "base/registration/shortcut.h"
-#include "base/sync/lock.h"
-#include "framework/mpool/params.h"
 #include "framework/mpool/pool_cache.h"
 
 namespace pinrail::mpool {
@@ -141,6 +133,10 @@ class PoolBase : public Member {
     stats->races += races_.load(std::memory_order_relaxed);
     stats->retries += retries_.load(std::memory_order_relaxed);
     stats->uncovered += uncovered_.load(std::memory_order_relaxed);
+  }
+  void count_hit(const pinrail_thread_t* thread, pinrail_registration_t* reg) {
+    mark_used(reg);
+    host_->pools->count_hit(config_.pool, thread);
   }
   static void count_relaxed(std::atomic<uint64_t>* counter) {
     counter->fetch_add(1, std::memory_order_relaxed);  // relaxed: a statistic

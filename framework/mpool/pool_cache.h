@@ -19,8 +19,6 @@
 
 #include "base/core/span.h"
 #include "base/core/status.h"
-#include "base/sync/lock.h"
-#include "framework/mpool/budget.h"
 #include "framework/mpool/gc_list.h"
 #include "framework/mpool/params.h"
 #include "framework/mpool/pool_registrations.h"

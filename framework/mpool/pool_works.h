@@ -195,9 +195,11 @@ class PinTable {
     return true;
   }
   // The same of all pins, however often.
-  void remove_all(Pins* removed_out) EXCLUDES(mutex_) {
+  Pins remove_all() EXCLUDES(mutex_) {
     Guard guard(mutex_);
-    removed_out->swap(pins_);
+    Pins all;
+    all.swap(pins_);
+    return all;
   }
 
  private:

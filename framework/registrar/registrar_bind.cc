@@ -3,7 +3,6 @@
 // the marks that keep memory out of forked children.
 #include <sys/mman.h>
 #include <sys/utsname.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -107,7 +106,6 @@ Status bind_lent(const pinrail_registrar_t& table, Bound* bound_out) {
 Status bind_component(const loader::Opened& opened, void* native, Bound* bound_out, std::string* reason_out) {
   const auto* ops = static_cast<const pinrail_registrar_ops_t*>(opened.descriptor->ops);
   auto bound = std::make_unique<pinrail_bound_registrar>();
-  bound->table.size = sizeof(pinrail_registrar_t);
   bound->name = opened.descriptor->name;
   const loader::LastLogLine words;
   // Room for a component that was built for a larger table, which is refused below.
@@ -246,8 +244,6 @@ bool is_needed = false;  // written at start-up
 
 Mutex mutex{LockRank::leaf};
 Forever<PageCounts> counts GUARDED_BY(mutex);
-
-size_t page_bytes() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
 
 // Calls attempt(span), and for hugetlbfs again with the span extended to whole huge pages: madvise refuses parts of
 // them.

@@ -24,8 +24,7 @@ inline const void* registrar_tail(const pinrail_registration_t* reg) { return re
 inline pinrail_registrar_t make_registrar(const char* name, void* context, uint32_t kinds, size_t granularity,
                                           decltype(pinrail_registrar_t::register_mem) register_mem,
                                           decltype(pinrail_registrar_t::deregister_mem) deregister_mem) {
-  pinrail_registrar_t table{};
-  table.size = sizeof(table);
+  auto table = sized<pinrail_registrar_t>();
   table.name = name;
   table.context = context;
   table.thread_mode = PINRAIL_THREAD_CONCURRENT;
@@ -78,8 +77,7 @@ constexpr size_t details_offset(size_t registrar_tail) { return ((registrar_tail
 
 // What a pool asks: to register the range of the registration. Descriptor and handle are the caller's to add.
 inline pinrail_register_request_t device_request(const pinrail_registration_t* reg, uint32_t kind) {
-  pinrail_register_request_t request{};
-  request.size = sizeof(request);
+  auto request = sized<pinrail_register_request_t>();
   request.kind = kind;
   request.rights = reg->rights;
   request.traits = reg->traits;

@@ -162,14 +162,14 @@ class RealPool {
   // The API's register, find and deregister (framework/api/api_call.cc), on thread i.
   bool take(int i, uintptr_t base, pinrail_handle_t* handle_out) {
     if (hit(i, base, handle_out)) return true;
-    if (!pool_->register_mem(threads[i], base, kLength, 0, handle_out).ok()) return false;
+    if (!pool_->register_mem(threads[i], Span::of(base, kLength), 0, handle_out).ok()) return false;
     remember(i, base, *handle_out);
     taken(*handle_out, base);
     return true;
   }
   bool find(int i, uintptr_t base, pinrail_handle_t* handle_out) {
     if (hit(i, base, handle_out)) return true;
-    if (!pool_->find(threads[i], base, kLength, 0, handle_out).ok()) return false;
+    if (!pool_->find(threads[i], Span::of(base, kLength), 0, handle_out).ok()) return false;
     taken(*handle_out, base);
     return true;
   }
@@ -182,14 +182,14 @@ class RealPool {
     return true;
   }
   bool take_two_pages(int i, uintptr_t base, pinrail_handle_t* handle_out) {
-    if (!pool_->register_mem(threads[i], base, 2 * kLength, 0, handle_out).ok()) return false;
+    if (!pool_->register_mem(threads[i], Span::of(base, 2 * kLength), 0, handle_out).ok()) return false;
     taken(*handle_out, base);
     return true;
   }
   // What is not in the index.
   bool take_uncached(int i, uintptr_t base, pinrail_handle_t* handle_out) {
     constexpr uint64_t kFlags = uint64_t{PINRAIL_FLAG_CACHE_BYPASS} << PINRAIL_ACCESS_FLAGS_SHIFT;
-    if (!pool_->register_mem(threads[i], base, kLength, kFlags, handle_out).ok()) return false;
+    if (!pool_->register_mem(threads[i], Span::of(base, kLength), kFlags, handle_out).ok()) return false;
     taken(*handle_out, base);
     return true;
   }
@@ -202,7 +202,7 @@ class RealPool {
     if (drop_quick(handle)) return PINRAIL_SUCCESS;
     const uint64_t word = state::load(handle.reg);
     if (state::generation(word) != handle.generation) return PINRAIL_ERR_BAD_PARAM;
-    if ((word & state::kOrphan) == 0) return grdma::Pool::deregister_entry(pool_, threads[i], handle);
+    if ((word & state::kOrphan) == 0) return pool_->deregister(threads[i], handle).code();
     const Drop dropped = pinrail::drop(handle);
     if (dropped == Drop::last) arena::free(handle.reg);
     return dropped == Drop::stale ? PINRAIL_ERR_BAD_PARAM : PINRAIL_SUCCESS;

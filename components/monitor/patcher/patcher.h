@@ -20,7 +20,6 @@
 #define PINRAIL_COMPONENTS_MONITOR_PATCHER_H
 
 #include <pinrail/component.h>
-#include <sys/syscall.h>
 
 #include <atomic>
 
@@ -122,22 +121,14 @@ long call_original_hook(const Site& site, long number, const long* args);
 bool read_own_memory_hook(long address, void* copy_out, size_t length);
 void raise_alarm_hook(Context* context);  // wakes the checking thread
 
-// patcher_file_hook.cc: the hook of every patch. Passes the call to the hook of that system call.
+// patcher_memory_hook.cc: the hook of every patch. Passes the call to the hook of that system call.
 bool enter_hook(void* site, long number, const long* args, long* result_out);
 
-// Hooks of system calls. They are called only while the site is active. True: the call is made, and its result is
-// *result_out. False: the function shall make it.
-using CallHook = bool(const Site& site, long number, const long* args, long* result_out);
-CallHook munmap_hook;  // and of remap_file_pages, which has the same first arguments
-CallHook mmap_hook;
-CallHook mremap_hook;
-CallHook madvise_hook;
-CallHook mprotect_hook;
-CallHook process_madvise_hook;
-CallHook brk_hook;
-CallHook shmdt_hook;
-CallHook shmat_hook;
-CallHook file_hook;  // of all that may cut a file: patcher_file_hook.cc; the others are in patcher_memory_hook.cc
+// patcher_file_hook.cc: the hook of all calls that may cut a file; the others are in patcher_memory_hook.cc. They are
+// called only while the site is active. True: the call is made, and its result is *result_out. False: the function
+// shall make it.
+constexpr long kOpenat2 = 437;  // since Linux 5.6
+bool file_hook(const Site& site, long number, const long* args, long* result_out);
 
 // Whether an event that names a file can be one of memory that is kept: only then is the file looked at.
 bool may_show_files_hook(const Site& site);

@@ -70,7 +70,8 @@ void tell_what_is_seen_locked(Context* context) REQUIRES(context->mutex) {
 // The topics of the messages that are due, one for each function; NULL: none.
 using Topics = std::array<const char*, kFunctions>;
 
-Topics check_sites_locked(Context* context) REQUIRES(context->mutex) {
+Topics check_sites(Context* context) {
+  Guard guard(context->mutex);
   Topics topics{};
   const pinrail_host_t* const host = context->services;
   std::unique_ptr<const pinrail_host_t, decltype(host->monitor_release_hook)> held(nullptr, host->monitor_release_hook);
@@ -87,11 +88,6 @@ Topics check_sites_locked(Context* context) REQUIRES(context->mutex) {
   }
   tell_what_is_seen_locked(context);
   return topics;
-}
-
-Topics check_sites(Context* context) {
-  Guard guard(context->mutex);
-  return check_sites_locked(context);
 }
 
 // The program's message function may wait for a lock whose holder registers, forks or checks: so the caller holds

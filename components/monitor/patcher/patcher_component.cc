@@ -127,13 +127,6 @@ bool leaves_out(const Context& context, const Function& function, const std::str
   return true;
 }
 
-// A statically linked program has none of the functions; one message says so.
-Status report_if_static(const Context& context) {
-  if (find_function(kFunctionTable[0]) != 0) return success();
-  print_topic(context, "function not found", kFunctionTable[0]);
-  return PINRAIL_ERR_NOT_SUPPORTED;
-}
-
 // If a function cannot be patched, only its events are not seen (E5). Patches of an earlier start() are kept.
 Status patch_all_locked(Context* context, const std::string& leave_out) REQUIRES(context->mutex) {
   for (size_t i = 0; i < kFunctions; ++i) {
@@ -184,7 +177,8 @@ Status begin(Context* context) {
   std::string leave_out;
   Status status = read_params(context, &leave_out);
   if (status.ok()) status = prepare_context(context);
-  if (status.ok()) status = report_if_static(*context);
+  // A statically linked program has none of the functions; one message says so.
+  if (status.ok() && find_function(kFunctionTable[0]) == 0) status = report_missing(*context, kFunctionTable[0]);
   if (!status.ok()) return status;
   const pinrail_host_t* host = context->services;
   status =

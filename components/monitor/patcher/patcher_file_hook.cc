@@ -71,7 +71,6 @@ RemovedPart punched_part_hook(const long* args) {
   const auto begin = static_cast<uint64_t>(args[2]), end = begin + static_cast<uint64_t>(args[3]);
   return {about.known, false, {about.inode, begin & ~(kPage - 1), (mode & kShifts) != 0 ? UINT64_MAX : end, 0}};
 }
-constexpr long kOpenat2 = 437;  // since Linux 5.6
 
 constexpr bool cuts_hook(long flags) { return (flags & O_TRUNC) != 0; }
 
@@ -190,41 +189,6 @@ bool read_own_memory_hook(long address, void* copy_out, size_t length) {
 void raise_alarm_hook(Context* context) {
   context->alarm.fetch_add(1);
   patch::system_call_hook(SYS_futex, &context->alarm, FUTEX_WAKE_PRIVATE, 1);
-}
-
-// Hook context: the hook of every patch. syscall() makes any system call: some allocators (tcmalloc, mimalloc) and
-// hooks of other runtimes (UCX, Open MPI) use it.
-
-static CallHook* hook_of_hook(long number) {
-  switch (number) {
-    case SYS_munmap: return munmap_hook;
-    case SYS_remap_file_pages: return munmap_hook;
-    case SYS_mmap: return mmap_hook;
-    case SYS_mremap: return mremap_hook;
-    case SYS_madvise: return madvise_hook;
-    case SYS_mprotect: return mprotect_hook;
-    case SYS_process_madvise: return process_madvise_hook;
-    case SYS_brk: return brk_hook;
-    case SYS_shmdt: return shmdt_hook;
-    case SYS_shmat: return shmat_hook;
-#ifdef SYS_open
-    case SYS_open:
-    case SYS_creat:
-#endif
-    case SYS_fallocate:
-    case SYS_ftruncate:
-    case SYS_truncate:
-    case SYS_openat:
-    case kOpenat2: return file_hook;
-    default: return nullptr;
-  }
-}
-
-bool enter_hook(void* site_pointer, long number, const long* args, long* result_out) {
-  const auto& site = *static_cast<const Site*>(site_pointer);
-  CallHook* const hook = hook_of_hook(number);
-  const HookScope scope;
-  return hook != nullptr && is_active_hook(site) && hook(site, number, args, result_out);
 }
 
 }  // namespace pinrail::patcher

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Hook context: mappings that are unmapped, mapped over, moved, or lose their pages; System V shared memory.
+// Hook context: mappings that are unmapped, mapped over, moved, or lose their pages; System V shared memory; and the
+// hook of every patch, which passes a call to these.
 #include <linux/magic.h>
 #include <sys/ipc.h>
 #include <sys/mman.h>
@@ -67,8 +68,6 @@ struct Over {
   uintptr_t base;
 };
 
-}  // namespace
-
 // Each call is reported before and after it is made (patcher/H1). Another thread may register the range between the
 // first report and the call; that registration is stale after the call.
 bool munmap_hook(const Site& site, long number, const long* args, long* result_out) {
@@ -81,7 +80,7 @@ bool munmap_hook(const Site& site, long number, const long* args, long* result_o
 // Makes a call that maps memory. What it lays over is reported before, and afterwards what it returns, or what it was
 // to lay over: a call that fails may have unmapped that before.
 template <typename LengthAt>
-static bool map_hook(const Site& site, long number, const long* args, long* result_out, Over over, LengthAt length_at) {
+bool map_hook(const Site& site, long number, const long* args, long* result_out, Over over, LengthAt length_at) {
   const auto report = [&](uintptr_t base) { report_hook(site, base, length_at(base)); };
   if (over.is_any) report(over.base);
   const long result = call_original_hook(site, number, args);
@@ -103,7 +102,7 @@ bool mmap_hook(const Site& site, long number, const long* args, long* result_out
 
 // Returns the range that mremap takes or may take from the old place. A growing mapping may move; a shrinking one loses
 // its end; with old length 0 it is only mapped a second time. more: see rounded_up_by_hook().
-static Span moved_range_hook(const long* args, size_t more) {
+Span moved_range_hook(const long* args, size_t more) {
   const uintptr_t base = address_hook(args[0]);
   const auto old_length = static_cast<size_t>(args[1]);
   const auto length = static_cast<size_t>(args[2]);
@@ -137,7 +136,7 @@ bool mremap_hook(const Site& site, long number, const long* args, long* result_o
 
 // MADV_REMOVE takes the pages out of their file, so out of all its mappings. Which file that is only the list of
 // mappings says: all that is kept of files is reported.
-static void report_advice_hook(const Site& site, uintptr_t base, size_t length, int advice) {
+void report_advice_hook(const Site& site, uintptr_t base, size_t length, int advice) {
   report_hook(site, base, length);
   constexpr pinrail_file_part_t kAnyFile{0, 0, UINT64_MAX, 0};
   if (advice == MADV_REMOVE && may_show_files_hook(site)) report_file_hook(site, kAnyFile);
@@ -152,7 +151,7 @@ bool madvise_hook(const Site& site, long number, const long* args, long* result_
   return true;
 }
 
-static bool holds_patched_code_hook(const Context& context, const Span& span) {
+bool holds_patched_code_hook(const Context& context, const Span& span) {
   return std::any_of(std::begin(context.code_at), std::end(context.code_at), [&](const std::atomic<uintptr_t>& each) {
     const uintptr_t at = each.load(std::memory_order_relaxed);  // relaxed: the address of a function does not change
     return at >= span.base && at < span.end;
@@ -172,7 +171,7 @@ bool mprotect_hook(const Site& site, long number, const long* args, long* result
 
 // The kernel copies the list, because its address may be invalid; then the kernel reports the error to the caller.
 // Returns the sum of what the list holds.
-static uintptr_t report_list_hook(const Site& site, const long* args) {
+uintptr_t report_list_hook(const Site& site, const long* args) {
   constexpr size_t kBatch = 16;
   iovec copies[kBatch];
   uintptr_t sum = 0;
@@ -202,7 +201,7 @@ bool process_madvise_hook(const Site& site, long number, const long* args, long*
 
 // Returns the part of the heap that is unmapped when the break moves. An address in the first page is used only by a
 // probe: the kernel refuses it.
-static Span below_break_hook(uintptr_t asked, uintptr_t now) {
+Span below_break_hook(uintptr_t asked, uintptr_t now) {
   const uintptr_t end = round_up_hook(asked, kPage);
   if (asked < kPage) return {asked, asked + 1};
   return end < now ? Span{end, now} : Span{now, now};
@@ -222,8 +221,6 @@ bool brk_hook(const Site& site, long number, const long* args, long* result_out)
   return true;
 }
 
-namespace {
-
 // shmdt() unmaps every mapping of the segment that lies where it would lie if the segment began at this address. The
 // first page is always reported, as the trial of this function expects.
 void report_attached_hook(const Site& site, uintptr_t begin) {
@@ -240,8 +237,6 @@ size_t segment_length_hook(long id) {
   return (about.shm_segsz + kPage - 1) / kPage * kPage;
 }
 
-}  // namespace
-
 bool shmdt_hook(const Site& site, long number, const long* args, long* result_out) {
   const auto begin = static_cast<uintptr_t>(args[0]);
   report_attached_hook(site, begin);
@@ -256,6 +251,44 @@ bool shmat_hook(const Site& site, long number, const long* args, long* result_ou
   const size_t length = segment_length_hook(args[0]);
   return map_hook(site, number, args, result_out, over,
                   [&](uintptr_t base) { return over.is_any ? length + rounded_up_by_hook(base, length) : length; });
+}
+
+// Hook context: the hook of every patch. syscall() makes any system call: some allocators (tcmalloc, mimalloc) and
+// hooks of other runtimes (UCX, Open MPI) use it.
+
+using CallHook = bool(const Site& site, long number, const long* args, long* result_out);
+CallHook* hook_of_hook(long number) {
+  switch (number) {
+    case SYS_munmap: return munmap_hook;
+    case SYS_remap_file_pages: return munmap_hook;
+    case SYS_mmap: return mmap_hook;
+    case SYS_mremap: return mremap_hook;
+    case SYS_madvise: return madvise_hook;
+    case SYS_mprotect: return mprotect_hook;
+    case SYS_process_madvise: return process_madvise_hook;
+    case SYS_brk: return brk_hook;
+    case SYS_shmdt: return shmdt_hook;
+    case SYS_shmat: return shmat_hook;
+#ifdef SYS_open
+    case SYS_open:
+    case SYS_creat:
+#endif
+    case SYS_fallocate:
+    case SYS_ftruncate:
+    case SYS_truncate:
+    case SYS_openat:
+    case kOpenat2: return file_hook;
+    default: return nullptr;
+  }
+}
+
+}  // namespace
+
+bool enter_hook(void* site_pointer, long number, const long* args, long* result_out) {
+  const auto& site = *static_cast<const Site*>(site_pointer);
+  CallHook* const hook = hook_of_hook(number);
+  const HookScope scope;
+  return hook != nullptr && is_active_hook(site) && hook(site, number, args, result_out);
 }
 
 }  // namespace pinrail::patcher

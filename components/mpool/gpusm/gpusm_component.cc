@@ -275,11 +275,10 @@ class Pool final : public gpu_pool::Pool {
   }
   // Returns a referenced registration of the allocation that holds the range; in the index, or by a new handle.
   // NOT_FOUND: the range is not GPU memory. BAD_PARAM: it exceeds one allocation.
-  Status register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
-                      pinrail_handle_t* handle_out) {
+  Status register_mem(pinrail_thread_t* thread, Span span, uint64_t access_and_flags, pinrail_handle_t* handle_out) {
     gpu_pool::Request request;
     request.access_and_flags = access_and_flags;
-    Status status = identify(addr, length, &request.key);
+    Status status = identify(span, &request.key);
     if (!status.ok()) return status;
     pinrail_registration_t* reg = nullptr;
     const bool is_hit =
@@ -292,24 +291,23 @@ class Pool final : public gpu_pool::Pool {
     return status;
   }
   // The same from the index only; NOT_FOUND if it has none.
-  Status find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t, pinrail_handle_t* handle_out) {
+  Status find(pinrail_thread_t* thread, Span span, uint64_t, pinrail_handle_t* handle_out) {
     gpu_pool::Key key;
     pinrail_registration_t* reg = nullptr;
-    if (!identify(addr, length, &key).ok() || !gpu_pool::Pool::find(thread, key, &reg).ok()) {
+    if (!identify(span, &key).ok() || !gpu_pool::Pool::find(thread, key, &reg).ok()) {
       return PINRAIL_ERR_NOT_FOUND;
     }
     *handle_out = gpu_pool::handle_of(reg);
     return success();
   }
   // Copies the allocation's block, from the index or new. The reference is dropped before the return.
-  Status export_range(pinrail_thread_t* thread, uintptr_t addr, size_t length, pinrail_gpu_block_t* block_out,
-                      size_t* offset_out) {
+  Status export_range(pinrail_thread_t* thread, Span span, pinrail_gpu_block_t* block_out, size_t* offset_out) {
     if (!settings_.leave_pinned) return PINRAIL_ERR_NOT_SUPPORTED;
     pinrail_handle_t handle{};
-    const Status status = register_mem(thread, addr, length, 0, &handle);
+    const Status status = register_mem(thread, span, 0, &handle);
     if (!status.ok()) return status;
     *block_out = *block_of(handle.reg);
-    *offset_out = addr - reinterpret_cast<uintptr_t>(handle.reg->base);
+    *offset_out = span.base - reinterpret_cast<uintptr_t>(handle.reg->base);
     return deregister(thread, handle);
   }
   void invalidate_range_hook(const Span& span) { session_->free_hook(span); }
@@ -318,9 +316,9 @@ class Pool final : public gpu_pool::Pool {
   using gpu_pool::Pool::Pool;
   // Asks the driver for the allocation that holds the range: on each call, so that no block of freed memory is given
   // out. Errors as register_mem().
-  Status identify(uintptr_t addr, size_t length, gpu_pool::Key* key_out) {
+  Status identify(const Span& span, gpu_pool::Key* key_out) {
     pinrail_gpu_range_t range{};
-    const Status status = pinrail::identify(*config_.limits, Span::of(addr, length), &range);
+    const Status status = pinrail::identify(*config_.limits, span, &range);
     if (!status.ok()) return status;
     gpu_pool::Peer* const own = first_peer();  // the only one
     key_out->pid = static_cast<uint32_t>(own->owner.pid);
@@ -339,7 +337,7 @@ class Pool final : public gpu_pool::Pool {
     Status status = session_->fill_owner(request.key, &gpu_pool::identity_of(reg), block);
     if (!status.ok()) return status;
     gpu_pool::Key now;
-    status = identify(request.key.base, request.key.length, &now);
+    status = identify(Span::of(request.key.base, request.key.length), &now);
     if (!status.ok()) return status;
     return now.id == request.key.id && block->buffer_id == now.id ? success() : Status(PINRAIL_ERR_NOT_FOUND);
   }
@@ -399,15 +397,10 @@ constexpr const char* kSynonymPrefixes[] = {"rcache_gpusm_", nullptr};
 
 using Forward = mpool::Forward<Component, Pool, gpu_pool::Pool>;
 
-pinrail_status_t export_range(void* module, pinrail_thread_t* thread, uintptr_t addr, size_t length,
-                              pinrail_gpu_block_t* block_out, size_t* offset_out) {
-  return guarded([&] { return Forward::pool_of(module)->export_range(thread, addr, length, block_out, offset_out); });
-}
-
 constexpr pinrail_mpool_ops_t make_table() {
   pinrail_mpool_ops_t ops = Forward::table();
   ops.kinds = PINRAIL_KIND_GPU;
-  ops.export_range = export_range;
+  ops.export_range = Forward::call_on_span<&Pool::export_range>;
   return ops;
 }
 constexpr pinrail_mpool_ops_t kOps = make_table();

@@ -94,12 +94,10 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
                        Pool** pool_out);
   virtual ~Pool();
 
-  Status register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
-                      pinrail_handle_t* handle_out);
+  Status register_mem(pinrail_thread_t* thread, Span span, uint64_t access_and_flags, pinrail_handle_t* handle_out);
   Status register_with(pinrail_thread_t* thread, const Span& span, uint64_t access_and_flags,
                        const pinrail_register_options_t& options, pinrail_handle_t* handle_out);
-  Status find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
-              pinrail_handle_t* handle_out);
+  Status find(pinrail_thread_t* thread, Span span, uint64_t access_and_flags, pinrail_handle_t* handle_out);
   void invalidate_range_hook(const Span& span);
   void invalidate_reported_hook(const Span& span);
   void counters(pinrail_mpool_stats_t* stats_out) const;

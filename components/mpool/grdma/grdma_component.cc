@@ -53,33 +53,32 @@ class Both {
   }
 
   // A hit of host memory does not ask the driver.
-  Status register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
-                      pinrail_handle_t* handle_out) {
+  Status register_mem(pinrail_thread_t* thread, Span span, uint64_t access_and_flags, pinrail_handle_t* handle_out) {
     if (gpu_ != nullptr) {
-      const Request request{Span::of(addr, length), access_and_flags};
-      if (request.may_hit() && host_->find(thread, addr, length, access_and_flags, handle_out).ok()) {
-        return success();
-      }
-      const Status status = gpu_->register_mem(thread, addr, length, access_and_flags, handle_out);
+      const Request request{span, access_and_flags};
+      if (request.may_hit() && host_->find(thread, span, access_and_flags, handle_out).ok()) return success();
+      const Status status = gpu_->register_mem(thread, span, access_and_flags, handle_out);
       if (!status.is(PINRAIL_ERR_NOT_FOUND)) return status;
     }
-    return host_->register_mem(thread, addr, length, access_and_flags, handle_out);
+    return host_->register_mem(thread, span, access_and_flags, handle_out);
   }
-  Status register_with(pinrail_thread_t* thread, const Span& span, uint64_t access_and_flags,
-                       const pinrail_register_options_t& options, pinrail_handle_t* handle_out) {
-    return host_->register_with(thread, span, access_and_flags, options, handle_out);
+  Status register_with(pinrail_thread_t* thread, Span span, uint64_t access_and_flags,
+                       const pinrail_register_options_t* options, pinrail_handle_t* handle_out) {
+    return host_->register_with(thread, span, access_and_flags, *options, handle_out);
   }
-  Status find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
-              pinrail_handle_t* handle_out) {
-    const Status found = host_->find(thread, addr, length, access_and_flags, handle_out);
+  Status find(pinrail_thread_t* thread, Span span, uint64_t access_and_flags, pinrail_handle_t* handle_out) {
+    const Status found = host_->find(thread, span, access_and_flags, handle_out);
     if (found.ok() || gpu_ == nullptr) return found;
-    return gpu_->find(thread, addr, length, access_and_flags, handle_out);
+    return gpu_->find(thread, span, access_and_flags, handle_out);
   }
-  Status query(pinrail_thread_t* thread, const Span& span, uint32_t access, Pool::QueryVisit visit, void* arg) {
+  Status query(pinrail_thread_t* thread, Span span, uint32_t access, Pool::QueryVisit visit, void* arg) {
     return host_->query(thread, span, access, visit, arg);
   }
-  static pinrail_status_t deregister_entry(void* both, pinrail_thread_t* thread, pinrail_handle_t handle) {
-    return guarded([&] { return static_cast<Both*>(both)->deregister(thread, handle); });
+  // The thread that ends a registration owns it, so that nothing else changes its owner meanwhile.
+  Status deregister(pinrail_thread_t* thread, pinrail_handle_t handle) {
+    const Drop dropped = drop(handle);
+    const bool is_of_gpu = gpu_ != nullptr && dropped == Drop::last && mpool::area_of(handle.reg).owner == gpu_->number;
+    return (is_of_gpu ? gpu_ : host_)->after_drop(thread, handle, dropped);
   }
   void invalidate_range_hook(const Span& span) {
     host_->invalidate_reported_hook(span);
@@ -124,12 +123,6 @@ class Both {
   }
 
  private:
-  // The thread that ends a registration owns it, so that nothing else changes its owner meanwhile.
-  Status deregister(pinrail_thread_t* thread, pinrail_handle_t handle) {
-    const Drop dropped = drop(handle);
-    const bool is_of_gpu = gpu_ != nullptr && dropped == Drop::last && mpool::area_of(handle.reg).owner == gpu_->number;
-    return (is_of_gpu ? gpu_ : host_)->after_drop(thread, handle, dropped);
-  }
   // The registrars come first, because they may refuse.
   Status restart(pinrail_thread_t* thread) {
     Status told = host_->restart_registrar(thread);
@@ -207,18 +200,9 @@ constexpr const char* kSynonymPrefixes[] = {"rcache_grdma_", nullptr};
 
 using Forward = mpool::Forward<Component, Both>;
 
-pinrail_status_t register_with(void* module, pinrail_thread_t* thread, uintptr_t addr, size_t length,
-                               uint64_t access_and_flags, const pinrail_register_options_t* options,
-                               pinrail_handle_t* handle_out) {
-  return guarded([&] {
-    return Forward::pool_of(module)->register_with(thread, Span::of(addr, length), access_and_flags, *options,
-                                                   handle_out);
-  });
-}
-
 constexpr pinrail_mpool_ops_t make_table() {
   pinrail_mpool_ops_t ops = Forward::memory_table();
-  ops.register_with = register_with;
+  ops.register_with = Forward::call_on_span<&Both::register_with>;
   return ops;
 }
 constexpr pinrail_mpool_ops_t kOps = make_table();

@@ -18,7 +18,6 @@
 
 #include <pinrail/types.h>
 
-#include <algorithm>
 #include <atomic>
 
 #include "base/core/span.h"

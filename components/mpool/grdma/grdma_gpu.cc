@@ -39,9 +39,9 @@ GpuPool::~GpuPool() {
 }
 
 // Asks the driver for the allocation that the range lies in, and for its present buffer id.
-Status GpuPool::identify(uintptr_t addr, size_t length, uint64_t access_and_flags, Request* request_out) const {
+Status GpuPool::identify(const Span& asked, uint64_t access_and_flags, Request* request_out) const {
   pinrail_gpu_range_t range{};
-  const Status status = pinrail::identify(*table_, Span::of(addr, length), &range);
+  const Status status = pinrail::identify(*table_, asked, &range);
   if (!status.ok()) return status;
   Span span = Span::of(range.base, range.length);
   if (!round_out(&span, page_mask_ + 1)) return PINRAIL_ERR_BAD_PARAM;
@@ -55,12 +55,12 @@ void GpuPool::drop_and_invalidate(pinrail_thread_t* thread, pinrail_registration
   invalidate_range_hook(span);
 }
 
-Status GpuPool::register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
+Status GpuPool::register_mem(pinrail_thread_t* thread, Span span, uint64_t access_and_flags,
                              pinrail_handle_t* handle_out) {
   constexpr int kTries = 4;  // memory that is replaced while it is being registered is registered again
   for (int tries = 0; tries < kTries; ++tries) {
     Request request{}, after{};
-    Status status = identify(addr, length, access_and_flags, &request);
+    Status status = identify(span, access_and_flags, &request);
     if (!status.ok()) return status;
     pinrail_registration_t* reg = nullptr;
     const bool is_hit = request.may_hit() && find_answer(thread, request, &reg);
@@ -69,7 +69,7 @@ Status GpuPool::register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t le
     bool current = is_of(reg, request.buffer_id);
     // The memory of a new registration may have been freed while it was made: the driver is asked once more.
     if (current && !is_hit)
-      current = identify(addr, length, access_and_flags, &after).ok() && after.buffer_id == request.buffer_id;
+      current = identify(span, access_and_flags, &after).ok() && after.buffer_id == request.buffer_id;
     if (current) {
       *handle_out = handle_of(reg);
       return success();
@@ -79,13 +79,12 @@ Status GpuPool::register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t le
   return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
 }
 
-Status GpuPool::find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
-                     pinrail_handle_t* handle_out) {
+Status GpuPool::find(pinrail_thread_t* thread, Span span, uint64_t access_and_flags, pinrail_handle_t* handle_out) {
   Request request{};
-  const Status status = identify(addr, length, access_and_flags, &request);
+  const Status status = identify(span, access_and_flags, &request);
   if (!status.ok()) return PINRAIL_ERR_NOT_FOUND;
   pinrail_handle_t handle{};
-  const Status found = Pool::find(thread, request.span.base, request.span.length(), access_and_flags, &handle);
+  const Status found = Pool::find(thread, request.span, access_and_flags, &handle);
   if (!found.ok()) return found;
   if (is_of(handle.reg, request.buffer_id)) {
     *handle_out = handle;

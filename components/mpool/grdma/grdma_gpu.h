@@ -26,10 +26,8 @@ class GpuPool final : public Pool {
   ~GpuPool() override;
 
   // NOT_FOUND: that is no GPU memory; BAD_PARAM: it is not all in one allocation.
-  Status register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
-                      pinrail_handle_t* handle_out);
-  Status find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
-              pinrail_handle_t* handle_out);
+  Status register_mem(pinrail_thread_t* thread, Span span, uint64_t access_and_flags, pinrail_handle_t* handle_out);
+  Status find(pinrail_thread_t* thread, Span span, uint64_t access_and_flags, pinrail_handle_t* handle_out);
   // Tells the registrar that knows GPU memory of a restart.
   Status tell_registrar(pinrail_thread_t* thread) const { return host_->pools->registrar_restart(bound_, thread); }
 
@@ -37,7 +35,7 @@ class GpuPool final : public Pool {
   GpuPool(Component* component, const pinrail_mpool_config_t& config, const Settings& settings)
       : Pool(component, config, settings, sizeof(uint64_t)) {}
   Status bind(const Settings& settings);
-  Status identify(uintptr_t addr, size_t length, uint64_t access_and_flags, Request* request_out) const;
+  Status identify(const Span& asked, uint64_t access_and_flags, Request* request_out) const;
   bool is_of(pinrail_registration_t* reg, uint64_t buffer_id) const { return buffer_id_of(reg) == buffer_id; }
   void drop_and_invalidate(pinrail_thread_t* thread, pinrail_registration_t* reg, const Span& span);
   // The allocation that a registration is of. It lies behind the registrar's tail and not in the area, so that

@@ -35,10 +35,10 @@ Status Pool::acquire(pinrail_thread_t* thread, const Request& request, pinrail_r
   return register_own(thread, request, reg_out);
 }
 
-// The API has checked that addr + length does not wrap.
-Status Pool::register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
+// The API has checked that the range does not wrap.
+Status Pool::register_mem(pinrail_thread_t* thread, Span span, uint64_t access_and_flags,
                           pinrail_handle_t* handle_out) {
-  Request request{Span::of(addr, length), access_and_flags};
+  Request request{span, access_and_flags};
   if (!round_out(&request.span, page_mask_ + 1)) return PINRAIL_ERR_BAD_PARAM;
   pinrail_registration_t* reg = nullptr;
   const Status status = acquire(thread, request, &reg);
@@ -70,9 +70,8 @@ Status Pool::register_with(pinrail_thread_t* thread, const Span& span, uint64_t 
 }
 
 // A hit, or NOT_FOUND; the registrar is not called for it, but the gc list may be drained.
-Status Pool::find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
-                  pinrail_handle_t* handle_out) {
-  Request request{Span::of(addr, length), access_and_flags};
+Status Pool::find(pinrail_thread_t* thread, Span span, uint64_t access_and_flags, pinrail_handle_t* handle_out) {
+  Request request{span, access_and_flags};
   if (!round_out(&request.span, page_mask_ + 1)) return PINRAIL_ERR_BAD_PARAM;
   if (thread->in_registrar == 0 && gc_list.is_due()) drain(thread, SIZE_MAX);
   pinrail_registration_t* reg;

@@ -285,17 +285,17 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
   ~Pool();
   Status destroy(pinrail_thread_t* thread, uint32_t flags);
 
-  Status register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
-                      pinrail_handle_t* handle_out);
-  Status find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
-              pinrail_handle_t* handle_out);
+  Status register_mem(pinrail_thread_t* thread, Span span, uint64_t access_and_flags, pinrail_handle_t* handle_out);
+  Status find(pinrail_thread_t* thread, Span span, uint64_t access_and_flags, pinrail_handle_t* handle_out);
   void invalidate_range_hook(const Span& span);
   // Nothing is evicted on request: all that can be pinned is.
   static Status evict(pinrail_thread_t*) { return PINRAIL_ERR_NOT_FOUND; }
   // Returns when all that was mapped before the call is registered or left out.
   Status progress(pinrail_thread_t* thread);
   static Status ft_event(pinrail_thread_t*, pinrail_ft_state_t) { return PINRAIL_ERR_NOT_SUPPORTED; }
-  size_t left_out(pinrail_left_out_t* entries_out, size_t room) const { return left_out_.list(entries_out, room); }
+  void left_out(pinrail_left_out_t* entries_out, size_t room, size_t* count_out) const {
+    *count_out = left_out_.list(entries_out, room);
+  }
   size_t referenced();
 
  private:

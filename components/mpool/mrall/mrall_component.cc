@@ -41,13 +41,9 @@ constexpr pinrail_param_t kParams[] = {
 
 using Forward = mpool::Forward<Component, Pool>;
 
-pinrail_status_t left_out(void* module, pinrail_left_out_t* entries_out, size_t room, size_t* count_out) {
-  return guarded([&] { *count_out = Forward::pool_of(module)->left_out(entries_out, room); });
-}
-
 constexpr pinrail_mpool_ops_t make_table() {
   pinrail_mpool_ops_t ops = Forward::memory_table();
-  ops.left_out = left_out;
+  ops.left_out = Forward::call<&Pool::left_out>;
   return ops;
 }
 constexpr pinrail_mpool_ops_t kOps = make_table();
@@ -192,12 +188,11 @@ Status Pool::find_or_wait(pinrail_thread_t* thread, const Span& span, uint32_t a
   return PINRAIL_ERR_TEMP_OUT_OF_RESOURCE;
 }
 
-Status Pool::register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
+Status Pool::register_mem(pinrail_thread_t* thread, Span span, uint64_t access_and_flags,
                           pinrail_handle_t* handle_out) {
   const auto flags = static_cast<uint32_t>(access_and_flags >> PINRAIL_ACCESS_FLAGS_SHIFT);
   const auto access = static_cast<uint32_t>(access_and_flags);
-  Span span;
-  if (!pages_of(addr, length, &span)) return PINRAIL_ERR_BAD_PARAM;
+  if (!to_pages(&span)) return PINRAIL_ERR_BAD_PARAM;
   if ((flags & PINRAIL_FLAG_CACHE_BYPASS) != 0 || (access & PINRAIL_TRAITS_MASK) != 0) return PINRAIL_ERR_NOT_SUPPORTED;
   const size_t most = limits_of_registrar_.max_length;
   if (most != 0 && span.length() > most) return PINRAIL_ERR_NOT_SUPPORTED;
@@ -205,10 +200,9 @@ Status Pool::register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t lengt
 }
 
 // Only memory that a register call would get is found, but what is not registered is NOT_FOUND.
-Status Pool::find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
-                  pinrail_handle_t* handle_out) {
+Status Pool::find(pinrail_thread_t* thread, Span span, uint64_t access_and_flags, pinrail_handle_t* handle_out) {
   const auto access = static_cast<uint32_t>(access_and_flags);
-  const Status status = register_mem(thread, addr, length, access, handle_out);
+  const Status status = register_mem(thread, span, access, handle_out);
   const bool is_refusal = !status.ok() && !status.is(PINRAIL_ERR_BAD_PARAM) && !status.is(PINRAIL_ERR_BUSY);
   return is_refusal ? Status(PINRAIL_ERR_NOT_FOUND) : status;
 }

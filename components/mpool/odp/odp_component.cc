@@ -71,12 +71,10 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
     return status;
   }
 
-  Status register_mem(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
-                      pinrail_handle_t* handle_out) {
+  Status register_mem(pinrail_thread_t* thread, Span span, uint64_t access_and_flags, pinrail_handle_t* handle_out) {
     const auto flags = static_cast<uint32_t>(access_and_flags >> PINRAIL_ACCESS_FLAGS_SHIFT);
     const uint32_t access = static_cast<uint32_t>(access_and_flags) | PINRAIL_TRAIT_ON_DEMAND;
-    Span span;
-    if (!pages_of(addr, length, &span)) return PINRAIL_ERR_BAD_PARAM;
+    if (!to_pages(&span)) return PINRAIL_ERR_BAD_PARAM;
     drain(thread, SIZE_MAX);
     const bool is_own = (flags & PINRAIL_FLAG_CACHE_BYPASS) != 0;
     const uint32_t kept = flags & PINRAIL_FLAG_PERSISTENT;
@@ -92,12 +90,10 @@ class Pool : public mpool::IndexedPool<Pool, Settings> {
     if (status.ok()) *handle_out = handle_of(reg);
     return status;
   }
-  Status find(pinrail_thread_t* thread, uintptr_t addr, size_t length, uint64_t access_and_flags,
-              pinrail_handle_t* handle_out) {
+  Status find(pinrail_thread_t* thread, Span span, uint64_t access_and_flags, pinrail_handle_t* handle_out) {
     const uint32_t access = static_cast<uint32_t>(access_and_flags) | PINRAIL_TRAIT_ON_DEMAND;
-    Span span;
     pinrail_registration_t* reg;
-    if (!pages_of(addr, length, &span)) return PINRAIL_ERR_BAD_PARAM;
+    if (!to_pages(&span)) return PINRAIL_ERR_BAD_PARAM;
     if (!hit(thread, span, access, &reg)) return PINRAIL_ERR_NOT_FOUND;
     *handle_out = handle_of(reg);
     return success();

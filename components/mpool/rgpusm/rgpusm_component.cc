@@ -95,15 +95,13 @@ class Pool final : public gpu_pool::Pool {
     return PINRAIL_SUCCESS;
   }
   // This pool registers no memory of this process.
-  static Status register_mem(pinrail_thread_t*, uintptr_t, size_t, uint64_t, pinrail_handle_t*) {
-    return PINRAIL_ERR_NOT_SUPPORTED;
-  }
+  static Status register_mem(pinrail_thread_t*, Span, uint64_t, pinrail_handle_t*) { return PINRAIL_ERR_NOT_SUPPORTED; }
   // Returns a referenced registration that is mapped at that range of this process; NOT_FOUND. Kills first what hooks
   // noted (E1), and visits all: for messages and tests, not for transfers.
-  Status find(pinrail_thread_t* thread, uintptr_t base, size_t length, uint64_t, pinrail_handle_t* handle_out) {
+  Status find(pinrail_thread_t* thread, Span span, uint64_t, pinrail_handle_t* handle_out) {
     drain_invalidated(thread);
     pinrail_registration_t* reg = nullptr;
-    const Status status = find_local(thread, base, length, &reg);
+    const Status status = find_local(thread, span, &reg);
     if (status.ok()) *handle_out = gpu_pool::handle_of(reg);
     return status;
   }
@@ -189,7 +187,10 @@ class Pool final : public gpu_pool::Pool {
     gpu_pool::Peer* peer = nullptr;
     status = acquire_peer(copy, &peer);
     if (!status.ok()) return status;
-    const auto release = [this](gpu_pool::Peer* used) { release_peer(used); };
+    const auto release = [this](gpu_pool::Peer* used) {
+      Guard guard(cache_->mutex);
+      --used->users;
+    };
     const std::unique_ptr<gpu_pool::Peer, decltype(release)> in_use(peer, release);
     request.key.peer = peer;
     request.block = &copy;
@@ -252,7 +253,10 @@ class Pool final : public gpu_pool::Pool {
     Status status = slots::this_process(&next);
     if (status.ok()) status = restart_registrar(thread);
     if (!status.ok()) return status;
-    if (!self_.is(next)) forget_slots();
+    if (!self_.is(next)) {  // so that this process does not uncount its former identity (rgpusm_component/P3)
+      Guard guard(cache_->mutex);
+      for_each_locked([](pinrail_registration_t* reg) { gpu_pool::identity_of(reg).slot = nullptr; });
+    }
     release_all(thread, gpu_pool::Device::restarted);
     for (gpu_pool::Peer* peer = first_peer(); peer != nullptr; peer = peer->next) free_peer(peer, peer->owner);
     self_ = next;
@@ -262,7 +266,7 @@ class Pool final : public gpu_pool::Pool {
   // Exporters: their segments are opened once, and closed when the exporter is dead and none of its registrations is
   // left.
 
-  // Returns the block's exporter, counted as in use; release_peer() uncounts it. The errors are those of opening its
+  // Returns the block's exporter, counted as in use, which the caller uncounts. The errors are those of opening its
   // segment.
   Status acquire_peer(const pinrail_gpu_block_t& block, gpu_pool::Peer** peer_out) EXCLUDES(peers_mutex_) {
     Guard opening(peers_mutex_);
@@ -300,11 +304,6 @@ class Pool final : public gpu_pool::Pool {
     if (peer == fresh.get()) add_peer(fresh.release());
     *peer_out = peer;
     return success();
-  }
-  // The request of acquire_peer() has ended.
-  void release_peer(gpu_pool::Peer* peer) {
-    Guard guard(cache_->mutex);
-    --peer->users;
   }
   // The Peer that serves the owner; with no owner, one that serves none. NULL: there is none. Visits all.
   gpu_pool::Peer* find_peer_locked(const gpu_pool::Owner& owner) const REQUIRES(cache_->mutex) {
@@ -353,12 +352,6 @@ class Pool final : public gpu_pool::Pool {
     peer->deaths = nullptr;
     peer->owner = {};
   }
-  // Forgets the slots of all registrations, so that this process does not uncount its former identity
-  // (rgpusm_component/P3).
-  void forget_slots() {
-    Guard guard(cache_->mutex);
-    for_each_locked([](pinrail_registration_t* reg) { gpu_pool::identity_of(reg).slot = nullptr; });
-  }
   // Kills what overlaps the noted range; then hits need not ask here, unless a hook noted more meanwhile. Several
   // threads may do this at once: each kills all that was noted before its call.
   void drain_invalidated(pinrail_thread_t* thread) {
@@ -370,7 +363,7 @@ class Pool final : public gpu_pool::Pool {
       noted = invalidated_;
       events = invalidations_noted_;
     }
-    if (noted.base < noted.end) kill_local(thread, noted.base, noted.length());
+    if (noted.base < noted.end) kill_local(thread, noted);
     Guard guard(invalidated_mutex_);
     if (invalidations_noted_ != events) return;
     invalidated_ = kNothing;

@@ -16,10 +16,6 @@
 #ifndef PINRAIL_COMPONENTS_RCACHE_VMA_H
 #define PINRAIL_COMPONENTS_RCACHE_VMA_H
 
-#include <pinrail/component_rcache.h>
-
-#include <atomic>
-
 #include "base/core/compiler.h"
 #include "base/core/status.h"
 #include "base/sync/lock.h"

@@ -13,8 +13,6 @@
 #ifndef PINRAIL_COMPONENTS_RCACHE_VMA_TREE_H
 #define PINRAIL_COMPONENTS_RCACHE_VMA_TREE_H
 
-#include <algorithm>
-
 #include "base/registration/registration.h"
 #include "components/rcache/vma/vma_node.h"
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Descriptor, parameters, open, close; creates and destroys registrars. Start-up or API context, no lock.
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 
 #include "base/core/files.h"
+#include "base/core/kernel.h"
 #include "base/core/own_component.h"
 #include "components/registrar/iouring/iouring.h"
 #include "framework/registrar/request.h"
@@ -230,8 +230,7 @@ constexpr pinrail_param_t kParams[] = {
 
 void fill_table(Registrar* registrar) {
   pinrail_registrar_t& table = registrar->limits;
-  table = make_registrar("iouring", registrar, PINRAIL_KIND_HOST, static_cast<size_t>(sysconf(_SC_PAGESIZE)),
-                         register_mem, deregister_mem);
+  table = make_registrar("iouring", registrar, PINRAIL_KIND_HOST, page_bytes(), register_mem, deregister_mem);
   table.max_length = kMaxLength;
   table.device_read = device_read;
   table.device_write = device_write;

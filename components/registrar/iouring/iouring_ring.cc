@@ -24,7 +24,7 @@ constexpr useconds_t kGraceMicroseconds = 30000;
 
 bool may_lock_nothing() {
   rlimit limit{};
-  return getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur < static_cast<rlim_t>(sysconf(_SC_PAGESIZE));
+  return getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur < page_bytes();
 }
 
 // Translates the error of a refused ring. Descriptors and memory may be free again later; an io_uring that is switched
@@ -113,7 +113,7 @@ Status add_ring(Registrar* registrar, uint32_t index) {
 // Registers a page and clears it, to test whether this user may pin and whether a clear unpins at once. The kernel
 // posts a completion when a tagged buffer is gone.
 Status probe(Registrar* registrar) {
-  const size_t bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t bytes = page_bytes();
   const OwnPages page(bytes);
   if (!page.is_mapped()) return PINRAIL_ERR_OUT_OF_RESOURCE;
   Ring* ring = ring_of(*registrar, 0);

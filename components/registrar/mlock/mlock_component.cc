@@ -51,7 +51,7 @@ namespace {
 
 // Returns whether every page of the span is mapped.
 bool mapped(Span span) {
-  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t page = page_bytes();
   unsigned char residency[1024];
   const size_t step = sizeof(residency) * page;
   for (uintptr_t at = span.base; at < span.end; at += std::min(step, span.end - at)) {
@@ -80,7 +80,7 @@ Status status_of(const Component& component, const PageCounts& counts, Span span
 // munlock stops at a hole; then the span is unlocked page by page. False if a mapped page stays locked.
 bool unlock(Span span) {
   if (unlock_pages(pointer(span.base), span.length()) == 0) return true;
-  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t page = page_bytes();
   bool all = true;
   for (uintptr_t at = span.base; at < span.end; at += page) {
     if (unlock_pages(pointer(at), page) != 0 && mapped(Span::of(at, page))) all = false;
@@ -141,8 +141,7 @@ pinrail_status_t open(const pinrail_host_t* host, void** context_out) {
   auto* component = new (std::nothrow) Component(host);
   if (component == nullptr) return PINRAIL_ERR_OUT_OF_RESOURCE;
   // Calls may run together: SERIALIZED would not serialise those of two registrars. The component's mutex does.
-  component->table = make_registrar("mlock", component, PINRAIL_KIND_HOST, static_cast<size_t>(sysconf(_SC_PAGESIZE)),
-                                    register_mem, deregister_mem);
+  component->table = make_registrar("mlock", component, PINRAIL_KIND_HOST, page_bytes(), register_mem, deregister_mem);
   component->table.pins_nothing = 1;  // mlock is a lock of this process, not a pin that a device knows
   *context_out = component;
   return PINRAIL_SUCCESS;
@@ -152,7 +151,7 @@ void close(void* context) { delete static_cast<Component*>(context); }
 
 // Tries to lock one page. Returns 0 or an errno. ENOMEM is no refusal: the limit may be in use at the moment.
 int probe_page() {
-  const size_t bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const size_t bytes = page_bytes();
   const OwnPages page(bytes);
   if (!page.is_mapped()) return errno;
   return lock_pages(page.at(), bytes) == 0 || errno == ENOMEM || errno == EAGAIN ? 0 : errno;

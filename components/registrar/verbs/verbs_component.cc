@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Descriptor, parameters, open, close; creates and destroys registrars. Start-up or API context, no lock.
 #include <dirent.h>
-#include <unistd.h>
 
 #include <memory>
 #include <new>
 
+#include "base/core/kernel.h"
 #include "components/registrar/verbs/verbs.h"
 
 namespace pinrail::verbs {
@@ -67,8 +67,8 @@ Status read_settings(const pinrail_host_t* host, Settings* settings_out) {
 
 void fill_table(Registrar* registrar, size_t max_length) {
   pinrail_registrar_t& table = registrar->limits;
-  table = make_registrar("verbs", registrar, uint32_t{PINRAIL_KIND_HOST} | uint32_t{PINRAIL_KIND_DMABUF},
-                         static_cast<size_t>(sysconf(_SC_PAGESIZE)), register_mem, deregister_mem);
+  table = make_registrar("verbs", registrar, uint32_t{PINRAIL_KIND_HOST} | uint32_t{PINRAIL_KIND_DMABUF}, page_bytes(),
+                         register_mem, deregister_mem);
   table.max_length = max_length & ~(table.granularity - 1);
   table.tail_size = sizeof(Tail);
   table.device_read = device_read;

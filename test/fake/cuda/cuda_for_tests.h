@@ -21,7 +21,20 @@ typedef enum CUdevice_attribute_enum {
   CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED = 128
 } CUdevice_attribute;
 
-enum { CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900 };
+/* Values of the driver's enumerations. */
+static const CUresult CUDA_ERROR_NOT_INITIALIZED = (CUresult)3;
+static const CUresult CUDA_ERROR_NO_DEVICE = (CUresult)100;
+static const CUresult CUDA_ERROR_INVALID_DEVICE = (CUresult)101;
+static const CUresult CUDA_ERROR_OPERATING_SYSTEM = (CUresult)304;
+static const CUresult CUDA_ERROR_ILLEGAL_ADDRESS = (CUresult)700;
+static const CUresult CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = (CUresult)900;
+static const CUresult CUDA_ERROR_UNKNOWN = (CUresult)999;
+static const CUstreamCaptureMode CU_STREAM_CAPTURE_MODE_GLOBAL = (CUstreamCaptureMode)0;
+static const CUmemAllocationHandleType CU_MEM_HANDLE_TYPE_NONE = (CUmemAllocationHandleType)0;
+
+typedef struct CUmemFabricHandle_st {
+  unsigned char data[64];
+} CUmemFabricHandle;
 
 typedef enum CUmemAttach_flags_enum { CU_MEM_ATTACH_GLOBAL = 1 } CUmemAttach_flags;
 

@@ -306,7 +306,7 @@ CUresult enter(const char* function) {
   if (uses_context(function) && !no_context() && !contexts().back()->is_active) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   if (in.is_captured && capture_mode != CU_STREAM_CAPTURE_MODE_RELAXED && may_not_be_captured(function)) {
     in.is_spoilt = true;
-    return static_cast<CUresult>(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   }
   const CUresult any = obey(&in, "*");
   const CUresult own = obey(&in, function);
