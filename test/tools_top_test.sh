@@ -47,6 +47,22 @@ python3 -c 'import sys, urllib.request; sys.stdout.buffer.write(urllib.request.u
   "$(cat "$work/url")" > "$work/page"
 expect "the name of a process is text there" grep -q 'command="to\\"p?"' "$work/page"
 expect "a page for Prometheus" grep -q '^pinrail_misses_total{.*reason="evicted"} 5$' "$work/page"
+cat > "$work/hang_up.py" <<'PY'
+import os, pty, signal, sys, time
+child, terminal = pty.fork()
+if child == 0:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    os.environ["TERM"] = "xterm"
+    os.execv(sys.argv[1], sys.argv[1:])
+os.read(terminal, 1)
+os.close(terminal)
+for _ in range(300):
+    if os.waitpid(child, os.WNOHANG)[0] != 0: sys.exit(0)
+    time.sleep(0.1)
+os.kill(child, signal.SIGKILL)
+sys.exit(1)
+PY
+expect "the end of the terminal is its end" python3 "$work/hang_up.py" $top --interval 50
 file=$(find /proc/$subject/fd -lname '*memfd:pinrail-figures*' | head -n 1)
 expect "the file can be read" sh -c "head -c 8 '$file' >/dev/null"
 expect "the file cannot be written by others" sh -c "! (printf x > '$file') 2>/dev/null"
