@@ -234,7 +234,8 @@ if grep -q '^monitor:patcher:event:' "$work/out"; then
 else
   shows '^monitor:patcher:why_not:'
 fi
-expect 0 --monitors --parsable
+PINRAIL_MCA_size_limit=8M expect 0 --monitors --parsable
+lacks '^monitor:.*:why_not:.*size_limit' # a warning, which comes before the reason
 if grep -q '^monitor:uffd:event:' "$work/out"; then
   for event in munmap mremap-onto madvise-dontneed munmap-raw; do shows "^monitor:uffd:event:$event:after$"; done
   grep -Eq '^monitor:uffd:event:ring-madvise:(after|-)$' "$work/out" || fail "uffd sees what io_uring's madvise drops"

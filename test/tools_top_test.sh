@@ -47,6 +47,41 @@ python3 -c 'import sys, urllib.request; sys.stdout.buffer.write(urllib.request.u
   "$(cat "$work/url")" > "$work/page"
 expect "the name of a process is text there" grep -q 'command="to\\"p?"' "$work/page"
 expect "a page for Prometheus" grep -q '^pinrail_misses_total{.*reason="evicted"} 5$' "$work/page"
+# The longest request line, and a client that reads late with little room, so that much is unsent when top is done.
+cat > "$work/client.py" <<'PY'
+import socket, sys, time
+client = socket.socket()
+client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+client.settimeout(60)
+client.connect(("127.0.0.1", int(sys.argv[1].rsplit(":", 1)[1].split("/")[0])))
+client.sendall(b"GET /metrics HTTP/1.1\r\nAuthorization: " + b"a" * 6000 + b"\r\n\r\n")
+time.sleep(0.5)
+head, body = b"".join(iter(lambda: client.recv(65536), b"")).split(b"\r\n\r\n", 1)
+sys.exit(f"Content-Length: {len(body)}".encode() not in head)
+PY
+expect "a page that is read late comes whole" python3 "$work/client.py" "$(cat "$work/url")"
+kill $server; wait $server 2>/dev/null
+port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+$top --listen "$port" --pid $subject >&- 2>"$work/err" & server=$!
+served() { python3 "$work/client.py" ":$port" 2>/dev/null; }
+comes() { for _ in $(seq 100); do served && return; kill -0 $server 2>/dev/null || return; sleep 0.1; done; return 1; }
+expect "a page without a standard output" comes
+cat > "$work/hang_up.py" <<'PY'
+import os, pty, signal, sys, time
+child, terminal = pty.fork()
+if child == 0:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    os.environ["TERM"] = "xterm"
+    os.execv(sys.argv[1], sys.argv[1:])
+os.read(terminal, 1)
+os.close(terminal)
+for _ in range(300):
+    if os.waitpid(child, os.WNOHANG)[0] != 0: sys.exit(0)
+    time.sleep(0.1)
+os.kill(child, signal.SIGKILL)
+sys.exit(1)
+PY
+expect "the end of the terminal is its end" python3 "$work/hang_up.py" $top --interval 50
 file=$(find /proc/$subject/fd -lname '*memfd:pinrail-figures*' | head -n 1)
 expect "the file can be read" sh -c "head -c 8 '$file' >/dev/null"
 expect "the file cannot be written by others" sh -c "! (printf x > '$file') 2>/dev/null"

@@ -2,9 +2,9 @@
 // descriptors.h - serves file descriptors to other processes of the same user, by a ticket that travels in a block.
 //
 // The exporter has a server with a table of descriptors. Each has a random number that is never used twice. There are
-// two ways to fetch one. (1) A socket in the abstract namespace, named after user, pid, start time and a random number;
-// a thread of the exporter answers there. (2) The table itself is a file (memfd): a process that is permitted to trace
-// the exporter takes the table and the descriptor with pidfd_getfd(), without the exporter's help.
+// two ways to fetch one. (1) A socket in the abstract namespace, named after user, pid, start time and a part of a
+// random number; a thread of the exporter answers there. (2) The table itself is a file (memfd): a process that is
+// permitted to trace the exporter takes the table and the descriptor with pidfd_getfd(), without the exporter's help.
 //
 // Owns     Server: its descriptors, the socket and the thread. fetch(): nothing; the caller owns the result.
 // Threads  All functions may run together; the destructor excludes all others.
@@ -15,6 +15,10 @@
 // descriptors/D2  Each side checks that the other one belongs to the same user (SCM_CREDENTIALS). The fetching side
 //     also checks that the process that the ticket names has answered: a later process with that pid, or a later
 //     server, is refused. The answer goes to a socket that came with the question, which no other process has.
+//
+// descriptors/D3  Every user can read the socket's name and send descriptors there, and the last to close one waits as
+//     long as its owner likes. So the kernel refuses, in the sender's call, what does not have the server's whole
+//     random number: a ticket has it.
 //
 // A question is a datagram, so the server keeps nothing of a peer, and one that sends nonsense or does not read its
 // answer delays no other. A fetch ends after its time limit, whatever the exporter does. A crash leaves nothing behind.
@@ -45,7 +49,6 @@ struct Ticket {
   uint32_t directory = 0;  // the number of the table's descriptor in the exporter
 };
 
-struct Address;
 struct Directory;
 struct Question;
 
@@ -74,7 +77,7 @@ class Server {
 
  private:
   Status start(const slots::Process& self) EXCLUDES(starting_, mutex_);
-  Status open_socket(const Address& address);
+  Status open_socket(const slots::Process& self, uint64_t server);
   bool is_whole() EXCLUDES(mutex_);
   void end_thread() EXCLUDES(mutex_);
   void close_all_locked() REQUIRES(mutex_);

@@ -68,6 +68,7 @@ Status fetch_by_socket(const slots::Process& exporter, const Ticket& ticket, uin
   if (setsockopt(answers.get(), SOL_SOCKET, SO_PASSCRED, &kYes, sizeof(kYes)) != 0) return PINRAIL_ERR_ERROR;
   const Address server(exporter, ticket.server);
   Question question;
+  question.server = ticket.server;
   question.number = ticket.number;
   question.place = ticket.place;
   Status status = ask(socket.get(), server, question, servers.get(), deadline);

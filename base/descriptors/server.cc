@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The exporter's side: the table, the server's start and end, its answers; and the datagrams of both sides.
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/filter.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/time.h>
@@ -10,6 +12,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <new>
 
 #include "base/core/calling_thread.h"
@@ -36,14 +39,28 @@ void add_control(msghdr* message, int type, const T& value) {
   message->msg_controllen += CMSG_SPACE(sizeof(value));
 }
 
+// What does not have the server's number never reaches the socket (descriptors/D3): the kernel asks this program in the
+// sender's call, and frees there what came with it.
+bool refuse_strangers(int socket, uint64_t server) {
+  uint32_t words[2];
+  std::memcpy(words, &server, sizeof(words));
+  constexpr uint32_t kFirst = offsetof(Question, server), kSecond = kFirst + sizeof(words[0]);
+  sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kFirst),  BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, htonl(words[0]), 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kSecond), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, htonl(words[1]), 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, UINT32_MAX),       BPF_STMT(BPF_RET | BPF_K, 0)};
+  const sock_fprog filter{static_cast<unsigned short>(std::size(program)), program};
+  return setsockopt(socket, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof(filter)) == 0;
+}
+
 }  // namespace
 
 Address::Address(const slots::Process& process, uint64_t server) {
   name.sun_family = AF_UNIX;
   char* const text = name.sun_path + 1;  // an abstract name begins with 0 and ends with its socket
-  const int written =
-      std::snprintf(text, sizeof(name.sun_path) - 1, "pinrail-fds.%u.%u.%llx.%llx", process.user, process.pid,
-                    static_cast<unsigned long long>(process.start), static_cast<unsigned long long>(server));
+  const int written = std::snprintf(text, sizeof(name.sun_path) - 1, "pinrail-fds.%u.%u.%llx.%llx", process.user,
+                                    process.pid, static_cast<unsigned long long>(process.start),
+                                    static_cast<unsigned long long>(server >> kHiddenBits));
   length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<size_t>(written));
 }
 
@@ -76,7 +93,7 @@ Message::Message(int socket, void* bytes, size_t room, int flags) {
   message.msg_iov = &content;
   message.msg_iovlen = 1;
   message.msg_control = control;
-  message.msg_controllen = (flags & MSG_PEEK) != 0 ? CMSG_SPACE(sizeof(ucred)) : sizeof(control);
+  message.msg_controllen = sizeof(control);
   length = recvmsg(socket, &message, flags | MSG_CMSG_CLOEXEC | MSG_TRUNC);
   if (length < 0) return;
   size_t came = 0;
@@ -172,7 +189,7 @@ Status Server::start(const slots::Process& self) {
   directory_.reset(new (std::nothrow) Directory);
   Status status = directory_ != nullptr && random_number(&random) ? success() : Status(PINRAIL_ERR_OUT_OF_RESOURCE);
   if (status.ok()) status = directory_->create(self, random);
-  if (status.ok()) status = open_socket(Address(self, random));
+  if (status.ok()) status = open_socket(self, random);
   if (status.ok() && !thread_.start("pinrail-fds", run, this)) status = PINRAIL_ERR_OUT_OF_RESOURCE;
   if (!status.ok()) close_all_locked();
   return status;
@@ -186,13 +203,15 @@ bool Server::is_whole() {
 
 // OUT_OF_RESOURCE after any error; close_all_locked() then closes what was opened. The thread looks once a second
 // whether the socket is still its own: the kernel does not tell that the program has closed it.
-Status Server::open_socket(const Address& address) {
+Status Server::open_socket(const slots::Process& self, uint64_t server) {
+  const Address address(self, server);
   constexpr timeval kLook = {1, 0};
   constexpr int kYes = 1;
   const auto make = [] { return socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0); };
   const bool open = listener_.open(FileKind::has_inode, make) &&
                     setsockopt(listener_.number(), SOL_SOCKET, SO_PASSCRED, &kYes, sizeof(kYes)) == 0 &&
                     setsockopt(listener_.number(), SOL_SOCKET, SO_RCVTIMEO, &kLook, sizeof(kLook)) == 0 &&
+                    refuse_strangers(listener_.number(), server) &&
                     bind(listener_.number(), reinterpret_cast<const sockaddr*>(&address.name), address.length) == 0;
   return open ? success() : Status(PINRAIL_ERR_OUT_OF_RESOURCE);
 }
@@ -204,20 +223,13 @@ void Server::run(void* server_pointer) {
   while (!server->stopping_.load() && server->listener_.is_open()) server->answer_next();
 }
 
-// Waits for a question, at most a second, and answers it. A peer of another user gets no answer, and none of its
-// descriptors is taken: to close one may take as long as its owner likes.
+// Waits for a question, at most a second, and answers it, unless it is another user's.
 void Server::answer_next() {
   Question question, right;
-  const Message seen(listener_.number(), &question, sizeof(question), MSG_PEEK);
-  if (seen.length < 0) return;
-  if (!seen.is_own_user()) {
-    recv(listener_.number(), nullptr, 0, MSG_DONTWAIT);
-    return;
-  }
-  const Message asked(listener_.number(), &question, sizeof(question), MSG_DONTWAIT);
+  const Message asked(listener_.number(), &question, sizeof(question), 0);
   const bool is_well_formed =
       asked.length == sizeof(question) && question.magic == right.magic && question.version == right.version;
-  if (!is_well_formed || !asked.taken.ok()) return;
+  if (!is_well_formed || !asked.is_own_user() || !asked.taken.ok()) return;
   // With the lock, so that the descriptor is still in the table when it is sent (descriptors/D1). A peer that does not
   // read its answers gets none, so no put() waits for it.
   Guard guard(mutex_);

@@ -19,6 +19,7 @@ constexpr uint32_t kAnswer = 0x41444650;  // all of an answer; the descriptor co
 // process of another user may take the name, and would get the descriptor.
 struct Question {
   uint32_t magic = kQuestion, version = kVersion;
+  uint64_t server = 0;
   uint64_t number = 0;
   uint32_t place = 0, zero = 0;
 };
@@ -52,7 +53,9 @@ struct Directory {
   OwnFile descriptors[Server::kMost];  // of the entries
 };
 
-// The address of a socket for datagrams.
+// The address of a socket for datagrams. These lowest bits of the server's number are not in it: they are too many for
+// a stranger who guesses (descriptors/D3). The others are too many for one who takes all names ahead.
+constexpr unsigned kHiddenBits = 40;
 struct Address {
   Address(const slots::Process& process, uint64_t server);
 
@@ -66,7 +69,7 @@ bool send_message(int socket, const Address* to, const void* bytes, size_t lengt
 
 // A message as it was received.
 struct Message {
-  // Waits as the socket and the flags say. With MSG_PEEK it takes no descriptor.
+  // Waits as the socket and the flags say.
   Message(int socket, void* bytes, size_t room, int flags);
 
   bool is_own_user() const { return sender.uid == geteuid(); }

@@ -317,6 +317,26 @@ TEST(PatcherOthers, a_patch_laid_between_stop_and_start_hides_nothing) {
   EXPECT_EQ(answer, (ChildAnswer{PINRAIL_SUCCESS, 5, 5}));
 }
 
+// Each copy of Pinrail patches over those that were there first, and each that is started reports the range before the
+// call and after it.
+TEST(PatcherOthers, a_copy_hears_of_events_after_those_that_patched_over_it_have_ended) {
+  const ChildAnswer answer = answer_of([] {
+    Patcher first, second, third;
+    const auto reports = [&first] {
+      const uintptr_t base = marked_pages(1);
+      first.recorder.clear();
+      munmap(at(base), kPageBytes);
+      return static_cast<int64_t>(first.recorder.touching(base, kPageBytes).size());
+    };
+    const int64_t of_all = reports();
+    second.stop();
+    const int64_t without_second = reports();
+    third.stop();
+    return ChildAnswer{of_all, without_second, reports(), fire_all(&first).ours};
+  });
+  EXPECT_EQ(answer, (ChildAnswer{6, 4, 2, 5}));
+}
+
 // Whether start() is refused with that message, and nothing of the monitor is felt afterwards.
 ChildAnswer refused(const std::string& message) {
   Patcher patcher;

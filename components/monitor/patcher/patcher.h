@@ -15,7 +15,8 @@
 //     reads the list of mappings.
 //
 // Results are those of the kernel, and errno stays as it was. If no library is started, and in a forked child, a hook
-// loads one or two words, and the function makes the call. stop() returns after the last hook has left the library.
+// loads two or three words, and the function makes the call, unless another copy of this library has patched it first:
+// that one's hook is called always. stop() returns after the last hook has left the library.
 #ifndef PINRAIL_COMPONENTS_MONITOR_PATCHER_H
 #define PINRAIL_COMPONENTS_MONITOR_PATCHER_H
 

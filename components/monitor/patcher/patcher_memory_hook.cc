@@ -288,7 +288,10 @@ bool enter_hook(void* site_pointer, long number, const long* args, long* result_
   const auto& site = *static_cast<const Site*>(site_pointer);
   CallHook* const hook = hook_of_hook(number);
   const HookScope scope;
-  return hook != nullptr && is_active_hook(site) && hook(site, number, args, result_out);
+  if (is_active_hook(site) && hook != nullptr && hook(site, number, args, result_out)) return true;
+  // Another copy of this library that patched first may live on when this one has ended. relaxed: `context` was read.
+  const patch::Record* const original = site.original.load(std::memory_order_relaxed);
+  return original != nullptr && patch::call_original_hook(original, number, args, result_out);
 }
 
 }  // namespace pinrail::patcher

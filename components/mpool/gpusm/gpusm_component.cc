@@ -217,6 +217,11 @@ class Session {
       }
     }
   }
+  // Reads the end first, because put() stores it last: a new end has its own base, and without one nothing overlaps.
+  Span range_hook(uint32_t slot) const {
+    const uintptr_t end = exports_[slot].end.load();
+    return {exports_[slot].base.load(), end};
+  }
   // Calls visit(slot, incarnation) for each slot whose memory overlaps the span. Without a lock: a free among what was
   // exported looks at all slots that were ever taken, a nanosecond each.
   template <typename Visit>
@@ -225,9 +230,9 @@ class Session {
     const uint32_t used = used_.load();
     for (uint32_t slot = 0; slot < used; ++slot) {
       uint64_t incarnation = exporter_.incarnation_hook(slot);
-      Span own{exports_[slot].base.load(), exports_[slot].end.load()};
+      Span own = range_hook(slot);
       for (uint64_t now; (now = exporter_.incarnation_hook(slot)) != incarnation; incarnation = now)
-        own = {exports_[slot].base.load(), exports_[slot].end.load()};
+        own = range_hook(slot);
       if (own.overlaps(span)) visit(slot, incarnation);
     }
   }

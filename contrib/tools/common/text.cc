@@ -59,12 +59,12 @@ std::string percent(uint64_t part, uint64_t whole) {
   return text("%.1f %%", whole == 0 ? 0 : 100.0 * static_cast<double>(part) / static_cast<double>(whole));
 }
 
-std::string what_happened(const std::string& message) {
+std::string what_happened(const std::string& messages) {
   constexpr std::string_view kBegin = "What happened  ";
-  const size_t begin = message.find(kBegin);
+  const size_t begin = messages.rfind(kBegin);
   if (begin == std::string::npos) return "";
-  const size_t end = message.find('\n', begin);
-  std::string sentence = message.substr(begin + kBegin.size(), end - begin - kBegin.size());
+  const size_t end = messages.find('\n', begin);
+  std::string sentence = messages.substr(begin + kBegin.size(), end - begin - kBegin.size());
   if (!sentence.empty() && sentence.back() == '.') sentence.pop_back();
   return sentence;
 }

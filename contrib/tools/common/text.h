@@ -19,8 +19,9 @@ std::string size_text(uint64_t bytes);
 // "12.5 %"; of nothing "0.0 %".
 std::string percent(uint64_t part, uint64_t whole);
 
-// The sentence after "What happened" in a message of Pinrail, without its full stop; empty if there is none.
-std::string what_happened(const std::string& message);
+// The sentence after "What happened" in the last of these messages of Pinrail, without its full stop; empty if there is
+// none. The last one says why a call failed; warnings may come before.
+std::string what_happened(const std::string& messages);
 
 // "amr.r0" of "/traces/amr.r0.trace.xz".
 std::string name_of_trace(const std::string& file);

@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <thread>
@@ -123,7 +124,10 @@ std::vector<CostlyRange> ranges_of(const pinrail_figures_t& head, const char* fi
   for (uint32_t i = 0; i < head.ring_count; ++i) {
     const uint64_t state = load(&ring[i].state);
     pinrail_figures_event_t event;
-    std::memcpy(&event, &ring[i], sizeof(event));
+    uint64_t words[sizeof(event) / sizeof(uint64_t)];
+    // Each word before the second look at the state.
+    for (size_t word = 0; word < std::size(words); ++word) words[word] = load(&ring[i].state + word);
+    std::memcpy(&event, words, sizeof(event));
     if (state == 0 || state == UINT64_MAX || load(&ring[i].state) != state || event.kind != PINRAIL_EVENT_MISS)
       continue;
     CostlyRange& range = by_base[event.base];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // pinrail_top - hit rates, misses and their reasons, of the processes of this user that use Pinrail.
 #include <ncurses.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -32,7 +33,7 @@ class Screen {
       draw();
       timeout(static_cast<int>(interval_ms_));
       const int key = getch();
-      goes_on = take_key(key);
+      goes_on = key == ERR ? is_terminal_there() : take_key(key);
       if (!is_frozen_ && seconds_since_sample() * 1000 >= 0.9 * interval_ms_) sample();
     }
   }
@@ -67,6 +68,11 @@ class Screen {
     if (chosen == now_.end()) chosen_ = now_.empty() ? 0 : now_.front().file;
   }
 
+  // Without it getch() returns at once. A program that ignores SIGHUP is not told otherwise.
+  static bool is_terminal_there() {
+    pollfd terminal{STDIN_FILENO, 0, 0};
+    return poll(&terminal, 1, 0) <= 0;
+  }
   // False: the user leaves.
   bool take_key(int key) {
     switch (key) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -193,19 +194,27 @@ std::string prometheus_text(const std::vector<Pool>& pools) {
 
 namespace {
 
-// The first line of the request, as far as it comes within two seconds. What follows it is not read.
+using Clock = std::chrono::steady_clock;
+constexpr timeval kPatience = {2, 0};
+
+Clock::time_point end_of_patience() { return Clock::now() + std::chrono::seconds(kPatience.tv_sec); }
+
+// What comes until then, at most. 0 or less: nothing.
+ssize_t receive(int connection, Clock::time_point until, char* room, size_t length) {
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now()).count();
+  pollfd line{connection, POLLIN, 0};
+  if (left <= 0 || poll(&line, 1, static_cast<int>(left)) <= 0) return 0;
+  return recv(connection, room, length, 0);
+}
+
+// The first line of the request, as far as it comes within two seconds.
 std::string request_line(int connection) {
-  using std::chrono::milliseconds;
-  constexpr timeval kPatience = {2, 0};
   setsockopt(connection, SOL_SOCKET, SO_SNDTIMEO, &kPatience, sizeof(kPatience));
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(kPatience.tv_sec);
+  const auto until = end_of_patience();
   char room[2048];
   size_t length = 0;
   while (length < sizeof(room) && memchr(room, '\n', length) == nullptr) {
-    const auto left = std::chrono::duration_cast<milliseconds>(until - std::chrono::steady_clock::now()).count();
-    pollfd line{connection, POLLIN, 0};
-    if (left <= 0 || poll(&line, 1, static_cast<int>(left)) <= 0) break;
-    const ssize_t got = recv(connection, room + length, sizeof(room) - length, 0);
+    const ssize_t got = receive(connection, until, room + length, sizeof(room) - length);
     if (got <= 0) break;
     length += static_cast<size_t>(got);
   }
@@ -221,6 +230,14 @@ void send_all(int connection, const std::string& text) {
   }
 }
 
+// Reads what the client still sends until it has read all: the kernel would drop the answer with what is unread.
+void end_of_answer(int connection) {
+  const auto until = end_of_patience();
+  char room[2048];
+  shutdown(connection, SHUT_WR);
+  while (receive(connection, until, room, sizeof(room)) > 0) continue;
+}
+
 void answer(int connection, int pid) {
   const std::string line = request_line(connection);
   const bool is_page = line.rfind("GET /metrics ", 0) == 0 || line.rfind("GET / ", 0) == 0;
@@ -228,6 +245,16 @@ void answer(int connection, int pid) {
   send_all(connection, std::string(is_page ? "HTTP/1.0 200 OK" : "HTTP/1.0 404 Not Found") +
                            "\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: " +
                            std::to_string(body.size()) + "\r\nConnection: close\r\n\r\n" + body);
+  end_of_answer(connection);
+}
+
+// Returns it, or another one of the same socket: under the number of a standard output that is closed it would get what
+// is printed.
+int above_standard(int socket) {
+  if (socket < 0 || socket > STDERR_FILENO) return socket;
+  const int moved = fcntl(socket, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  close(socket);
+  return moved;
 }
 
 int refuse(uint16_t port) {
@@ -239,7 +266,7 @@ int refuse(uint16_t port) {
 }  // namespace
 
 int serve(uint16_t port, int pid) {
-  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int listener = above_standard(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (listener < 0) return refuse(port);
   constexpr int kYes = 1;
   setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &kYes, sizeof(kYes));
@@ -257,7 +284,7 @@ int serve(uint16_t port, int pid) {
   std::printf("http://127.0.0.1:%u/metrics\n", ntohs(address.sin_port));
   std::fflush(stdout);
   for (;;) {
-    const int connection = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+    const int connection = above_standard(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
     if (connection < 0) {
       usleep(100000);  // as while this process has no descriptor left
       continue;

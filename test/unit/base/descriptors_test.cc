@@ -116,6 +116,7 @@ class Descriptors : public ::testing::Test {
   }
   static descriptors::Question question_of(const Ticket& ticket) {
     descriptors::Question question;
+    question.server = ticket.server;
     question.number = ticket.number;
     question.place = ticket.place;
     return question;
@@ -197,8 +198,11 @@ TEST_F(Descriptors, a_forged_ticket_brings_nothing) {
   wrong.place = Server::kMost;
   expect_status(wrong, PINRAIL_ERR_NOT_FOUND);
   wrong = right;
-  wrong.server ^= 1u << 20;
+  wrong.server ^= uint64_t{1} << 60;
   expect_status(wrong, PINRAIL_ERR_NOT_FOUND);
+  wrong.server = right.server ^ (1u << 20);  // the same name
+  EXPECT_TRUE(try_fetch(wrong, Way::socket).is(PINRAIL_ERR_NOT_AVAILABLE));
+  EXPECT_TRUE(try_fetch(wrong, Way::pidfd).is(PINRAIL_ERR_NOT_FOUND));
   wrong = right;
   wrong.directory = 0;  // standard input
   EXPECT_TRUE(try_fetch(wrong, Way::pidfd).is(PINRAIL_ERR_NOT_FOUND));
@@ -236,6 +240,24 @@ TEST_F(Descriptors, another_user_is_refused) {
   EXPECT_EQ(answer[0], 0);
   EXPECT_EQ(answer[1], 0) << "there was an answer";
   expect_content(ticket, 1);
+}
+
+// descriptors/D3: the name is all that another user knows. In a queue of the server's the pipe would be open for some
+// microseconds, until its thread runs, which then would wait as long as the last to close a connection does.
+TEST_F(Descriptors, what_a_stranger_sends_is_closed_in_the_strangers_own_call) {
+  const Ticket ticket = put(1);
+  const Descriptor stranger(connect_to(ticket));
+  descriptors::Question question = question_of(ticket);
+  question.server &= ~uint64_t{0} << descriptors::kHiddenBits;
+  for (int i = 0; i < 100; ++i) {
+    int ends[2] = {-1, -1};
+    ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+    const Descriptor reading(ends[0]);
+    EXPECT_TRUE(descriptors::send_message(stranger.get(), nullptr, &question, sizeof(question), ends[1]));
+    close(ends[1]);
+    pollfd entry{reading.get(), 0, 0};
+    ASSERT_EQ(poll(&entry, 1, 0), 1) << i;
+  }
 }
 
 // More than what the kernel keeps unread of one sender.
