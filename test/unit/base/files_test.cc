@@ -120,7 +120,7 @@ class TrustOfUsers : public TrustOfComponents {
 TEST_F(TrustOfUsers, what_another_user_put_into_the_default_folder_is_not_loaded) {
   const std::string file = folder_.path("mpool_tiny.so");
   const auto give = [](const std::string& path, uid_t user, mode_t mode) {
-    ASSERT_EQ(chown(path.c_str(), user, 0), 0);
+    ASSERT_EQ(chown(path.c_str(), user, user), 0);
     ASSERT_EQ(chmod(path.c_str(), mode), 0);
   };
   give(folder_.path(), kUser, 0775);

@@ -84,6 +84,13 @@ TEST(Places, are_none_where_another_runtime_was_first_or_the_number_is_another_o
   for (const auto& code : codes) EXPECT_EQ(places_in(code, kObject, {kMunmap}, true), "") << &code - codes;
 }
 
+// What a processor fetches at once is written at once.
+TEST(Places, at_the_start_of_a_function_lie_in_one_block_up_to_its_last_byte) {
+  const std::vector<uint8_t> code = {0xb8, 1, 0, 0, 0, 0xc3};
+  EXPECT_EQ(places_in(code, kObject + 11, {kNoCall}, true), "+0 start");
+  EXPECT_EQ(places_in(code, kObject + 12, {kNoCall}, true), "");
+}
+
 }  // namespace
 }  // namespace pinrail::patch
 
