@@ -380,7 +380,7 @@ static const pinrail_param_t params[] = {
      .minimum = 1,
      .maximum = 1 << 20}};
 
-/* find_all is left out. */
+/* visit_all is left out. */
 static const pinrail_rcache_ops_t ops = {.size = sizeof(ops),
                                          .create = create,
                                          .destroy = destroy,

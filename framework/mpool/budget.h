@@ -27,8 +27,8 @@ struct WantedLimits : Limits {
   bool explicit_count = false;
 
   bool differ_from(const Limits& other) const {
-    return (explicit_bytes && (bytes != other.bytes || other.bounds_idle_only)) ||
-           (explicit_count && count != other.count);
+    const bool may_exceed_other = other.bounds_idle_only && other.bytes != UINT64_MAX;
+    return (explicit_bytes && (bytes != other.bytes || may_exceed_other)) || (explicit_count && count != other.count);
   }
 };
 

@@ -122,7 +122,7 @@ class Engine : public PoolBase {
   }
 
   // Gets the registration its place in the budget, if need be at the cost of idle ones (R8), which are deregistered
-  // before it returns. TEMP_OUT_OF_RESOURCE: others are held. OUT_OF_RESOURCE: it can never fit, or what is idle is in
+  // before it returns. TEMP_OUT_OF_RESOURCE: others are held, or take the room each time. OUT_OF_RESOURCE: it can never fit, or what is idle is in
   // pools that this one may not evict from. After an error it is not in the budget.
   Status admit(pinrail_thread_t* thread, pinrail_registration_t* reg, Cache::Tries* tries) {
     for (;;) {
@@ -161,7 +161,6 @@ class Engine : public PoolBase {
   }
   // Calls the registrar. If it is out of resources: makes room and calls it again, until it succeeds or nothing is idle
   // (R7), and then once more: what another thread was giving back when the device refused may have made room by now.
-  // TEMP_OUT_OF_RESOURCE where others take the room, however often.
   // The status then depends on what was registered during that last call. is_hopeless(): no room would help, NOT_FOUND.
   template <typename IsHopeless>
   Status call_registrar(pinrail_thread_t* thread, const pinrail_register_request_t& request,

@@ -15,6 +15,7 @@
 #include <pinrail/component_mpool.h>
 
 #include <chrono>
+#include <utility>
 #include <vector>
 
 #include "base/core/span.h"
@@ -101,9 +102,10 @@ class Cache {
 
   // What a request knows of its earlier tries.
   struct Tries {
-    bool is_possible = false;          // evicting would make enough room, as far as that could be seen
-    bool ignores_releases = false;     // neither a drain nor waiting has helped
-    uint64_t last_added = UINT64_MAX;  // it gives up when so many were added: others take the room that is made
+    bool is_possible = false;       // evicting would make enough room, as far as that could be seen
+    bool ignores_releases = false;  // neither a drain nor waiting has helped
+    uint64_t added = UINT64_MAX;    // at the last try
+    size_t left = 0;                // how many more it makes between which others are given room
   };
   // Asks for the registration's place in the budget, in one hold of the lock until it has its place.
   Admission admit(Member* asker, pinrail_registration_t* reg, Tries* tries, Victim* victim_out) EXCLUDES(mutex) {
@@ -133,7 +135,7 @@ class Cache {
     registrations_.replace(victim.reg, reg, charge - freed);
     return Admission::admitted;
   }
-  // Whether others have been given room so often since the first of the tries that the call gives up (R7).
+  // Whether others have been given room between so many of the tries that the call gives up (R7).
   bool is_overtaken(Tries* tries) const EXCLUDES(mutex) {
     Guard guard(mutex);
     return is_overtaken_locked(tries);
@@ -376,12 +378,17 @@ class Cache {
     if (owner != asker) owner->begin_visit();
     return {reg, owner};
   }
-  // As often as there were registrations at the first try, and some more where these are few.
+  // Between as many tries as there were registrations at the first one, and some more where these are few.
   bool is_overtaken_locked(Tries* tries) const REQUIRES(mutex) {
-    constexpr uint64_t kMore = 1024;
-    const uint64_t added = budget_.usage().added;
-    if (tries->last_added == UINT64_MAX) tries->last_added = added + registrations_.size() + kMore;
-    return added > tries->last_added;
+    constexpr size_t kMore = 1024;
+    const bool is_first = tries->added == UINT64_MAX;
+    const uint64_t before = std::exchange(tries->added, budget_.usage().added);
+    if (is_first) {
+      tries->left = registrations_.size() + kMore;
+    } else if (before != tries->added) {
+      --tries->left;
+    }
+    return tries->left == 0;
   }
   Admission exceed_or_locked(Admission otherwise, pinrail_registration_t* reg) REQUIRES(mutex) {
     if (!budget_.may_exceed()) return otherwise;

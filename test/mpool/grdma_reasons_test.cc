@@ -68,6 +68,15 @@ TEST_F(Reasons, an_eviction_is_forgotten_when_the_range_is_cached_again) {
   EXPECT_EQ(of(pool.stats()), "cold 2, rights 1, evicted 1");
 }
 
+// R3: there a longer one answers as little as one of other rights.
+TEST_F(Reasons, an_exact_pool_misses_for_rights_only_what_has_the_same_range) {
+  const Pool pool(fake_, {1, PINRAIL_UNSET, PINRAIL_UNSET, PINRAIL_POOL_EXACT});
+  pool.use(kBase, 2 * kPage);
+  pool.use(kBase, kPage);
+  pool.use(kBase, 2 * kPage, 3);
+  EXPECT_EQ(of(pool.stats()), "cold 1, span 1, rights 1");
+}
+
 // Each cause, in pools of memory of other sizes and places.
 TEST_F(Reasons, a_hundred_planted_causes_are_named_right) {
   struct Place {

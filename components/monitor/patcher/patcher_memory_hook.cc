@@ -291,6 +291,7 @@ bool enter_hook(void* site_pointer, long number, const long* args, long* result_
   if (is_active_hook(site) && hook != nullptr && hook(site, number, args, result_out)) return true;
   // Another copy of this library that patched first may live on when this one has ended. relaxed: `context` was read.
   const patch::Record* const original = site.original.load(std::memory_order_relaxed);
+  const ForeignScope theirs;
   return original != nullptr && patch::call_original_hook(original, number, args, result_out);
 }
 

@@ -62,9 +62,12 @@ pinrail_miss_reason_t Pool::why_missed(const Request& request) {
   const Span& span = request.span;
   const pinrail_miss_reason_t ended = reasons_.why_ended(span);
   if (ended != PINRAIL_MISS_COLD || rcache_.ops.visit_all == nullptr) return ended;
+  const bool is_exact = (config_.flags & PINRAIL_POOL_EXACT) != 0;
   bool lacks_rights = false;
   const size_t overlapping = visit_all(span, [&](const pinrail_registration_t* reg) {
-    lacks_rights = lacks_rights || (reg->traits == request.traits() && span_of(reg).contains(span));
+    const Span own = span_of(reg);
+    const bool has_span = own.contains(span) && (!is_exact || span.contains(own));
+    lacks_rights = lacks_rights || (has_span && reg->traits == request.traits() && is_indexed(reg));
   });
   if (overlapping == 0) return ended;
   return lacks_rights ? PINRAIL_MISS_RIGHTS : PINRAIL_MISS_SPAN;

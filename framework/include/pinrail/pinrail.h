@@ -175,8 +175,8 @@ PINRAIL_API const char *pinrail_mpool_registrar_name(const pinrail_mpool_t *pool
  * @param flags       PINRAIL_FLAG_*, or 0
  * @param handle_out  written on success only; handle_out->reg has lkey and rkey
  * BAD_PARAM: an argument is wrong. OUT_OF_RESOURCE: the request alone exceeds a limit, or the device has no room although
- * nothing is idle. TEMP_OUT_OF_RESOURCE: references of other requests use up the limit or the device: drop some, then
- * call again. NOT_SUPPORTED: the registrar cannot register such memory or such access. Other errors are the registrar's.
+ * nothing is idle. TEMP_OUT_OF_RESOURCE: references of other requests use up the limit or the device, or other requests
+ * take what room there is: drop some, then call again. NOT_SUPPORTED: the registrar cannot register such memory or such access. Other errors are the registrar's.
  */
 PINRAIL_API pinrail_status_t pinrail_mpool_register(pinrail_mpool_t *pool, void *addr, size_t length, uint32_t access,
                                                     uint32_t flags, pinrail_handle_t *handle_out);

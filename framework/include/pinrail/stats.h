@@ -21,7 +21,7 @@ typedef enum pinrail_miss_reason {
   PINRAIL_MISS_UNCOVERED, /**< it is not kept: no monitor sees every event that its memory can have */
   PINRAIL_MISS_BYPASS,    /**< the request had CACHE_BYPASS, or options of its own */
   PINRAIL_MISS_RACED,     /**< its memory had an event while the registrar ran, so that it was registered again */
-  PINRAIL_MISS_FULL,      /**< it failed: what is in use fills a limit of the pool */
+  PINRAIL_MISS_FULL,      /**< it failed: what others use fills a limit of the pool */
   PINRAIL_MISS_REFUSED,   /**< it failed: the registrar refused */
   PINRAIL_MISS_NOT_KEPT,  /**< nothing is kept after its last use: leave_pinned is no, or the request is PERSISTENT */
   PINRAIL_MISS_REASONS    /**< how many reasons there are */

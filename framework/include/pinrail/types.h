@@ -28,7 +28,7 @@ typedef enum pinrail_status {
   PINRAIL_SUCCESS = 0,
   PINRAIL_ERR_ERROR = -1,           /**< a failure that no other code describes; a message says which */
   PINRAIL_ERR_OUT_OF_RESOURCE = -2, /**< memory, pins or device entries are used up, or the request exceeds a limit */
-  PINRAIL_ERR_TEMP_OUT_OF_RESOURCE = -3, /**< as above, but referenced registrations cause it: try later */
+  PINRAIL_ERR_TEMP_OUT_OF_RESOURCE = -3, /**< as above, but other registrations cause it: try later */
   PINRAIL_ERR_WOULD_BLOCK = -4,          /**< a stale mapping that is still referenced occupies the address */
   PINRAIL_ERR_BUSY = -5,                 /**< registrations are referenced, or this thread is inside another call */
   PINRAIL_ERR_BAD_PARAM = -6,            /**< an argument, a parameter's value or a handle is wrong */
