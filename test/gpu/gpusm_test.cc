@@ -183,6 +183,22 @@ TEST_F(Gpusm, the_monitor_sees_frees_and_says_nothing_about_host_memory) {
 #endif
 }
 
+TEST_F(Gpusm, a_stranger_hears_of_frees) {
+#if defined(__x86_64__) && !defined(PINRAIL_UNDER_THREAD_SANITIZER)
+  start(without_threads({{"monitor", "external,cuda"}}));
+  Span heard;
+  const auto note = [](void* span, void* addr, size_t length) { *static_cast<Span*>(span) = Span::of(addr, length); };
+  pinrail_subscription_t* subscription = nullptr;
+  ASSERT_EQ(pinrail_monitor_subscribe(note, &heard, &subscription), PINRAIL_SUCCESS);
+  const CUdeviceptr at = alloc();
+  free(at);
+  pinrail_monitor_unsubscribe(subscription);
+  EXPECT_TRUE(heard.contains(Span::of(uintptr_t{at}, 1)));
+#else
+  GTEST_SKIP() << "code is patched on x86-64 only, and not under ThreadSanitizer";
+#endif
+}
+
 // A patch stays where it is, and there is room for those of a few libraries. In a child, whose patches end with it.
 TEST_F(Gpusm, a_process_that_has_watched_too_many_driver_libraries_is_told_so) {
 #if defined(__x86_64__) && !defined(PINRAIL_UNDER_THREAD_SANITIZER)

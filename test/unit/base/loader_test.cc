@@ -152,6 +152,7 @@ TEST_F(LoaderTest, the_earlier_folder_hides_the_later_one) {
   set("mca_base_component_path", folder_.path("none") + ":" + earlier.path() + ":" + folder_.path());
   set("mca_base_verbose", "50");
   ASSERT_TRUE(discover().ok());
+  EXPECT_EQ(loader_->listed().size(), 1U);
   EXPECT_EQ(listed("tiny").path, taken);
   EXPECT_EQ(listed("tiny").priority, 2);
   EXPECT_TRUE(said(hidden + " is hidden by the mpool component tiny (" + taken + ")")) << said_;
