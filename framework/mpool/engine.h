@@ -122,8 +122,8 @@ class Engine : public PoolBase {
   }
 
   // Gets the registration its place in the budget, if need be at the cost of idle ones (R8), which are deregistered
-  // before it returns. TEMP_OUT_OF_RESOURCE: others are held, or take the room each time. OUT_OF_RESOURCE: it can never fit, or what is idle is in
-  // pools that this one may not evict from. After an error it is not in the budget.
+  // before it returns. TEMP_OUT_OF_RESOURCE: others are held, or take the room each time. OUT_OF_RESOURCE: it can never
+  // fit, or what is idle is in pools that this one may not evict from. After an error it is not in the budget.
   Status admit(pinrail_thread_t* thread, pinrail_registration_t* reg, Cache::Tries* tries) {
     for (;;) {
       Victim victim;
