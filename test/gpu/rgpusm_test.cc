@@ -109,6 +109,7 @@ TEST_F(Rgpusm, what_dies_while_hits_hold_it_is_closed_by_the_last_release) {
   EXPECT_EQ(pinrail_mpool_invalidate_range(pool.get(), there, 1), PINRAIL_SUCCESS);
   pool.use(memory.block);
   EXPECT_EQ(cuda_double_calls("cuIpcOpenMemHandle"), 3u) << "nor what died when it was idle, and at once";
+  EXPECT_EQ(pool.stats().invalidations, 2u);
 }
 
 TEST_F(Rgpusm, the_driver_out_of_memory_costs_the_oldest_ones_until_it_agrees) {

@@ -15,6 +15,7 @@
 #include <fstream>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -87,6 +88,24 @@ TEST(Machine, hwloc_is_asked_where_it_is_built_in) {
     EXPECT_NE(std::find(std::begin(sizes), std::end(sizes), kibibytes * 1024), std::end(sizes)) << kibibytes;
   });
   EXPECT_EQ(std::count_if(std::begin(sizes), std::end(sizes), [](uint64_t bytes) { return bytes != 0; }), listed);
+}
+
+// On a thread of its own, because it stays so.
+TEST(Machine, a_thread_is_bound_to_a_node_that_there_is) {
+  bool is_first = false, is_none = true, is_farther_than_all = true;
+  std::thread([&] {
+    is_first = bind_near(0);
+    is_none = bind_near(-1);
+    is_farther_than_all = bind_near(1 << 20);
+  }).join();
+#ifdef HAVE_HWLOC
+  constexpr const char* kNodes = "/sys/devices/system/node";
+  EXPECT_EQ(is_first, access(kNodes, F_OK) != 0 || access((std::string(kNodes) + "/node0").c_str(), F_OK) == 0);
+#else
+  EXPECT_FALSE(is_first);
+#endif
+  EXPECT_FALSE(is_none);
+  EXPECT_FALSE(is_farther_than_all);
 }
 
 TEST(Machine, the_public_view_shows_the_same_before_init_too_and_needs_room) {
