@@ -70,7 +70,7 @@ enum class Admission : uint8_t {
   admitted,      // it has its place. If there is a victim, it has lost its own, and is to be deregistered first
   evict_first,   // there is a victim: when it was given back there may be room
   release_near,  // there is no room, but something is dead or is being given back
-  all_held,      // there is no room, and evicting would not make enough (R7): other registrations are referenced
+  all_held,      // there is no room, and evicting would not make enough, or others take what it makes (R7)
   out_of_reach,  // the same, but what takes the room is idle in pools that this one may not evict from
   never          // it can never fit, or there is no memory
 };
